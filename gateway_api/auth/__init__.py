@@ -1,0 +1,1 @@
+"""Who a caller is, and whether to believe it."""

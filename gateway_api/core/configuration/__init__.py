@@ -1,0 +1,1 @@
+"""The running configuration of the embedded core."""

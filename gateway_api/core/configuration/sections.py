@@ -1,0 +1,132 @@
+"""The configuration as the core uses it: parsed, checked, unchangeable."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+
+@dataclass(frozen=True)
+class VlanRange:
+    """VLAN ids from `first` to `last`, both included, 1 to 4094."""
+
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
+class System:
+    hostname: str
+
+
+@dataclass(frozen=True)
+class Interfaces:
+    """`trunks` carry subscribers, `uplinks` the rest of the network. Interface names."""
+
+    trunks: tuple[str, ...]
+    uplinks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Radius:
+    server: IPv4Address | None
+    authentication_port: int
+    accounting_port: int
+    secret: str | None
+
+
+@dataclass(frozen=True)
+class Cgnat:
+    """Sessions with an address in `source_range` go through the VRF to `handoff_gateway`."""
+
+    enabled: bool
+    vrf_name: str
+    vrf_table: int
+    handoff_interface: str
+    handoff_gateway: IPv4Address
+    source_range: IPv4Network
+
+
+@dataclass(frozen=True)
+class Qos:
+    """The rates of sessions for which nobody says otherwise, bits a second."""
+
+    default_down: int
+    default_up: int
+
+
+@dataclass(frozen=True)
+class VlanProfile:
+    """`type` is pppoe or dhcp. With `outer_vlan_range` the VLANs are 802.1ad (QinQ)."""
+
+    name: str
+    type: str
+    vlan_range: VlanRange
+    outer_vlan_range: VlanRange | None
+    overhead_profile: str
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """How fast VLANs may appear: a token bucket, and the most there may be."""
+
+    vlans_per_second: int
+    burst: int
+    max_vlans: int
+
+
+@dataclass(frozen=True)
+class Demux:
+    """`idle_timeout`: seconds a VLAN without sessions stays."""
+
+    trunks: tuple[str, ...]
+    vlan_profiles: tuple[VlanProfile, ...]
+    rate_limits: RateLimits
+    idle_timeout: int
+
+    def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
+        return (profile for profile in self.vlan_profiles if profile.type == session_type)
+
+
+@dataclass(frozen=True)
+class User:
+    username: str
+    password_hash: str
+    role: str
+
+
+@dataclass(frozen=True)
+class Api:
+    """`token_lifetime` in seconds."""
+
+    enabled: bool
+    token_lifetime: int
+    users: tuple[User, ...]
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    address: IPv4Address
+    remote_as: int
+    description: str
+
+
+@dataclass(frozen=True)
+class Bgp:
+    as_number: int
+    router_id: IPv4Address
+    neighbors: tuple[Neighbor, ...]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    system: System
+    interfaces: Interfaces
+    radius: Radius
+    cgnat: Cgnat
+    qos: Qos
+    demux: Demux
+    api: Api
+    bgp: Bgp | None

@@ -1,0 +1,1 @@
+"""The gateways a core can drive."""

@@ -1,0 +1,78 @@
+"""What the core's service needs of a gateway, whichever it is.
+
+All of one call's answer is of one moment, and any thread may call.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.paging import Key
+from gateway_api.core.records import (
+    CgnatSession,
+    DemuxVlan,
+    Interface,
+    Route,
+    SessionDetail,
+    SessionFilter,
+    SessionQos,
+    Statistics,
+    Vlan,
+)
+from gateway_api.core.sessions import Session
+
+R = TypeVar("R")
+
+#: A place in a list and what makes the record for it, so that a page costs what the page costs.
+Row: TypeAlias = tuple[Key, Callable[[], R]]
+
+
+class Gateway(Protocol):
+    """Rates are bits a second, times epoch seconds; a method that changes something says whether
+    there was something to change, and its change shows in every list when it returns."""
+
+    def configure(self, configuration: Configuration) -> None:
+        """Follows a new running configuration: sessions on a trunk that it no longer has end, the
+        rest goes on; steering, limits, and the rates of sessions to come are the new ones."""
+
+    def disconnect(self, id: int) -> bool:
+        """Ends a session."""
+
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session]:
+        """Ends, or only finds, all sessions that arrived on an interface."""
+
+    def set_rate(self, id: int, down_bps: int, up_bps: int) -> bool:
+        """Shapes a session at other rates."""
+
+    def uptime(self) -> int:
+        """Whole seconds since the gateway's start."""
+
+    def statistics(self) -> Statistics:
+        """The counts; asking costs the same for any number of sessions."""
+
+    def find(self, wanted: SessionFilter) -> list[Session]:
+        """The sessions that fit, by id."""
+
+    def detail(self, id: int) -> SessionDetail | None:
+        """One session with its counters."""
+
+    def qos(self) -> list[Row[SessionQos]]:
+        """By session id."""
+
+    def cgnat_sessions(self) -> list[Row[CgnatSession]]:
+        """By session id."""
+
+    def vlans(self) -> list[Row[Vlan]]:
+        """By trunk and tags."""
+
+    def demux_vlans(self) -> tuple[list[Row[DemuxVlan]], int]:
+        """By trunk and tags, and how many were refused by the limits."""
+
+    def interfaces(self) -> list[Row[Interface]]:
+        """By ifindex."""
+
+    def routes(self) -> list[Row[Route]]:
+        """The network's own first, then the sessions' by id."""
+
+    def bgp_summary(self) -> dict[str, Any]:
+        """As FRR's `show bgp summary json`; empty without BGP."""

@@ -1,0 +1,1 @@
+"""A gateway with simulated subscribers."""

@@ -1,0 +1,220 @@
+"""The lab behind the `Gateway` interface: any thread may ask, and each answer is of one moment."""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from ipaddress import IPv4Address
+from itertools import chain
+from typing import Any
+
+from gateway_api.core.configuration.sections import Cgnat, Configuration
+from gateway_api.core.gateways.gateway import Row
+from gateway_api.core.gateways.lab import interfaces, routing
+from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.gateways.lab.vlans import ManagedVlan
+from gateway_api.core.gateways.lab.world import World
+from gateway_api.core.overhead import OVERHEAD_PROFILES
+from gateway_api.core.paging import Key
+from gateway_api.core.records import (
+    CgnatSession,
+    DemuxVlan,
+    Interface,
+    InterfaceAddress,
+    Route,
+    SessionDetail,
+    SessionFilter,
+    SessionQos,
+    Statistics,
+    Vlan,
+)
+from gateway_api.core.sessions import Session
+from gateway_api.core.traffic import Traffic
+
+
+class LabGateway:
+    """A gateway with the subscribers of a `Population`.
+
+    `clock` gives epoch seconds. Subscribers come and go only in `advance`; counters always are where
+    they have to be.
+    """
+
+    def __init__(
+        self, configuration: Configuration, population: Population, clock: Callable[[], float]
+    ) -> None:
+        self._lock = threading.RLock()
+        self._clock = clock
+        self._world = World(configuration, population, clock())
+
+    def advance(self) -> None:
+        """Lets everybody come and go who is due by now."""
+        with self._lock:
+            self._world.advance(self._clock())
+
+    def configure(self, configuration: Configuration) -> None:
+        with self._lock:
+            self._world.configure(configuration, self._clock())
+
+    def disconnect(self, id: int) -> bool:
+        with self._lock:
+            session = self._world.sessions.get(id)
+            if session is not None:
+                self._world.disconnect([session], self._clock())
+            return session is not None
+
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session]:
+        with self._lock:
+            found = self._world.sessions.on_access_interface(interface)
+            if not dry_run:
+                self._world.disconnect(found, self._clock())
+            return found
+
+    def set_rate(self, id: int, down_bps: int, up_bps: int) -> bool:
+        with self._lock:
+            session = self._world.sessions.get(id)
+            if session is not None:
+                self._world.set_rate(session, down_bps, up_bps, self._clock())
+            return session is not None
+
+    def uptime(self) -> int:
+        return max(0, int(self._clock() - self._world.started))
+
+    def statistics(self) -> Statistics:
+        with self._lock:
+            sessions = self._world.sessions
+            return Statistics(
+                active_sessions=len(sessions),
+                pppoe_sessions=sessions.count("PPPoE"),
+                dhcp_sessions=sessions.count("DHCP"),
+                vrf_steered_sessions=sessions.count("steered"),
+                public_ip_sessions=len(sessions) - sessions.count("shared"),
+                qos_sessions=sessions.count("shaped"),
+            )
+
+    def find(self, wanted: SessionFilter) -> list[Session]:
+        with self._lock:
+            return self._world.sessions.find(wanted)
+
+    def detail(self, id: int) -> SessionDetail | None:
+        with self._lock:
+            session = self._world.sessions.get(id)
+            return None if session is None else session.detail(self._clock())
+
+    def qos(self) -> list[Row[SessionQos]]:
+        return [((session.id,), partial(_qos, session)) for session in self.find(SessionFilter())]
+
+    def cgnat_sessions(self) -> list[Row[CgnatSession]]:
+        with self._lock:
+            cgnat = self._world.configuration.cgnat
+            steered = [session for session in self._world.sessions if session.vrf_steered]
+        return [((session.id,), partial(_cgnat_session, session, cgnat)) for session in steered]
+
+    def vlans(self) -> list[Row[Vlan]]:
+        with self._lock:
+            return [(_vlan_key(vlan), vlan.record) for vlan in self._world.vlans]
+
+    def demux_vlans(self) -> tuple[list[Row[DemuxVlan]], int]:
+        with self._lock:
+            vlans = self._world.vlans
+            return [(_vlan_key(vlan), vlan.demux_record) for vlan in vlans], vlans.rate_limited_total
+
+    def interfaces(self) -> list[Row[Interface]]:
+        with self._lock:
+            now, sessions, vlans = (
+                self._clock(),
+                list(self._world.sessions),
+                list(self._world.vlans),
+            )
+            fixed = list(self._fixed_interfaces(now))
+        return [
+            *fixed,
+            *(((vlan.ifindex,), partial(interfaces.vlan, vlan, now)) for vlan in vlans),
+            *chain.from_iterable(
+                (
+                    ((session.ifindex,), partial(interfaces.session, session, now)),
+                    ((session.ifindex + 1,), partial(interfaces.ifb, session, now)),
+                )
+                for session in sessions
+            ),
+        ]
+
+    def routes(self) -> list[Row[Route]]:
+        with self._lock:
+            configuration, sessions = self._world.configuration, list(self._world.sessions)
+        network = enumerate(routing.network_routes(configuration))
+        cgnat = configuration.cgnat
+        return [
+            *(((0, number), partial(_itself, route)) for number, route in network),
+            *(((1, s.id), partial(routing.session_route, s, cgnat)) for s in sessions),
+        ]
+
+    def bgp_summary(self) -> dict[str, Any]:
+        with self._lock:
+            bgp, sessions = self._world.configuration.bgp, len(self._world.sessions)
+        return routing.bgp_summary(bgp, sessions, self._world.started, self._clock())
+
+    def _fixed_interfaces(self, now: float) -> Iterator[Row[Interface]]:
+        configuration, ifindex_of = self._world.configuration, self._world.ifindex_of
+        yield (interfaces.LOOPBACK_IFINDEX,), interfaces.loopback
+        everything = Traffic.none(now)
+        for name in configuration.interfaces.trunks:
+            traffic = self._world.traffic[name]
+            everything = everything.plus(traffic, now)
+            ifindex = ifindex_of[name]
+            yield (ifindex,), partial(interfaces.trunk, ifindex, name, traffic, now)
+        for name in configuration.interfaces.uplinks:
+            # The first uplink leads to the network; what the others carry, the lab doesn't know.
+            first = name == configuration.interfaces.uplinks[0]
+            traffic = everything if first else Traffic.none(now)
+            ifindex, addresses = ifindex_of[name], _uplink_addresses(configuration, name)
+            yield (ifindex,), partial(interfaces.uplink, ifindex, name, addresses, traffic, now)
+        if configuration.cgnat.enabled:
+            ifindex = ifindex_of[configuration.cgnat.vrf_name]
+            yield (ifindex,), partial(interfaces.vrf, ifindex, configuration.cgnat)
+
+
+def _uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
+    peers: list[IPv4Address] = []
+    if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
+        peers += (neighbor.address for neighbor in configuration.bgp.neighbors)
+    if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
+        peers.append(configuration.cgnat.handoff_gateway)
+    return tuple(InterfaceAddress("inet", routing.own_address(peer), 30) for peer in peers)
+
+
+def _vlan_key(vlan: ManagedVlan) -> Key:
+    return vlan.line.trunk, vlan.line.outer_vlan_id or 0, vlan.line.vlan_id
+
+
+def _qos(session: Session) -> SessionQos:
+    profile = OVERHEAD_PROFILES[session.overhead_profile]
+    return SessionQos(
+        session_id=session.id,
+        username=session.summary.username,
+        interface=session.interface,
+        ifb_device=interfaces.ifb_name(session),
+        rate_down_bps=session.summary.rate_down,
+        rate_up_bps=session.summary.rate_up,
+        overhead_profile=profile.name,
+        overhead=profile.overhead,
+        mpu=profile.mpu,
+        qdisc="htb",
+    )
+
+
+def _cgnat_session(session: Session, cgnat: Cgnat) -> CgnatSession:
+    return CgnatSession(
+        id=session.id,
+        type=session.summary.type,
+        username=session.summary.username,
+        ip_address=session.summary.ip_address,
+        interface=session.interface,
+        vrf_name=cgnat.vrf_name,
+        vrf_table=cgnat.vrf_table,
+        handoff_interface=cgnat.handoff_interface,
+        handoff_gateway=str(cgnat.handoff_gateway),
+        started_at=session.summary.started_at,
+    )
+
+
+def _itself(route: Route) -> Route:
+    return route

@@ -1,0 +1,113 @@
+"""The interface records of the lab, as a Linux box in its place would show them."""
+
+from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.lab.vlans import ManagedVlan
+from gateway_api.core.records import Interface, InterfaceAddress, InterfaceStats
+from gateway_api.core.sessions import Session
+from gateway_api.core.traffic import Traffic
+
+LOOPBACK_IFINDEX = 1
+
+_ETHERNET_MTU = 1500
+#: Room for two VLAN tags and PPPoE around a subscriber's full packet.
+_TRUNK_MTU = 1600
+#: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
+_PPPOE_MTU = 1492
+
+
+def loopback() -> Interface:
+    return Interface(
+        ifindex=LOOPBACK_IFINDEX,
+        name="lo",
+        type="loopback",
+        mac_address="00:00:00:00:00:00",
+        mtu=65536,
+        admin_state="up",
+        oper_state="unknown",
+        parent=None,
+        master=None,
+        addresses=(InterfaceAddress("inet", "127.0.0.1", 8), InterfaceAddress("inet6", "::1", 128)),
+        stats=InterfaceStats(),
+    )
+
+
+def trunk(ifindex: int, name: str, traffic: Traffic, now: float) -> Interface:
+    return _up(ifindex, name, "trunk", _TRUNK_MTU, traffic.stats(now, subscribers_side=True))
+
+
+def uplink(
+    ifindex: int, name: str, addresses: tuple[InterfaceAddress, ...], traffic: Traffic, now: float
+) -> Interface:
+    stats = traffic.stats(now, subscribers_side=False)
+    return _up(ifindex, name, "other", _ETHERNET_MTU, stats, addresses=addresses)
+
+
+def vrf(ifindex: int, cgnat: Cgnat) -> Interface:
+    return _up(ifindex, cgnat.vrf_name, "vrf", 65575, InterfaceStats())
+
+
+def vlan(vlan: ManagedVlan, now: float) -> Interface:
+    stats = vlan.traffic.stats(now, subscribers_side=True)
+    return _up(vlan.ifindex, vlan.line.name, "vlan", _ETHERNET_MTU, stats, parent=vlan.line.trunk)
+
+
+def session(session: Session, now: float) -> Interface:
+    """The device of a session: ppp, or for DHCP one on top of the VLAN."""
+    address = InterfaceAddress("inet", session.gateway, 32)
+    stats = session.traffic.stats(now, subscribers_side=True)
+    if not session.is_pppoe:
+        return _up(
+            session.ifindex, session.interface, "other", _ETHERNET_MTU, stats,
+            parent=session.access_interface, addresses=(address,),
+        )  # fmt: skip
+    return Interface(
+        ifindex=session.ifindex,
+        name=session.interface,
+        type="ppp",
+        mac_address=None,
+        mtu=_PPPOE_MTU,
+        admin_state="up",
+        # What Linux says of a link without carrier detection.
+        oper_state="unknown",
+        parent=session.access_interface,
+        master=None,
+        addresses=(address,),
+        stats=stats,
+    )
+
+
+def ifb(session: Session, now: float) -> Interface:
+    """The device to which a session's upstream is redirected, to be shaped there."""
+    up = Traffic(session.traffic.up, Traffic.none(now).down)
+    stats = up.stats(now, subscribers_side=True)
+    return _up(session.ifindex + 1, ifb_name(session), "ifb", _ETHERNET_MTU, stats)
+
+
+def ifb_name(session: Session) -> str:
+    return f"ifb-{session.interface}"
+
+
+def _up(
+    ifindex: int,
+    name: str,
+    type: str,
+    mtu: int,
+    stats: InterfaceStats,
+    *,
+    parent: str | None = None,
+    addresses: tuple[InterfaceAddress, ...] = (),
+) -> Interface:
+    return Interface(
+        ifindex=ifindex,
+        name=name,
+        type=type,  # type: ignore[arg-type]
+        # Locally administered, and apart from the subscribers' own.
+        mac_address=":".join(f"{byte:02x}" for byte in (6 << 40 | ifindex).to_bytes(6)),
+        mtu=mtu,
+        admin_state="up",
+        oper_state="up",
+        parent=parent,
+        master=None,
+        addresses=addresses,
+        stats=stats,
+    )

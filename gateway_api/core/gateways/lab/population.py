@@ -1,0 +1,162 @@
+"""Who comes to the lab, when, and where: all of it from one seed."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway_api.core.configuration.sections import Demux, VlanProfile
+from gateway_api.core.gateways.lab.vlans import Line
+
+# A region with three PPPoE subscribers for each on DHCP, and a third of them with public addresses.
+_PPPOE_SHARE = 0.75
+_PUBLIC_SHARE = 0.3
+
+_SESSIONS_A_VLAN = {"pppoe": 32, "dhcp": 16}
+_LEAST_VLANS = 4
+#: How long a subscriber stays when nothing else sets it: seconds, at the mean.
+_STAY = 3600.0
+
+
+@dataclass(frozen=True)
+class Population:
+    """How many sessions the lab has at its start, how many arrive a second, and the seed.
+
+    Subscribers leave so that the number at the start is also the mean; a lab that starts empty
+    fills until its subscribers, who stay an hour, leave as fast as they come.
+    """
+
+    sessions: int
+    arrivals: float
+    seed: int
+
+    @property
+    def departures_each(self) -> float:
+        """How often one subscriber leaves, per second."""
+        if not self.arrivals:
+            return 0.0
+        return self.arrivals / self.sessions if self.sessions else 1 / _STAY
+
+    @property
+    def expected(self) -> int:
+        """How many sessions there are at the mean."""
+        return self.sessions or int(self.arrivals * _STAY)
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    """Someone who comes online. `number` counts them from 0."""
+
+    number: int
+    session_type: str
+    line: Line
+    wants_public_address: bool
+    acct_session_id: str
+
+    @property
+    def mac_address(self) -> str:
+        """A locally administered address, one for each subscriber."""
+        return ":".join(f"{byte:02x}" for byte in (2 << 40 | self.number).to_bytes(6))
+
+    @property
+    def username(self) -> str:
+        """PPPoE subscribers have a login; a DHCP one is known by its MAC."""
+        if self.session_type == "dhcp":
+            return self.mac_address
+        return f"subscriber{self.number:06d}@lab.example"
+
+
+class Roster:
+    """The ids of those present, so that any of them can be drawn without walking all."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._places: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def at(self, place: int) -> int:
+        return self._ids[place]
+
+    def add(self, id: int) -> None:
+        self._places[id] = len(self._ids)
+        self._ids.append(id)
+
+    def remove(self, id: int) -> None:
+        """The last takes the place of the one that goes."""
+        place = self._places.pop(id)
+        last = self._ids.pop()
+        if last != id:
+            self._ids[place] = last
+            self._places[last] = place
+
+
+class Crowd:
+    """Draws subscribers and the times between events, the same ones for the same seed."""
+
+    def __init__(self, population: Population, demux: Demux) -> None:
+        self._population = population
+        self._random = random.Random(population.seed)  # noqa: S311 - reproducible is what it has to be
+        self._number = 0
+        self.configure(demux)
+
+    def configure(self, demux: Demux) -> None:
+        """From now on subscribers arrive where these profiles allow."""
+        self._lines = {kind: list(self._lines_of(demux, kind)) for kind in ("pppoe", "dhcp")}
+
+    def next_subscriber(self) -> Subscriber | None:
+        """The next one to come; None when no profile lets anyone in."""
+        share, line_draw, public_draw = (self._random.random() for _ in range(3))
+        acct_session_id = f"{self._random.getrandbits(64):016x}"
+        kind = "pppoe" if share < _PPPOE_SHARE else "dhcp"
+        if not self._lines[kind]:
+            kind = "dhcp" if kind == "pppoe" else "pppoe"
+        lines = self._lines[kind]
+        if not lines:
+            return None
+        self._number += 1
+        return Subscriber(
+            number=self._number - 1,
+            session_type=kind,
+            line=lines[int(line_draw * len(lines))],
+            wants_public_address=public_draw < _PUBLIC_SHARE,
+            acct_session_id=acct_session_id,
+        )
+
+    def age(self) -> float:
+        """How long one who was here from the start has been, in seconds."""
+        each = self._population.departures_each
+        return self._random.expovariate(each) if each else self._random.uniform(60, 24 * _STAY)
+
+    def next_event(self, present: int) -> tuple[float, bool] | None:
+        """Seconds until the next arrival or departure, and whether it's an arrival."""
+        arrivals = self._population.arrivals
+        rate = arrivals + present * self._population.departures_each
+        if not rate:
+            return None
+        return self._random.expovariate(rate), self._random.random() * rate < arrivals
+
+    def choose(self, roster: "Roster") -> int:
+        """The id of one who leaves. The roster must not be empty."""
+        return roster.at(self._random.randrange(len(roster)))
+
+    def _lines_of(self, demux: Demux, kind: str) -> Iterator[Line]:
+        share = _PPPOE_SHARE if kind == "pppoe" else 1 - _PPPOE_SHARE
+        wanted = int(self._population.expected * share / _SESSIONS_A_VLAN[kind])
+        profiles = list(demux.profiles_of(kind))
+        places = [(profile, trunk) for profile in profiles for trunk in demux.trunks]
+        for profile, trunk in places:
+            yield from _lines_in(profile, trunk, max(_LEAST_VLANS, wanted // len(places) + 1))
+
+
+def _lines_in(profile: VlanProfile, trunk: str, most: int) -> Iterator[Line]:
+    """The first VLANs of a profile on a trunk. With two tags, 64 inner ones share an outer one."""
+    inner, outer = profile.vlan_range, profile.outer_vlan_range
+    if outer is None:
+        for vlan_id in range(inner.first, min(inner.last + 1, inner.first + most)):
+            yield Line(trunk, vlan_id, None, profile)
+        return
+    together = min(64, len(inner))
+    for number in range(min(most, together * len(outer))):
+        outer_number, inner_number = divmod(number, together)
+        yield Line(trunk, inner.first + inner_number, outer.first + outer_number, profile)

@@ -1,0 +1,143 @@
+"""The demux component of the lab: VLAN sub-interfaces that appear with their first session."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
+from gateway_api.core.records import DemuxVlan, Record, Vlan
+from gateway_api.core.sessions import Session
+from gateway_api.core.traffic import Traffic
+
+
+class Line(Record, frozen=True):
+    """A place where subscribers arrive: `outer_vlan_id` is None on a VLAN with a single tag."""
+
+    trunk: str
+    vlan_id: int
+    outer_vlan_id: int | None
+    profile: VlanProfile
+
+    @property
+    def name(self) -> str:
+        tags = (self.outer_vlan_id, self.vlan_id)
+        return ".".join([self.trunk, *(str(tag) for tag in tags if tag is not None)])
+
+
+class ManagedVlan(Record, frozen=True):
+    """A VLAN that exists. `created_at` is epoch seconds."""
+
+    line: Line
+    ifindex: int
+    created_at: float
+    session_count: int
+    traffic: Traffic
+
+    def record(self) -> Vlan:
+        return Vlan(
+            name=self.line.name,
+            trunk=self.line.trunk,
+            vlan_id=self.line.vlan_id,
+            outer_vlan_id=self.line.outer_vlan_id,
+            protocol="802.1Q" if self.line.outer_vlan_id is None else "802.1ad",
+            oper_state="up",
+            session_count=self.session_count,
+            created_at=int(self.created_at),
+        )
+
+    def demux_record(self) -> DemuxVlan:
+        fields = {name: getattr(self.record(), name) for name in Vlan.__struct_fields__}
+        return DemuxVlan(**fields, state="active" if self.session_count else "idle")
+
+
+class _TokenBucket:
+    def __init__(self, limits: RateLimits, now: float) -> None:
+        self._limits = limits
+        self._tokens = float(limits.burst)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        earned = max(0.0, now - self._at) * self._limits.vlans_per_second
+        self._tokens = min(float(self._limits.burst), self._tokens + earned)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class VlanTable:
+    """All VLANs under management, and the limits on how fast new ones may come."""
+
+    def __init__(self, demux: Demux, now: float) -> None:
+        self._vlans: dict[str, ManagedVlan] = {}
+        self._idle: dict[str, float] = {}
+        self._demux = demux
+        self._bucket = _TokenBucket(demux.rate_limits, now)
+        self.rate_limited_total = 0
+
+    def __len__(self) -> int:
+        return len(self._vlans)
+
+    def __iter__(self) -> Iterator[ManagedVlan]:
+        return iter(self._vlans.values())
+
+    def __getitem__(self, name: str) -> ManagedVlan:
+        return self._vlans[name]
+
+    def configure(self, demux: Demux, now: float) -> None:
+        """New limits count from now on; a full bucket again, as after a start."""
+        self._demux = demux
+        self._bucket = _TokenBucket(demux.rate_limits, now)
+
+    def admit(self, line: Line, ifindex: int, now: float, *, limited: bool = True) -> bool:
+        """True when the line's VLAN exists or could be made; else the refusal is counted."""
+        if line.name in self._vlans:
+            return True
+        if len(self._vlans) >= self._demux.rate_limits.max_vlans or (limited and not self._bucket.take(now)):
+            self.rate_limited_total += 1
+            return False
+        self._vlans[line.name] = ManagedVlan(line, ifindex, now, 0, Traffic.none(now))
+        self._idle[line.name] = now
+        return True
+
+    def join(self, session: Session, now: float) -> None:
+        vlan = self._vlans[session.access_interface]
+        self._idle.pop(vlan.line.name, None)
+        self._vlans[vlan.line.name] = replace(
+            vlan,
+            # The first sessions of a gateway that has been up for long are older than the lab.
+            created_at=min(vlan.created_at, session.summary.started_at),
+            session_count=vlan.session_count + 1,
+            traffic=vlan.traffic.plus(session.traffic, now),
+        )
+
+    def leave(self, session: Session, now: float) -> None:
+        vlan = self._vlans[session.access_interface]
+        if vlan.session_count == 1:
+            self._idle[vlan.line.name] = now
+        self._vlans[vlan.line.name] = replace(
+            vlan,
+            session_count=vlan.session_count - 1,
+            traffic=vlan.traffic.less(session.traffic, now),
+        )
+
+    def changed(self, before: Session, after: Session, now: float) -> None:
+        """Follows a session's new rates."""
+        vlan = self._vlans[after.access_interface]
+        traffic = vlan.traffic.changed(before.traffic, after.traffic, now)
+        self._vlans[vlan.line.name] = replace(vlan, traffic=traffic)
+
+    def expire(self, now: float) -> None:
+        """Removes the VLANs that have been without sessions for the idle timeout."""
+        # _idle is in the order in which they became idle, so the first that stays ends the search.
+        while self._idle:
+            name, since = next(iter(self._idle.items()))
+            if now - since < self._demux.idle_timeout:
+                return
+            self.remove(name)
+
+    def remove(self, name: str) -> None:
+        """Removes a VLAN at once, with its trunk say."""
+        self._idle.pop(name, None)
+        del self._vlans[name]

@@ -1,0 +1,175 @@
+"""The interface file's methods, answered from a gateway and the running configuration."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.gateway import Gateway, Row
+from gateway_api.core.overhead import OVERHEAD_PROFILES
+from gateway_api.core.paging import INTERFACE, encoded, listing
+from gateway_api.core.records import (
+    ApiAccess,
+    ApiUser,
+    ConfigurationReply,
+    DisconnectInterfaceCall,
+    Health,
+    ListCall,
+    ListSessionsCall,
+    Page,
+    Record,
+    SessionCall,
+    SessionFilter,
+    SessionSummary,
+    SetSessionRateCall,
+    Statistics,
+)
+from gateway_api.core.sessions import Session, sort_key
+from gateway_api.rates import MAX_BPS
+from gateway_api.varlink.message import ErrorReply
+from gateway_api.varlink.server import Identity, Interface, Method, NoParameters, invalid_parameter
+from gateway_api.version import PRODUCT, VERSION
+
+IDENTITY = Identity(
+    vendor="gateway-api",
+    product=f"{PRODUCT} core (embedded)",
+    version=VERSION,
+    url="urn:gateway-api",
+)
+
+
+class CoreService:
+    """Serves one gateway. `configuration_path` is where the running configuration lies."""
+
+    def __init__(self, gateway: Gateway, running: RunningConfiguration, configuration_path: Path) -> None:
+        self._gateway = gateway
+        self._running = running
+        self._configuration_path = configuration_path
+
+    def reload(self) -> None:
+        """Reads the running configuration again and follows it. Raises Unreadable and Invalid, and
+        then goes on with the one it had."""
+        running = RunningConfiguration.read(self._configuration_path)
+        self._gateway.configure(running.sections)
+        self._running = running
+
+    def interface(self) -> Interface:
+        """The interface with a handler for each of its methods."""
+        description = (files("gateway_api") / f"{INTERFACE}.varlink").read_text()
+        return Interface(
+            description,
+            {
+                "GetHealth": Method(NoParameters, self.get_health),
+                "GetStatistics": Method(NoParameters, self.get_statistics),
+                "ListSessions": Method(ListSessionsCall, self.list_sessions),
+                "GetSession": Method(SessionCall, self.get_session),
+                "DisconnectSession": Method(SessionCall, self.disconnect_session),
+                "DisconnectInterface": Method(DisconnectInterfaceCall, self.disconnect_interface),
+                "SetSessionRate": Method(SetSessionRateCall, self.set_session_rate),
+                "GetConfiguration": Method(NoParameters, self.get_configuration),
+                "GetApiAccess": Method(NoParameters, self.get_api_access),
+                "ListInterfaces": Method(ListCall, self.list_interfaces),
+                "ListVlans": Method(ListCall, self.list_vlans),
+                "ListQos": Method(ListCall, self.list_qos),
+                "ListOverheadProfiles": Method(NoParameters, self.list_overhead_profiles),
+                "GetBgpSummary": Method(NoParameters, self.get_bgp_summary),
+                "ListRoutes": Method(ListCall, self.list_routes),
+                "ListCgnatSessions": Method(ListCall, self.list_cgnat_sessions),
+                "GetDemuxState": Method(ListCall, self.get_demux_state),
+            },
+        )
+
+    def get_health(self, _: NoParameters) -> Health:
+        return Health(
+            uptime_seconds=self._gateway.uptime(),
+            active_sessions=self._gateway.statistics().active_sessions,
+            product=PRODUCT,
+            version=VERSION,
+        )
+
+    def get_statistics(self, _: NoParameters) -> Statistics:
+        return self._gateway.statistics()
+
+    def list_sessions(self, call: ListSessionsCall) -> dict[str, Any]:
+        order = call.sort or "id"
+        field = order.removeprefix("-")
+        if field not in SessionSummary.__struct_fields__:
+            raise invalid_parameter("sort")
+        found = self._gateway.find(call.filter or SessionFilter())
+        keyed = [((sort_key(session, field), session.id), session) for session in found]
+        if call.page is None and order != "id":
+            keyed.sort(key=lambda pair: pair[0], reverse=order.startswith("-"))
+        return listing("sessions", keyed, _summary, call.page, order)
+
+    def get_session(self, call: SessionCall) -> dict[str, Any]:
+        detail = self._gateway.detail(call.id)
+        if detail is None:
+            raise _session_not_found(call.id)
+        return {"session": detail}
+
+    def disconnect_session(self, call: SessionCall) -> dict[str, Any]:
+        if not self._gateway.disconnect(call.id):
+            raise _session_not_found(call.id)
+        return {}
+
+    def disconnect_interface(self, call: DisconnectInterfaceCall) -> dict[str, Any]:
+        found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
+        return {"sessions": encoded(map(_summary, found))[0]}
+
+    def set_session_rate(self, call: SetSessionRateCall) -> dict[str, Any]:
+        for name in ("rate_down_bps", "rate_up_bps"):
+            if not 1 <= getattr(call, name) <= MAX_BPS:
+                raise invalid_parameter(name)
+        if not self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps):
+            raise _session_not_found(call.id)
+        return {}
+
+    def get_configuration(self, _: NoParameters) -> ConfigurationReply:
+        return ConfigurationReply(self._running.redacted(), self._running.etag)
+
+    def get_api_access(self, _: NoParameters) -> ApiAccess:
+        api = self._running.sections.api
+        users = (ApiUser(user.username, user.password_hash, user.role) for user in api.users)
+        return ApiAccess(api.enabled, api.token_lifetime, tuple(users))
+
+    def list_interfaces(self, call: ListCall) -> dict[str, Any]:
+        return _rows("interfaces", self._gateway.interfaces(), call.page)
+
+    def list_vlans(self, call: ListCall) -> dict[str, Any]:
+        return _rows("vlans", self._gateway.vlans(), call.page)
+
+    def list_qos(self, call: ListCall) -> dict[str, Any]:
+        return _rows("sessions", self._gateway.qos(), call.page)
+
+    def list_overhead_profiles(self, _: NoParameters) -> dict[str, Any]:
+        return {"profiles": list(OVERHEAD_PROFILES.values())}
+
+    def get_bgp_summary(self, _: NoParameters) -> dict[str, Any]:
+        return {"summary": self._gateway.bgp_summary()}
+
+    def list_routes(self, call: ListCall) -> dict[str, Any]:
+        return _rows("routes", self._gateway.routes(), call.page)
+
+    def list_cgnat_sessions(self, call: ListCall) -> dict[str, Any]:
+        return _rows("sessions", self._gateway.cgnat_sessions(), call.page)
+
+    def get_demux_state(self, call: ListCall) -> dict[str, Any]:
+        vlans, rate_limited_total = self._gateway.demux_vlans()
+        return {**_rows("vlans", vlans, call.page), "rate_limited_total": rate_limited_total}
+
+
+def _rows(field: str, rows: list[Row[Any]], page: Page | None) -> dict[str, Any]:
+    return listing(field, rows, _made, page)
+
+
+def _made(make: Any) -> Record:
+    record: Record = make()
+    return record
+
+
+def _summary(session: Session) -> SessionSummary:
+    return session.summary
+
+
+def _session_not_found(id: int) -> ErrorReply:
+    return ErrorReply.of(f"{INTERFACE}.SessionNotFound", id=id)

@@ -1,0 +1,70 @@
+"""What can go wrong, in the terms of the gateway.
+
+Nothing here knows of HTTP or of varlink: each carries what a caller needs to answer for it, and
+`web/errors.py` alone decides the response.
+"""
+
+from dataclasses import dataclass
+
+
+class GatewayApiError(Exception):
+    """Root of all errors that this package raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One rule that one value broke.
+
+    `path` is the dotted place of the value in the request or the configuration, `code` a stable
+    word for programs (`invalid`, `missing`, `unknown`), `message` the rule in a sentence.
+    """
+
+    path: str
+    code: str
+    message: str
+
+
+class Invalid(GatewayApiError):
+    """A value breaks a rule; nothing was changed."""
+
+    def __init__(self, *problems: Problem) -> None:
+        #: At least one; all of the request that could be found at once.
+        self.problems = problems
+        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in problems))
+
+
+class NotFound(GatewayApiError):
+    """The thing that the request names does not exist."""
+
+
+class AnswerTooLarge(GatewayApiError):
+    """Everything at once is more than one answer may hold; pages are the way."""
+
+
+class CoreUnavailable(GatewayApiError):
+    """The core daemon can't be reached, or failed. The text is for the log, never for a client."""
+
+
+class NotAuthenticated(GatewayApiError):
+    """No token, or none that holds: the caller is nobody."""
+
+
+class WrongCredentials(GatewayApiError):
+    """The login's user and password don't belong together."""
+
+
+class NotAllowed(GatewayApiError):
+    """The caller is known, and its role doesn't suffice."""
+
+
+class Disabled(GatewayApiError):
+    """The running configuration has turned the API off."""
+
+
+class TooManyAttempts(GatewayApiError):
+    """Logins failed too often, or too many are waiting."""
+
+    def __init__(self, retry_after: int) -> None:
+        #: Whole seconds until a next attempt is looked at.
+        self.retry_after = retry_after
+        super().__init__(f"Too many login attempts, try again in {retry_after} s")

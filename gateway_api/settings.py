@@ -1,0 +1,42 @@
+"""What the process is told from outside: environment variables, read once, at the start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway_api.errors import GatewayApiError
+
+#: RFC 7518 section 3.2: a key of at least the hash's 256 bits.
+RECOMMENDED_SECRET_BYTES = 32
+
+
+class BadSetting(GatewayApiError):
+    """An environment variable is missing or unusable; the text names it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
+    what its workers share. `secret`: signs the tokens, the same in all workers."""
+
+    core_socket: Path
+    runtime: Path
+    secret: bytes
+
+    @property
+    def secret_is_short(self) -> bool:
+        return len(self.secret) < RECOMMENDED_SECRET_BYTES
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+        def required(name: str) -> str:
+            value = environment.get(name, "")
+            if not value:
+                raise BadSetting(f"{name} is not set")
+            return value
+
+        return cls(
+            core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
+            runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
+            secret=required("SVC_API_SECRET").encode(),
+        )

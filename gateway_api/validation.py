@@ -1,0 +1,97 @@
+"""marshmallow as this project uses it: no coercion that hides a mistake, and its messages as Problems.
+
+marshmallow takes `true` for an integer and `"yes"` for a boolean; a management API must not guess.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import marshmallow
+from marshmallow import fields
+
+from gateway_api.errors import Invalid, Problem
+
+_MISSING = "is required"
+_UNKNOWN = "is not a known field"
+_CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
+
+fields.Field.default_error_messages.update(required=_MISSING, null="must not be null")
+
+
+class Schema(marshmallow.Schema):
+    """A schema that refuses what it doesn't know."""
+
+    error_messages = {"unknown": _UNKNOWN, "type": "must be an object"}
+
+    class Meta:
+        unknown = marshmallow.RAISE
+
+
+class Text(fields.String):
+    """A JSON string and nothing else."""
+
+    default_error_messages = {"invalid": "must be a string"}
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        if not isinstance(value, str):
+            raise self.make_error("invalid")
+        return value
+
+
+class Whole(fields.Integer):
+    """A JSON integer and nothing else: no `true`, no `1.0`, no `"1"`."""
+
+    default_error_messages = {"invalid": "must be an integer"}
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
+        if type(value) is not int:
+            raise self.make_error("invalid")
+        return value
+
+
+class Flag(fields.Boolean):
+    """A JSON `true` or `false` and nothing else."""
+
+    default_error_messages = {"invalid": "must be true or false"}
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self.make_error("invalid")
+        return value
+
+
+class Parsed(fields.Field[Any]):
+    """A JSON string, loaded as what `parse` makes of it. `parse` raises ValueError with the rule."""
+
+    default_error_messages = {"invalid": "must be a string"}
+
+    def __init__(self, parse: Callable[[str], Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._parse = parse
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if not isinstance(value, str):
+            raise self.make_error("invalid")
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            raise marshmallow.ValidationError(str(error)) from error
+
+
+def load(schema: Schema, data: Any) -> Any:
+    """What the schema makes of the data. Raises Invalid with every problem that it found."""
+    try:
+        return schema.load(data)
+    except marshmallow.ValidationError as error:
+        raise Invalid(*_problems(error.messages_dict)) from error
+
+
+def _problems(messages: Mapping[Any, Any], above: str = "") -> Iterator[Problem]:
+    for key, held in messages.items():
+        # marshmallow files a message about the whole object under "_schema".
+        path = above if key == "_schema" else f"{above}.{key}".lstrip(".")
+        if isinstance(held, Mapping):
+            yield from _problems(held, path)
+            continue
+        for message in held:
+            yield Problem(path, _CODES.get(message, "invalid"), message)

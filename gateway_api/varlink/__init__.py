@@ -1,0 +1,1 @@
+"""The varlink protocol over Unix stream sockets (https://varlink.org)."""

@@ -1,0 +1,1 @@
+"""The HTTP surface: routes and what they share."""
