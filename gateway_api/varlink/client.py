@@ -81,7 +81,7 @@ class Client:
             self._free.release()
         if reply.error is not None:
             raise ErrorReply(reply.error, reply.parameters)
-        return reply.parameters or msgspec.Raw(b"{}")
+        return reply.parameters
 
     def close(self) -> None:
         """Closes what is idle; connections in use close when their call ends."""

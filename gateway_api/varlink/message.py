@@ -17,6 +17,9 @@ T = TypeVar("T")
 REQUEST_CAP = 1 << 20
 REPLY_CAP = 64 << 20
 
+#: The parameters of a message that has none.
+NOTHING = msgspec.Raw(b"{}")
+
 
 class ProtocolError(GatewayApiError):
     """The peer sent what no varlink peer sends."""
@@ -29,11 +32,11 @@ class MessageTooLarge(ProtocolError):
 class ErrorReply(GatewayApiError):
     """A service's answer that says why there is none: raised by a handler, raised again at the caller."""
 
-    def __init__(self, name: str, parameters: msgspec.Raw | None = None) -> None:
+    def __init__(self, name: str, parameters: msgspec.Raw = NOTHING) -> None:
         #: The full error name, `org.varlink.service.MethodNotFound` say: what a caller branches on.
         self.name = name
         #: The error's own fields, unparsed.
-        self.parameters = parameters or msgspec.Raw(b"{}")
+        self.parameters = parameters
         super().__init__(name)
 
     @classmethod
@@ -46,7 +49,7 @@ class Call(msgspec.Struct, omit_defaults=True):
     """A client's message. `method` is the interface name, a dot and the method's name."""
 
     method: str
-    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+    parameters: msgspec.Raw = NOTHING
     oneway: bool = False
     more: bool = False
     upgrade: bool = False
@@ -55,7 +58,7 @@ class Call(msgspec.Struct, omit_defaults=True):
 class Reply(msgspec.Struct, omit_defaults=True):
     """A service's message. `error` is a full error name; `continues` announces one more reply."""
 
-    parameters: msgspec.Raw | None = None
+    parameters: msgspec.Raw = NOTHING
     error: str | None = None
     continues: bool = False
 
@@ -85,7 +88,10 @@ def decode_reply(message: bytes) -> Reply:
     clients as they are: this is the last place that could see what a broken peer put in.
     """
     reply = _decode(_replies, message)
-    if reply.parameters is not None and bytes(memoryview(reply.parameters)[:1]) != b"{":
+    start = bytes(memoryview(reply.parameters)[:1])
+    if start == b"n":
+        reply.parameters = NOTHING
+    elif start != b"{":
         raise ProtocolError("the parameters of a reply are no object")
     return reply
 

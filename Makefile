@@ -1,0 +1,52 @@
+# What people type here: make run, make test, make lint. Everything is installed into .venv.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+
+export PORT SESSIONS ARRIVALS WORKERS STATE
+
+.PHONY: run test lint lock figures clean
+
+run: $(INSTALLED)
+	@exec $(VENV)/bin/python -m gateway_api.quickstart
+
+test: $(INSTALLED)
+	$(VENV)/bin/python -m pytest $(TESTS)
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+# The figures of the README, measured on this machine.
+figures: $(INSTALLED)
+	$(VENV)/bin/python -m tests.figures
+
+# gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
+$(INSTALLED): requirements.lock setup.cfg pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: apt-get install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $$($(PYTHON) -V) is too old" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv module is needed: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@awk '/^gunicorn-h1c==/ {skip = 1; next} /^[^ ]/ {skip = 0} !skip' requirements.lock > $(VENV)/pure.lock
+	@awk '/^gunicorn-h1c==/ {keep = 1; print; next} /^[^ ]/ {keep = 0} keep' requirements.lock > $(VENV)/compiled.lock
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/pure.lock
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
+		|| echo "No C compiler and Python headers: gunicorn parses requests in Python, which is slower."
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Pins the newest versions, with hashes.
+lock: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet pip-tools
+	{ echo '# Every package of the service, its tests and its linters, pinned and hashed: `make lock` writes it.'; \
+	  $(VENV)/bin/pip-compile --quiet --upgrade --extra develop --extra fast --generate-hashes --strip-extras \
+	    --allow-unsafe --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-options \
+	    --output-file - setup.cfg; } > requirements.new
+	mv requirements.new requirements.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,40 @@
+"""How gunicorn serves the gateway API. Every value can be set from the environment."""
+
+import os
+
+from gateway_api.server import prepare_secret, tls_context
+
+wsgi_app = "gateway_api.wsgi:app"
+proc_name = "gateway-api"
+
+bind = os.environ.get("GATEWAY_API_BIND", "[::]:8443")
+certfile = os.environ.get("GATEWAY_API_CERTIFICATE", "/etc/gateway-api/tls/certificate.pem")
+keyfile = os.environ.get("GATEWAY_API_KEY", "/etc/gateway-api/tls/key.pem")
+workers = int(os.environ.get("GATEWAY_API_WORKERS", "2"))
+
+worker_class = "gateway_api.server.GatewayWorker"
+worker_connections = 4096
+worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME", "/run/gateway-api")
+graceful_timeout = 4
+# Also how long the head of a request may take to come: never 0.
+keepalive = 30
+
+# With HTTP/2, a second request would wait behind an open event stream.
+http_protocols = "h1"
+# 27 opens a socket for commands of its own unless told not to.
+control_socket_disable = True
+# Nobody in front of us may say who the client is.
+forwarded_allow_ips = ""
+
+accesslog = "-"
+access_log_format = (
+    'request_id=%({x-request-id}o)s address=%(h)s method=%(m)s path="%(U)s" status=%(s)s bytes=%(B)s us=%(D)s'
+)
+
+
+def on_starting(server):
+    prepare_secret()
+
+
+def ssl_context(config, default_ssl_context_factory):
+    return tls_context(config, default_ssl_context_factory)

@@ -1,0 +1,63 @@
+"""From a user's name and password to a user that the running configuration knows."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from gateway_api.auth.passwords import hash_password, verify
+from gateway_api.auth.throttle import Throttle
+from gateway_api.daemon.commands import ApiAccess, User
+from gateway_api.errors import TooManyAttempts, WrongCredentials
+
+#: Behind so many, a login would wait for seconds; the client had better come back.
+_MOST_WAITING = 16
+_COME_BACK = 2
+#: A name of any length would go into the ledger; no configured user's is longer.
+_LONGEST_USERNAME = 64
+
+
+class Pool(Protocol):
+    """Runs a function on a thread of its own, and meanwhile lets others go on (gevent's ThreadPool)."""
+
+    def apply(self, function: Callable[[str, str], bool], args: tuple[str, str]) -> bool: ...
+
+
+class Login:
+    """One password at a time is checked in each worker: bcrypt takes a whole core, and the other
+    requests need it, too."""
+
+    def __init__(self, throttle: Throttle, pool: Pool) -> None:
+        self._throttle = throttle
+        self._pool = pool
+        self._turn = threading.Lock()
+        self._waiting = 0
+        # Somebody who isn't there gets this one checked, so that the time doesn't tell.
+        self._nobodys_hash = hash_password("nobody's")
+
+    def authenticate(self, access: ApiAccess, username: str, password: str, address: str) -> User:
+        """The user. Raises WrongCredentials and TooManyAttempts."""
+        remembered = username[:_LONGEST_USERNAME].encode(errors="replace").decode()
+        self._throttle.check(remembered, address)
+        user = access.user(username)
+        with self._in_turn():
+            # Again, for the many that came at once: each must see the failures before it.
+            self._throttle.check(remembered, address)
+            password_hash = user.password_hash if user else self._nobodys_hash
+            right = self._pool.apply(verify, (password, password_hash))
+            if user is None or not right:
+                self._throttle.failed(remembered, address)
+                raise WrongCredentials
+            self._throttle.succeeded(remembered, address)
+        return user
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        if self._waiting >= _MOST_WAITING:
+            raise TooManyAttempts(_COME_BACK)
+        self._waiting += 1
+        try:
+            with self._turn:
+                yield
+        finally:
+            self._waiting -= 1

@@ -1,0 +1,55 @@
+"""Slows down those who guess passwords.
+
+It counts by user and address together: by user alone, anyone could lock the operator out.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from math import ceil
+
+from gateway_api.errors import TooManyAttempts
+
+#: So often may one mistype.
+_FREE_FAILURES = 5
+_LONGEST_PAUSE = 300.0
+#: After so long without a failure, seconds, all is forgotten.
+_FORGET = 900.0
+
+
+class Throttle:
+    """After five failures in a row each further one doubles the pause, from 1 s up to 5 minutes.
+
+    `clock` gives epoch seconds.
+    """
+
+    def __init__(self, ledger: sqlite3.Connection, clock: Callable[[], float]) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def check(self, username: str, address: str) -> None:
+        """Raises TooManyAttempts while the pause lasts."""
+        row = self._ledger.execute(
+            "SELECT count, last FROM failure WHERE username = ? AND address = ?", (username, address)
+        ).fetchone()
+        if row is None:
+            return
+        failures, last = row
+        # A clock that was stepped back must not make the pause longer than it is.
+        since = max(0.0, self._clock() - last)
+        if failures < _FREE_FAILURES or since > _FORGET:
+            return
+        pause = min(_LONGEST_PAUSE, 2.0 ** min(failures - _FREE_FAILURES, 16))
+        if since < pause:
+            raise TooManyAttempts(max(1, ceil(pause - since)))
+
+    def failed(self, username: str, address: str) -> None:
+        now = self._clock()
+        self._ledger.execute("DELETE FROM failure WHERE last < ?", (now - _FORGET,))
+        self._ledger.execute(
+            "INSERT INTO failure VALUES (?, ?, 1, ?)"
+            " ON CONFLICT DO UPDATE SET count = count + 1, last = excluded.last",
+            (username, address, now),
+        )
+
+    def succeeded(self, username: str, address: str) -> None:
+        self._ledger.execute("DELETE FROM failure WHERE username = ? AND address = ?", (username, address))

@@ -1,0 +1,67 @@
+"""gunicorn as this service needs it: a worker class, and what has to be done before the first fork."""
+
+import json
+import logging
+import os
+import secrets
+import ssl
+from typing import Any
+
+from gunicorn.http import errors
+from gunicorn.workers.ggevent import GeventWorker
+
+from gateway_api.settings import Settings
+
+_log = logging.getLogger("gunicorn.error")
+
+_STATUS_OF = (
+    (errors.LimitRequestLine, "414 URI Too Long"),
+    (errors.LimitRequestHeaders, "431 Request Header Fields Too Large"),
+    (errors.UnsupportedTransferCoding, "501 Not Implemented"),
+    (errors.ExpectationFailed, "417 Expectation Failed"),
+    (errors.ParseException, "400 Bad Request"),
+)
+
+
+class GatewayWorker(GeventWorker):  # type: ignore[misc]
+    """Answers in JSON where gunicorn itself has to refuse a request."""
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        if isinstance(exc, ssl.SSLError):
+            # Whoever doesn't speak TLS would not read our answer, either.
+            _log.info("no TLS from %s: %s", addr and addr[0], exc)
+            return
+        status = next((text for kind, text in _STATUS_OF if isinstance(exc, kind)), None)
+        if status is None:
+            _log.error("cannot serve a request from %s", addr and addr[0], exc_info=exc)
+            status = "500 Internal Server Error"
+        else:
+            _log.warning("refused a request from %s: %r", addr and addr[0], str(exc))
+        message = status.partition(" ")[2]
+        body = json.dumps({"status": "error", "message": message}, separators=(",", ":"))
+        head = (
+            f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+            f"X-Request-ID: {secrets.token_hex(16)}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        try:
+            client.sendall((head + body).encode())
+        except OSError as error:
+            _log.debug("could not send the refusal: %s", error)
+
+
+def prepare_secret() -> None:
+    """Makes sure that all workers sign with the same secret. Before they are forked, or half of the
+    tokens would fail."""
+    if not os.environ.get("SVC_API_SECRET"):
+        os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
+        _log.warning("SVC_API_SECRET is not set: tokens end with this process")
+    if Settings.from_environment(os.environ).secret_is_short:
+        _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
+
+
+def tls_context(config: Any, default: Any) -> ssl.SSLContext:
+    """TLS 1.2 with AEAD suites only, and 1.3."""
+    context: ssl.SSLContext = default()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+    return context

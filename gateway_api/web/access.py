@@ -1,0 +1,90 @@
+"""Who may call a view. Every view carries one of four marks, or the application doesn't start.
+
+The check is made before anything of the request's body is read, so that nobody without the right to
+change a thing has a parser of ours at his disposal.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, TypeVar
+
+from flask import Flask, g, request
+
+from gateway_api.auth.tokens import Claims
+from gateway_api.daemon.commands import ApiAccess
+from gateway_api.errors import Disabled, GatewayApiError, NotAllowed, NotAuthenticated
+from gateway_api.web.context import services
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+_MARK = "__access__"
+
+
+class Access(Enum):
+    """`ALWAYS`: no token, even while the API is disabled. `OPEN`: no token. `ANY_ROLE`: any user.
+    `ADMIN`: users with the role admin."""
+
+    ALWAYS = "always"
+    OPEN = "open"
+    ANY_ROLE = "any role"
+    ADMIN = "admin"
+
+
+class NoAccessMark(GatewayApiError):
+    """A route was registered without saying who may use it."""
+
+
+def _mark(access: Access) -> Callable[[View], View]:
+    def decorate(view: View) -> View:
+        setattr(view, _MARK, access)
+        return view
+
+    return decorate
+
+
+always = _mark(Access.ALWAYS)
+open_to_all = _mark(Access.OPEN)
+any_role = _mark(Access.ANY_ROLE)
+admin = _mark(Access.ADMIN)
+
+
+def access_of(view: Callable[..., Any]) -> Access | None:
+    """The mark of a view."""
+    mark: Access | None = getattr(view, _MARK, None)
+    return mark
+
+
+def install(app: Flask) -> None:
+    """Has every request checked. To be called when all routes are registered. Raises NoAccessMark."""
+    for endpoint, view in app.view_functions.items():
+        if access_of(view) is None:
+            raise NoAccessMark(f"the view {endpoint} doesn't say who may call it")
+
+    @app.before_request
+    def _check() -> None:
+        view = app.view_functions.get(request.endpoint or "")
+        # A path that doesn't exist is nobody's: it is refused as such, once the API is enabled.
+        access = (view and access_of(view)) or Access.OPEN
+        if access is Access.ALWAYS:
+            return
+        g.api_access = services().daemon.api_access()
+        if not g.api_access.enabled:
+            raise Disabled
+        if access is Access.OPEN:
+            return
+        g.caller = _caller(g.api_access)
+        if access is Access.ADMIN and g.caller.role != "admin":
+            raise NotAllowed
+
+
+def _caller(api_access: ApiAccess) -> Claims:
+    authorization = request.authorization
+    if authorization is None or authorization.type != "bearer" or not authorization.token:
+        raise NotAuthenticated("no bearer token")
+    claims = services().tokens.read(authorization.token)
+    user = api_access.user(claims.sub)
+    if user is None or user.role != claims.role:
+        raise NotAuthenticated("the user is gone, or has another role now")
+    if services().revocations.is_revoked(claims.jti):
+        raise NotAuthenticated("the token was revoked")
+    return claims

@@ -1,0 +1,111 @@
+"""Exceptions become responses here, and nowhere else.
+
+A client learns what it can do something about. Why the core failed, and a traceback of ours, go to
+the log under the request's id.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from gateway_api.errors import (
+    AnswerTooLarge,
+    CoreUnavailable,
+    Disabled,
+    GatewayApiError,
+    Invalid,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    TooManyAttempts,
+    WrongCredentials,
+)
+from gateway_api.web import envelope
+from gateway_api.web.request_id import request_id
+
+_log = logging.getLogger(__name__)
+
+
+def _invalid(error: Invalid) -> Response:
+    problems = [{"path": p.path, "code": p.code, "message": p.message} for p in error.problems]
+    return envelope.error(400, str(error), errors=problems)
+
+
+def _not_authenticated(error: GatewayApiError) -> Response:
+    return _challenge("Could not validate credentials")
+
+
+def _wrong_credentials(error: GatewayApiError) -> Response:
+    return _challenge("Incorrect username or password")
+
+
+def _challenge(detail: str) -> Response:
+    response = envelope.bare({"detail": detail}, 401)
+    # RFC 6750 section 3: a 401 names the scheme that would have worked.
+    response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _not_allowed(error: NotAllowed) -> Response:
+    return envelope.bare({"detail": "Admin role required"}, 403)
+
+
+def _not_found(error: NotFound) -> Response:
+    return envelope.error(404, str(error) or "Not found")
+
+
+def _too_large(error: AnswerTooLarge) -> Response:
+    return envelope.error(400, str(error))
+
+
+def _too_many(error: TooManyAttempts) -> Response:
+    response = envelope.error(429, str(error))
+    response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
+def _disabled(error: Disabled) -> Response:
+    return envelope.error(503, "The API is disabled in the running configuration")
+
+
+def _core_unavailable(error: CoreUnavailable) -> Response:
+    _log.error("request_id=%s %s %r: %s", request_id(), request.method, request.path, error)
+    return envelope.error(500, "Core daemon unreachable")
+
+
+_RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
+    Invalid: _invalid,
+    NotAuthenticated: _not_authenticated,
+    WrongCredentials: _wrong_credentials,
+    NotAllowed: _not_allowed,
+    NotFound: _not_found,
+    AnswerTooLarge: _too_large,
+    TooManyAttempts: _too_many,
+    Disabled: _disabled,
+    CoreUnavailable: _core_unavailable,
+}
+
+
+def _http(error: HTTPException) -> Response:
+    """werkzeug's own: an unknown path, a wrong method, a body over the limit."""
+    response = envelope.error(error.code or 500, error.name)
+    for name, value in error.get_headers():
+        if name == "Allow":
+            response.headers[name] = value
+    return response
+
+
+def _ours(error: Exception) -> Response:
+    _log.exception("request_id=%s %s %r failed", request_id(), request.method, request.path)
+    return envelope.error(500, "Internal error")
+
+
+def install(app: Flask) -> None:
+    """Has the application answer with these."""
+    for exception, respond in _RESPONSES.items():
+        app.register_error_handler(exception, respond)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _ours)

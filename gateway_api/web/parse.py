@@ -1,0 +1,92 @@
+"""From what a client sent to what a view can trust."""
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from flask import Flask, request
+from werkzeug.exceptions import ClientDisconnected, HTTPException
+
+from gateway_api.errors import Invalid, NotFound, Problem
+from gateway_api.validation import Schema, load
+
+MAX_BODY = 1 << 20
+
+_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_MAX_ID = (1 << 63) - 1
+_TAKES_QUERY = "__takes_query__"
+
+View = Callable[..., Any]
+
+
+def body(schema: type[Schema]) -> Callable[[View], View]:
+    """The view's first argument is the request's JSON object, loaded with the schema."""
+    loader = schema()
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def parsed(*args: Any, **kwargs: Any) -> Any:
+            return view(load(loader, _json_object()), *args, **kwargs)
+
+        return parsed
+
+    return decorate
+
+
+def query(schema: type[Schema]) -> Callable[[View], View]:
+    """The view's first argument is the query string, loaded with the schema."""
+    loader = schema()
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def parsed(*args: Any, **kwargs: Any) -> Any:
+            return view(load(loader, _query()), *args, **kwargs)
+
+        setattr(parsed, _TAKES_QUERY, True)
+        return parsed
+
+    return decorate
+
+
+def session_id(text: str) -> int:
+    """The id in a path. What can't be one belongs to no session: raises NotFound."""
+    if not _ID.fullmatch(text) or int(text) > _MAX_ID:
+        raise NotFound("No such session")
+    return int(text)
+
+
+def install(app: Flask) -> None:
+    """Has queries refused where none is taken, and bodies that are too long."""
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+
+    @app.before_request
+    def _refuse_unknown_query() -> None:
+        view = app.view_functions.get(request.endpoint or "")
+        if view is not None and not hasattr(view, _TAKES_QUERY) and request.args:
+            # A typo must not silently return something else.
+            raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
+
+
+def _query() -> dict[str, str]:
+    repeated = [name for name, values in request.args.lists() if len(values) > 1]
+    if repeated:
+        raise Invalid(*(Problem(name, "invalid", "must be given once") for name in repeated))
+    return request.args.to_dict()
+
+
+def _json_object() -> dict[str, Any]:
+    try:
+        data = request.get_data(cache=False)
+    except HTTPException as error:
+        if not isinstance(error, ClientDisconnected):
+            raise
+        raise Invalid(Problem("", "invalid", "The body ended too early")) from error
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(Problem("", "invalid", "The body must be JSON in UTF-8")) from error
+    if not isinstance(document, dict):
+        raise Invalid(Problem("", "invalid", "The body must be a JSON object"))
+    return document

@@ -1,0 +1,27 @@
+"""The interfaces of the system."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import daemon
+from gateway_api.web.schemas import ListQuery
+
+routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
+
+
+@routes.get("")
+@access.any_role
+@parse.query(ListQuery)
+def index(query: dict[str, Any]) -> Response:
+    """All of them: trunk, loopback, VLAN, ppp, IFB and VRF."""
+    return envelope.ok(daemon().list_interfaces(**query))
+
+
+@routes.get("/vlans")
+@access.any_role
+@parse.query(ListQuery)
+def vlans(query: dict[str, Any]) -> Response:
+    """The VLAN sub-interfaces that the demux component made."""
+    return envelope.ok(daemon().list_vlans(**query))

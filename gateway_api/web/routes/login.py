@@ -1,0 +1,33 @@
+"""Log in and out."""
+
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import api_access, caller, services
+from gateway_api.web.schemas import LoginRequest
+
+routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
+
+
+@routes.post("/login")
+@access.open_to_all
+@parse.body(LoginRequest)
+def log_in(credentials: dict[str, Any]) -> Response:
+    """A token for a user of the running configuration."""
+    config, address = api_access(), request.remote_addr or ""
+    user = services().login.authenticate(config, **credentials, address=address)
+    token = services().tokens.issue(user.username, user.role, config.token_lifetime)
+    response = envelope.bare({"access_token": token, "token_type": "bearer"})
+    # RFC 6749 section 5.1: no cache may keep a token.
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@routes.post("/logout")
+@access.any_role
+def log_out() -> Response:
+    """Revokes the token that came with the request."""
+    services().revocations.revoke(caller().jti, caller().exp)
+    return envelope.ok({"message": "Logged out"})

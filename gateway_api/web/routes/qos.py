@@ -1,0 +1,26 @@
+"""How sessions are shaped."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import daemon
+from gateway_api.web.schemas import ListQuery
+
+routes = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
+
+
+@routes.get("")
+@access.any_role
+@parse.query(ListQuery)
+def index(query: dict[str, Any]) -> Response:
+    """The shaping of each session."""
+    return envelope.ok(daemon().list_qos(**query))
+
+
+@routes.get("/profiles")
+@access.any_role
+def profiles() -> Response:
+    """The overhead profiles that sessions may have."""
+    return envelope.ok(daemon().overhead_profiles())

@@ -1,0 +1,26 @@
+"""Routes and routing neighbours."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import daemon
+from gateway_api.web.schemas import ListQuery
+
+routes = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
+
+
+@routes.get("/bgp/summary")
+@access.any_role
+def bgp_summary() -> Response:
+    """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
+    return envelope.ok(daemon().bgp_summary())
+
+
+@routes.get("/routes")
+@access.any_role
+@parse.query(ListQuery)
+def kernel_routes(query: dict[str, Any]) -> Response:
+    """The kernel's routes, the subscribers' host routes included."""
+    return envelope.ok(daemon().list_routes(**query))

@@ -1,0 +1,80 @@
+"""Subscriber sessions: list, inspect, disconnect, change their rates."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import daemon
+from gateway_api.web.schemas import DisconnectInterface, RateChange, SubscribersQuery
+
+routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
+
+
+@routes.get("")
+@access.any_role
+@parse.query(SubscribersQuery)
+def index(query: dict[str, Any]) -> Response:
+    """All sessions that fit the filters, or a page of them."""
+    return envelope.ok(daemon().list_sessions(**query))
+
+
+@routes.get("/summary")
+@access.any_role
+def summary() -> Response:
+    """How many sessions there are, by type."""
+    counts = daemon().statistics()
+    return envelope.ok(
+        {
+            "total": counts.active_sessions,
+            "pppoe": counts.pppoe_sessions,
+            "dhcp": counts.dhcp_sessions,
+        }
+    )
+
+
+@routes.get("/<id>")
+@access.any_role
+def show(id: str) -> Response:
+    """One session with its counters."""
+    return envelope.ok(daemon().session(parse.session_id(id)))
+
+
+@routes.delete("/<id>")
+@access.admin
+def disconnect(id: str) -> Response:
+    """Ends a session; when the answer comes, it is gone."""
+    session = parse.session_id(id)
+    daemon().disconnect_session(session)
+    return envelope.ok({"message": f"Session {session} disconnected"})
+
+
+@routes.post("/disconnect-by-interface")
+@access.admin
+@parse.body(DisconnectInterface)
+def disconnect_by_interface(body: dict[str, Any]) -> Response:
+    """Ends all sessions on an access interface, or says which they are."""
+    interface, dry_run = body["interface"], body["dry_run"]
+    sessions = daemon().disconnect_interface(interface, dry_run=dry_run)
+    count, verb = len(sessions), "would be disconnected" if dry_run else "disconnected"
+    message = f"{count} session{'' if count == 1 else 's'} {verb} on {interface}"
+    return envelope.ok({"message": message, "count": count, **({"sessions": sessions} if dry_run else {})})
+
+
+@routes.put("/<id>/rate")
+@access.admin
+@parse.body(RateChange)
+def change_rate(body: dict[str, Any], id: str) -> Response:
+    """Asks for other rates on the egress device and the IFB of a session."""
+    session = parse.session_id(id)
+    (down, down_bps), (up, up_bps) = body["rate_down"], body["rate_up"]
+    daemon().set_session_rate(session, down_bps, up_bps)
+    return envelope.ok(
+        {
+            "message": f"Rate change requested for session {session}",
+            "rate_down": down,
+            "rate_up": up,
+            "rate_down_bps": down_bps,
+            "rate_up_bps": up_bps,
+        }
+    )

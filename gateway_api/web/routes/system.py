@@ -1,0 +1,26 @@
+"""What this gateway is, and how it fares."""
+
+from flask import Blueprint, Response
+
+from gateway_api.version import PRODUCT, VERSION
+from gateway_api.web import access, envelope
+from gateway_api.web.context import daemon
+
+routes = Blueprint("system", __name__, url_prefix="/api/v1")
+
+COMPONENT = "gateway-api"
+
+
+@routes.get("/system/version")
+@access.always
+def version() -> Response:
+    """Answered without the core, so that it tells which API it is that can't reach it."""
+    return envelope.ok({"product": PRODUCT, "version": VERSION, "component": COMPONENT})
+
+
+@routes.get("/health")
+@routes.get("/system/health")
+@access.always
+def health() -> Response:
+    """Up, with so many sessions, for so long: or 500 when the core isn't."""
+    return envelope.ok(daemon().health())

@@ -1,0 +1,9 @@
+"""What gunicorn serves: `gateway_api.wsgi:app`."""
+
+import os
+
+from gateway_api.app import create_app
+from gateway_api.services import Services
+from gateway_api.settings import Settings
+
+app = create_app(Services.from_settings(Settings.from_environment(os.environ)))

@@ -1,0 +1,39 @@
+"""What several test modules share."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stack import Api, running_stack
+
+_FACTORY = json.loads((Path(__file__).parent.parent / "etc" / "factory.json").read_text())
+
+#: A bcrypt hash of "secret" at the least cost.
+SECRET_HASH = "$2b$04$l6cHqOx.6njlYvAogLLyBucPkVMnGY95sbhMuf9sMa4d1mAUkSSVW"
+
+
+@pytest.fixture(scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stack that most tests share."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="session")
+def api(state: Path) -> Iterator[Api]:
+    """A running gateway with 500 sessions that stay, shared by the tests that leave most of them."""
+    with running_stack(state, sessions=500) as (client, _):
+        yield client
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    """A valid configuration document with an admin and an operator, whose password is "secret"."""
+    made: dict[str, Any] = copy.deepcopy(_FACTORY)
+    made["api"]["users"] = [
+        {"username": role, "password_hash": SECRET_HASH, "role": role} for role in ("admin", "operator")
+    ]
+    return made

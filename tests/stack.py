@@ -1,0 +1,194 @@
+"""A running gateway: the processes that `make run` starts, on a free port and in a folder of its own."""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+START_TIMEOUT = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(what: str, ready: Any, timeout: float = START_TIMEOUT) -> Any:
+    """The first true value of `ready()`; fails the test with `what` when none comes in time."""
+    deadline = time.monotonic() + timeout
+    while not (value := ready()):
+        assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Api:
+    """The API as a client sees it. Paths are relative to `/api/v1`, unless they are `/metrics`."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.url = environment["GATEWAY_URL"]
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.verify = environment["GATEWAY_CA"]
+        self._tokens: dict[str, str] = {}
+
+    def send(
+        self, method: str, path: str, role: str | None = "admin", token: str | None = None, **more: Any
+    ) -> requests.Response:
+        """`role` is admin, operator or None for no token."""
+        headers = dict(more.pop("headers", {}))
+        if token or role:
+            headers["Authorization"] = f"Bearer {token or self.token(str(role))}"
+        url = self.url + (path if path == "/metrics" else f"/api/v1{path}")
+        return self.session.request(method, url, headers=headers, timeout=30, **more)
+
+    def get(self, path: str, role: str | None = "operator", **more: Any) -> Any:
+        """The data of a GET that must succeed."""
+        answer = self.send("GET", path, role, **more)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        assert answer.json()["status"] == "ok"
+        return answer.json()["data"]
+
+    def log_in(self, username: str, password: str) -> requests.Response:
+        body = {"username": username, "password": password}
+        return self.send("POST", "/auth/login", None, json=body)
+
+    def token(self, role: str) -> str:
+        if role not in self._tokens:
+            self._tokens[role] = self.new_token(role)
+        return self._tokens[role]
+
+    def new_token(self, role: str) -> str:
+        name = role.upper()
+        answer = self.log_in(self.environment[f"{name}_USER"], self.environment[f"{name}_PASSWORD"])
+        assert answer.status_code == 200, answer.text
+        token: str = answer.json()["access_token"]
+        return token
+
+
+def read_environment(path: Path) -> dict[str, str]:
+    """The shell assignments in a file."""
+    words = shlex.split(path.read_text())
+    return dict(word.split("=", 1) for word in words)
+
+
+@contextmanager
+def running_stack(
+    state: Path, sessions: int = 200, arrivals: float = 0, **more: Any
+) -> Iterator[tuple[Api, "subprocess.Popen[bytes]"]]:
+    """Core and API as `make run` has them, until the end of the block."""
+    environment = {
+        **os.environ,
+        "PORT": str(free_port()),
+        "STATE": str(state),
+        "SESSIONS": str(sessions),
+        "ARRIVALS": str(arrivals),
+        **{key: str(value) for key, value in more.items()},
+    }
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway_api.quickstart"],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        published = state / "environment"
+
+        def ready() -> bool:
+            assert process.poll() is None, (state / "log").read_text()
+            return published.exists()
+
+        wait_for("the stack to answer", ready)
+        yield Api(read_environment(published)), process
+    finally:
+        stop(process)
+
+
+def stop(process: "subprocess.Popen[bytes]", timeout: float = 10) -> float:
+    """Asks it to end, as Ctrl-C would; the seconds that it took."""
+    began = time.monotonic()
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout)
+        finally:
+            process.kill()
+    return time.monotonic() - began
+
+
+@contextmanager
+def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[str]:
+    """gunicorn alone, against whatever is at `core_socket`; gives its base address. `state` is the
+    folder of a stack that ran before: it has the certificate."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "GATEWAY_CORE_SOCKET": str(core_socket),
+        "GATEWAY_API_RUNTIME": str(state),
+        "GATEWAY_API_BIND": f"127.0.0.1:{port}",
+        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
+        "GATEWAY_API_KEY": str(state / "key.pem"),
+        "GATEWAY_API_WORKERS": str(workers),
+        "SVC_API_SECRET": (state / "secret").read_text(),
+    }
+    gunicorn = str(Path(sys.executable).parent / "gunicorn")
+    configuration = str(Path(__file__).parent.parent / "etc" / "gunicorn.conf.py")
+    url = f"https://localhost:{port}"
+    with (state / "api.log").open("ab") as log:
+        process = subprocess.Popen(
+            [gunicorn, "--config", configuration], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+
+    def answers() -> bool:
+        assert process.poll() is None, (state / "api.log").read_text()
+        try:
+            session = requests.Session()
+            session.trust_env = False
+            version = f"{url}/api/v1/system/version"
+            return session.get(version, verify=state / "certificate.pem", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    try:
+        wait_for("the API to answer", answers)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@contextmanager
+def running_core(socket_path: Path, configuration: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """The embedded core alone, until the end of the block."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "gateway_api.core", "--socket", str(socket_path)),
+            *("--configuration", str(configuration), *arguments),
+        ]
+    )
+    try:
+
+        def ready() -> bool:
+            assert process.poll() is None
+            return socket_path.exists()
+
+        wait_for("the core's socket", ready)
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.wait(10)
