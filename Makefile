@@ -33,15 +33,15 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@awk '/^gunicorn-h1c==/ {skip = 1; next} /^[^ ]/ {skip = 0} !skip' requirements.lock > $(VENV)/pure.lock
 	@awk '/^gunicorn-h1c==/ {keep = 1; print; next} /^[^ ]/ {keep = 0} keep' requirements.lock > $(VENV)/compiled.lock
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/pure.lock
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
+	@$(VENV)/bin/pip install -qq --disable-pip-version-check --require-hashes -r $(VENV)/pure.lock
+	@$(VENV)/bin/pip install -qq --disable-pip-version-check --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
 		|| echo "No C compiler and Python headers: gunicorn parses requests in Python, which is slower."
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(VENV)/bin/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Pins the newest versions, with hashes.
 lock: $(INSTALLED)
-	$(VENV)/bin/pip install --quiet pip-tools
+	$(VENV)/bin/pip install -qq pip-tools
 	{ echo '# Every package of the service, its tests and its linters, pinned and hashed: `make lock` writes it.'; \
 	  $(VENV)/bin/pip-compile --quiet --upgrade --extra develop --extra fast --generate-hashes --strip-extras \
 	    --allow-unsafe --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-options \

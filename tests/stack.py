@@ -172,7 +172,9 @@ def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[st
 
 
 @contextmanager
-def running_core(socket_path: Path, configuration: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+def running_core(
+    socket_path: Path, configuration: Path, *arguments: str
+) -> Iterator["subprocess.Popen[bytes]"]:
     """The embedded core alone, until the end of the block."""
     process = subprocess.Popen(
         [

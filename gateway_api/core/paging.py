@@ -47,7 +47,8 @@ def listing(
     InvalidParameter for a bad page, ReplyTooLarge for a whole that doesn't fit into one reply.
     """
     if page is None:
-        records, count = encoded(build(thing) for _, thing in keyed)
+        whole = sorted(keyed, key=_key, reverse=order.startswith("-"))
+        records, count = encoded(build(thing) for _, thing in whole)
         return {field: records, "count": count, "total": count, "next_cursor": None}
     things, next_cursor = _cut(keyed, page, order)
     records, count = encoded(map(build, things))
@@ -80,11 +81,15 @@ def _cut(keyed: Sequence[tuple[Key, T]], page: Page, order: str) -> tuple[list[T
         keyed = _beyond(keyed, after, descending)
     choose = heapq.nlargest if descending else heapq.nsmallest
     # One more than asked for tells whether a next page exists.
-    chosen = choose(page.limit + 1, keyed, key=lambda pair: pair[0])
+    chosen = choose(page.limit + 1, keyed, key=_key)
     if len(chosen) <= page.limit:
         return [thing for _, thing in chosen], None
     del chosen[page.limit :]
     return [thing for _, thing in chosen], _encoded_cursor(order, chosen[-1][0])
+
+
+def _key(pair: tuple[Key, Any]) -> Key:
+    return pair[0]
 
 
 def _beyond(keyed: Sequence[tuple[Key, T]], after: Key, descending: bool) -> list[tuple[Key, T]]:

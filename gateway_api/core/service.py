@@ -97,8 +97,6 @@ class CoreService:
             raise invalid_parameter("sort")
         found = self._gateway.find(call.filter or SessionFilter())
         keyed = [((sort_key(session, field), session.id), session) for session in found]
-        if call.page is None and order != "id":
-            keyed.sort(key=lambda pair: pair[0], reverse=order.startswith("-"))
         return listing("sessions", keyed, _summary, call.page, order)
 
     def get_session(self, call: SessionCall) -> dict[str, Any]:
@@ -142,7 +140,7 @@ class CoreService:
         return _rows("sessions", self._gateway.qos(), call.page)
 
     def list_overhead_profiles(self, _: NoParameters) -> dict[str, Any]:
-        return {"profiles": list(OVERHEAD_PROFILES.values())}
+        return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
 
     def get_bgp_summary(self, _: NoParameters) -> dict[str, Any]:
         return {"summary": self._gateway.bgp_summary()}

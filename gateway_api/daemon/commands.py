@@ -124,8 +124,8 @@ class Daemon:
         return self._listing("ListQos", "sessions", page)
 
     def overhead_profiles(self) -> Fields:
-        """`profiles`."""
-        return self._fields("ListOverheadProfiles", "profiles")
+        """`profiles` and `count`."""
+        return self._fields("ListOverheadProfiles", "profiles", "count")
 
     def bgp_summary(self) -> msgspec.Raw:
         """What FRR's `show bgp summary json` says."""

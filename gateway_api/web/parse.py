@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from flask import Flask, request
-from werkzeug.exceptions import ClientDisconnected, HTTPException
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.validation import Schema, load
@@ -79,10 +79,12 @@ def _query() -> dict[str, str]:
 def _json_object() -> dict[str, Any]:
     try:
         data = request.get_data(cache=False)
-    except HTTPException as error:
-        if not isinstance(error, ClientDisconnected):
-            raise
-        raise Invalid(Problem("", "invalid", "The body ended too early")) from error
+    except RequestEntityTooLarge:
+        raise
+    except Exception as error:
+        # What a server's reader raises for a body that isn't framed as it says is the server's own
+        # affair (PEP 3333 leaves it open), and always the client's fault.
+        raise Invalid(Problem("", "invalid", "The body could not be read")) from error
     try:
         document = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,0 +1,187 @@
+"""Who is let in, for how long, and what ends it: against a stack of its own, whose users change."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+import requests
+
+from gateway_api.auth.passwords import hash_password
+from tests.stack import Api, running_stack, wait_for
+
+WRONG = {"detail": "Incorrect username or password"}
+NOBODY = {"detail": "Could not validate credentials"}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    folder = tmp_path_factory.mktemp("auth")
+    with running_stack(folder, sessions=5) as (client, _):
+        yield client
+
+
+@pytest.fixture
+def reconfigure(stack: Api) -> Iterator[Callable[[Callable[[dict[str, Any]], None]], None]]:
+    """Changes the running configuration, and at the test's end changes it back."""
+    path = Path(stack.environment["CORE_SOCKET"]).parent / "running.json"
+    before = path.read_text()
+
+    def write(text: str) -> None:
+        etag = stack.session.get(f"{stack.url}/api/v1/health", timeout=5)
+        assert etag.ok
+        path.write_text(text)
+        core = subprocess.check_output(["pgrep", "-f", f"gateway_api.core --socket {path.parent}"], text=True)
+        marker = core_log_length(path.parent)
+        for pid in core.split():
+            subprocess.check_call(["kill", f"-{signal.SIGHUP.value}", pid])
+        wait_for("the core to follow", lambda: core_log_length(path.parent) > marker)
+
+    def change(edit: Callable[[dict[str, Any]], None]) -> None:
+        document = json.loads(path.read_text())
+        edit(document)
+        write(json.dumps(document))
+
+    yield change
+    write(before)
+
+
+def core_log_length(folder: Path) -> int:
+    return (folder / "log").read_text().count("running configuration")
+
+
+def both_workers(ask: Callable[[], requests.Response]) -> list[requests.Response]:
+    """Enough answers on connections of their own that each of two workers gave some."""
+    return [ask() for _ in range(12)]
+
+
+def fresh(stack: Api, path: str, token: str) -> requests.Response:
+    """A GET on a connection of its own."""
+    headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
+    return stack.session.get(f"{stack.url}/api/v1{path}", headers=headers, timeout=10)
+
+
+def test_a_token_says_who_and_for_how_long(stack: Api) -> None:
+    claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
+    assert set(claims) == {"iss", "sub", "role", "iat", "exp", "jti"}
+    assert (claims["sub"], claims["role"]) == ("operator", "operator")
+    assert claims["exp"] - claims["iat"] == 3600
+
+
+def test_the_answer_to_a_login_has_no_envelope(stack: Api) -> None:
+    answer = stack.log_in("admin", stack.environment["ADMIN_PASSWORD"])
+    assert set(answer.json()) == {"access_token", "token_type"}
+    assert answer.json()["token_type"] == "bearer"
+
+
+def test_every_worker_takes_a_token_of_any(stack: Api) -> None:
+    token = stack.new_token("operator")
+    answers = both_workers(lambda: fresh(stack, "/subscribers/summary", token))
+    assert {answer.status_code for answer in answers} == {200}
+
+
+@pytest.mark.parametrize(
+    ("username", "password"),
+    [
+        ("admin", "wrong"),
+        ("nobody", "wrong"),
+        ("", ""),
+        ("admin", "x" * 73),
+        ("admin", "a\0b"),
+        ("é" * 500, "é" * 36),
+        ("a\nb", "\x1b[31m"),
+    ],
+)
+def test_a_wrong_login_is_401_whatever_is_wrong(stack: Api, username: str, password: str) -> None:
+    answer = stack.log_in(username, password)
+    assert (answer.status_code, answer.json()) == (401, WRONG)
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_an_unknown_user_takes_as_long_as_a_wrong_password(stack: Api) -> None:
+    def fastest(username: str) -> float:
+        # A name of its own each time, or the throttle would answer; the same length, for fairness.
+        times = []
+        for number in range(3):
+            began = time.monotonic()
+            assert stack.log_in(username or f"ghost{number}", "wrong").status_code == 401
+            times.append(time.monotonic() - began)
+        return min(times)
+
+    known, unknown = fastest("operator"), fastest("")
+    assert 0.5 < known / unknown < 2
+    assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).ok
+
+
+def test_guessing_is_slowed_down_until_a_right_login_after_the_pause(stack: Api) -> None:
+    for _ in range(6):
+        stack.log_in("operator", "guess")
+    answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"])
+    assert answer.status_code == 429
+    assert answer.json()["status"] == "error"
+    wait = int(answer.headers["Retry-After"])
+    assert 1 <= wait <= 2
+    time.sleep(wait)
+    assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 200
+    assert stack.log_in("operator", "guess").status_code == 401
+
+
+def test_a_logged_out_token_is_worthless_in_every_worker(stack: Api) -> None:
+    token, other = stack.new_token("operator"), stack.new_token("operator")
+    assert stack.send("POST", "/auth/logout", token=token).status_code == 200
+    answers = both_workers(lambda: fresh(stack, "/qos", token))
+    assert {answer.status_code for answer in answers} == {401}
+    assert fresh(stack, "/qos", other).status_code == 200
+
+
+def test_a_removed_user_is_nobody_at_once(stack: Api, reconfigure: Any) -> None:
+    token = stack.new_token("operator")
+    reconfigure(lambda document: document["api"]["users"].pop())
+    answers = both_workers(lambda: fresh(stack, "/qos", token))
+    assert {answer.status_code for answer in answers} == {401}
+    assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 401
+
+
+def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Any) -> None:
+    def demote(document: dict[str, Any]) -> None:
+        document["api"]["users"][0]["role"] = "operator"
+        document["api"]["users"].append(
+            {"username": "other", "password_hash": hash_password("x"), "role": "admin"}
+        )
+
+    token = stack.new_token("admin")
+    reconfigure(demote)
+    answer = stack.send("DELETE", "/subscribers/1", token=token)
+    assert (answer.status_code, answer.json()) == (401, NOBODY)
+    answer = stack.send("DELETE", "/subscribers/1", token=stack.new_token("admin"))
+    assert answer.status_code == 403
+
+
+def test_the_token_lifetime_is_the_configured_one(stack: Api, reconfigure: Any) -> None:
+    reconfigure(lambda document: document["api"].update(token_lifetime=60))
+    claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == 60
+
+
+def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(stack: Api, reconfigure: Any) -> None:
+    token = stack.new_token("admin")
+    reconfigure(lambda document: document["api"].update(enabled=False))
+    for method, path in (("GET", "/subscribers"), ("POST", "/auth/login"), ("GET", "/nope")):
+        answer = stack.send(method, path, token=token)
+        assert (answer.status_code, answer.json()["status"]) == (503, "error")
+    for path in ("/health", "/system/health", "/system/version", "/metrics"):
+        assert stack.send("GET", path, None).status_code == 200
+
+
+def test_a_token_survives_a_restart_of_the_api(tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=1, WORKERS=1) as (first, _):
+        token, revoked = first.new_token("operator"), first.new_token("operator")
+        assert first.send("POST", "/auth/logout", token=revoked).ok
+    with running_stack(tmp_path, sessions=1, WORKERS=1) as (second, _):
+        assert second.send("GET", "/qos", token=token).status_code == 200
+        assert second.send("GET", "/qos", token=revoked).status_code == 401
