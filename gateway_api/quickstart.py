@@ -213,6 +213,9 @@ def main() -> int:
     finally:
         for child in reversed(children):
             child.stop(_CORE_STOP_TIMEOUT if child is children[0] else _API_STOP_TIMEOUT)
+        if children:
+            # Who reads it must find something that answers.
+            state.environment.unlink(missing_ok=True)
     return 0
 
 

@@ -5,8 +5,11 @@ import logging
 import os
 import secrets
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import gevent
 from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
@@ -24,9 +27,32 @@ _STATUS_OF = (
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
-    """Answers in JSON where gunicorn itself has to refuse a request."""
+    """Answers in JSON where gunicorn itself has to refuse a request, and lets idle connections go when
+    it is told to stop, where gunicorn would wait for their clients."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._idle: set[gevent.Greenlet] = set()
+
+    @contextmanager
+    def timeout_ctx(self) -> Iterator[None]:
+        """gunicorn's limit on the wait for a next request, and a note of who is waiting."""
+        waiting = gevent.getcurrent()
+        self._idle.add(waiting)
+        try:
+            with super().timeout_ctx():
+                yield
+        finally:
+            self._idle.discard(waiting)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        super().handle_exit(sig, frame)
+        # Not here: a signal handler runs in the middle of whatever was running.
+        gevent.spawn(gevent.killall, list(self._idle), block=False)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        if isinstance(exc, gevent.GreenletExit):
+            return
         if isinstance(exc, ssl.SSLError):
             # Whoever doesn't speak TLS would not read our answer, either.
             _log.info("no TLS from %s: %s", addr and addr[0], exc)
