@@ -255,9 +255,8 @@ def _check_port(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise CannotRun(
-                f"port {port} is in use or not ours to use; set PORT to another ({error.strerror})"
-            ) from error
+            reason = f"cannot listen on port {port}: {error.strerror}; set PORT to another"
+            raise CannotRun(reason) from error
 
 
 def _wait(stop: threading.Event, children: list[Child], ready: Callable[[], bool], failure: str) -> None:

@@ -130,6 +130,29 @@ def stop(process: "subprocess.Popen[bytes]", timeout: float = 10) -> float:
     return time.monotonic() - began
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    parent_of = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            # After the name, which may hold anything, come the state and the parent: proc(5).
+            parent_of[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, new = [], [pid]
+    while new:
+        new = [child for child, parent in parent_of.items() if parent in new]
+        found += new
+    return found
+
+
+def core_of(process: "subprocess.Popen[bytes]") -> int:
+    """The process id of the core daemon of a stack."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(process.pid)}
+    (core,) = (pid for pid, command in commands.items() if b"gateway_api.core" in command)
+    return core
+
+
 @contextmanager
 def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[str]:
     """gunicorn alone, against whatever is at `core_socket`; gives its base address. `state` is the

@@ -1,6 +1,7 @@
 """Who is let in, for how long, and what ends it: against a stack of its own, whose users change."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -13,34 +14,40 @@ import pytest
 import requests
 
 from gateway_api.auth.passwords import hash_password
-from tests.stack import Api, running_stack, wait_for
+from tests.stack import Api, core_of, running_stack, wait_for
 
 WRONG = {"detail": "Incorrect username or password"}
 NOBODY = {"detail": "Could not validate credentials"}
 
 
+Running = tuple[Api, "subprocess.Popen[bytes]"]
+Reconfigure = Callable[[Callable[[dict[str, Any]], None]], None]
+
+
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    folder = tmp_path_factory.mktemp("auth")
-    with running_stack(folder, sessions=5) as (client, _):
-        yield client
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_stack(tmp_path_factory.mktemp("auth"), sessions=5) as running:
+        yield running
 
 
 @pytest.fixture
-def reconfigure(stack: Api) -> Iterator[Callable[[Callable[[dict[str, Any]], None]], None]]:
+def stack(running: Running) -> Api:
+    return running[0]
+
+
+@pytest.fixture
+def reconfigure(running: Running) -> Iterator[Reconfigure]:
     """Changes the running configuration, and at the test's end changes it back."""
-    path = Path(stack.environment["CORE_SOCKET"]).parent / "running.json"
+    api, process = running
+    path = Path(api.environment["CORE_SOCKET"]).parent / "running.json"
+    log = path.parent / "log"
     before = path.read_text()
 
     def write(text: str) -> None:
-        etag = stack.session.get(f"{stack.url}/api/v1/health", timeout=5)
-        assert etag.ok
         path.write_text(text)
-        core = subprocess.check_output(["pgrep", "-f", f"gateway_api.core --socket {path.parent}"], text=True)
-        marker = core_log_length(path.parent)
-        for pid in core.split():
-            subprocess.check_call(["kill", f"-{signal.SIGHUP.value}", pid])
-        wait_for("the core to follow", lambda: core_log_length(path.parent) > marker)
+        seen = log.read_text().count("running configuration")
+        os.kill(core_of(process), signal.SIGHUP)
+        wait_for("the core to follow", lambda: log.read_text().count("running configuration") > seen)
 
     def change(edit: Callable[[dict[str, Any]], None]) -> None:
         document = json.loads(path.read_text())
@@ -49,10 +56,6 @@ def reconfigure(stack: Api) -> Iterator[Callable[[Callable[[dict[str, Any]], Non
 
     yield change
     write(before)
-
-
-def core_log_length(folder: Path) -> int:
-    return (folder / "log").read_text().count("running configuration")
 
 
 def both_workers(ask: Callable[[], requests.Response]) -> list[requests.Response]:
@@ -139,7 +142,7 @@ def test_a_logged_out_token_is_worthless_in_every_worker(stack: Api) -> None:
     assert fresh(stack, "/qos", other).status_code == 200
 
 
-def test_a_removed_user_is_nobody_at_once(stack: Api, reconfigure: Any) -> None:
+def test_a_removed_user_is_nobody_at_once(stack: Api, reconfigure: Reconfigure) -> None:
     token = stack.new_token("operator")
     reconfigure(lambda document: document["api"]["users"].pop())
     answers = both_workers(lambda: fresh(stack, "/qos", token))
@@ -147,7 +150,7 @@ def test_a_removed_user_is_nobody_at_once(stack: Api, reconfigure: Any) -> None:
     assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 401
 
 
-def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Any) -> None:
+def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Reconfigure) -> None:
     def demote(document: dict[str, Any]) -> None:
         document["api"]["users"][0]["role"] = "operator"
         document["api"]["users"].append(
@@ -162,13 +165,15 @@ def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Any) -
     assert answer.status_code == 403
 
 
-def test_the_token_lifetime_is_the_configured_one(stack: Api, reconfigure: Any) -> None:
+def test_the_token_lifetime_is_the_configured_one(stack: Api, reconfigure: Reconfigure) -> None:
     reconfigure(lambda document: document["api"].update(token_lifetime=60))
     claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
     assert claims["exp"] - claims["iat"] == 60
 
 
-def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(stack: Api, reconfigure: Any) -> None:
+def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(
+    stack: Api, reconfigure: Reconfigure
+) -> None:
     token = stack.new_token("admin")
     reconfigure(lambda document: document["api"].update(enabled=False))
     for method, path in (("GET", "/subscribers"), ("POST", "/auth/login"), ("GET", "/nope")):
