@@ -2,7 +2,7 @@
 
 import os
 
-from gateway_api.server import prepare_secret, tls_context
+from gateway_api.server import prepare, tls_context
 
 wsgi_app = "gateway_api.wsgi:app"
 proc_name = "gateway-api"
@@ -12,6 +12,7 @@ certfile = os.environ.get("GATEWAY_API_CERTIFICATE", "/etc/gateway-api/tls/certi
 keyfile = os.environ.get("GATEWAY_API_KEY", "/etc/gateway-api/tls/key.pem")
 workers = int(os.environ.get("GATEWAY_API_WORKERS", "2"))
 
+umask = 0o077
 worker_class = "gateway_api.server.GatewayWorker"
 worker_connections = 4096
 worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME", "/run/gateway-api")
@@ -26,6 +27,7 @@ control_socket_disable = True
 # Nobody in front of us may say who the client is.
 forwarded_allow_ips = ""
 
+logger_class = "gateway_api.server.Log"
 accesslog = "-"
 access_log_format = (
     'request_id=%({x-request-id}o)s address=%(h)s method=%(m)s path="%(U)s" status=%(s)s bytes=%(B)s us=%(D)s'
@@ -33,7 +35,7 @@ access_log_format = (
 
 
 def on_starting(server):
-    prepare_secret()
+    prepare()
 
 
 def ssl_context(config, default_ssl_context_factory):

@@ -15,13 +15,13 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
-from urllib.error import URLError
+from typing import ClassVar
 
 from gateway_api.auth.passwords import hash_password
 from gateway_api.errors import GatewayApiError
@@ -41,7 +41,7 @@ class CannotRun(GatewayApiError):
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the caller can set, from environment variables of the same names."""
+    """What the caller can set, from environment variables of the same names. `arrivals` is a second."""
 
     port: int
     sessions: int
@@ -183,15 +183,33 @@ class Child:
         )
 
 
+class Stop:
+    """Whether somebody has asked us to stop. The signals are blocked and waited for: a handler would
+    run in the middle of whatever is running."""
+
+    _SIGNALS: ClassVar = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._SIGNALS)
+        self._asked = False
+
+    def wait(self, seconds: float) -> bool:
+        """True as soon as we are to stop, False after so many seconds."""
+        self._asked = self._asked or signal.sigtimedwait(self._SIGNALS, seconds) is not None
+        return self._asked
+
+    def is_set(self) -> bool:
+        return self.wait(0)
+
+
 def _die_with_parent() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def main() -> int:
     """Exit status 0 when it was told to stop, 1 when it could not run."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
+    stop = Stop()
     children: list[Child] = []
     try:
         wishes = Wishes.from_environment(os.environ)
@@ -202,7 +220,7 @@ def main() -> int:
         children.append(_start_core(wishes, state))
         _wait(stop, children, state.core_socket.exists, "the core daemon didn't start")
         children.append(_start_api(wishes, state))
-        _wait(stop, children, lambda: _answers(url, state.certificate), "the API didn't answer")
+        _wait(stop, children, lambda: _answers(wishes.port, state.certificate), "the API didn't answer")
         if not stop.is_set():
             state.publish(url)
             _greet(state)
@@ -226,7 +244,9 @@ def _start_core(wishes: Wishes, state: State) -> Child:
         *("--socket", str(state.core_socket), "--configuration", str(state.configuration)),
         *("--sessions", str(wishes.sessions), "--arrivals", str(wishes.arrivals)),
     ]
-    return Child("core daemon", command, os.environ)
+    # The core has no business with what signs the tokens.
+    environment = {key: value for key, value in os.environ.items() if key != "SVC_API_SECRET"}
+    return Child("core daemon", command, environment)
 
 
 def _start_api(wishes: Wishes, state: State) -> Child:
@@ -259,7 +279,7 @@ def _check_port(port: int) -> None:
             raise CannotRun(reason) from error
 
 
-def _wait(stop: threading.Event, children: list[Child], ready: Callable[[], bool], failure: str) -> None:
+def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure: str) -> None:
     """Returns when it is ready, or when it is told to stop. Raises CannotRun."""
     deadline = time.monotonic() + _START_TIMEOUT
     while not (ready() or stop.wait(0.1)):
@@ -269,16 +289,20 @@ def _wait(stop: threading.Event, children: list[Child], ready: Callable[[], bool
             raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s")
 
 
-def _answers(url: str, certificate: Path) -> bool:
-    context = ssl.create_default_context(cafile=certificate)
+def _answers(port: int, certificate: Path) -> bool:
+    connection = HTTPSConnection(
+        "localhost", port, timeout=5, context=ssl.create_default_context(cafile=certificate)
+    )
     try:
-        with urllib.request.urlopen(f"{url}/api/v1/health", timeout=5, context=context) as answer:  # noqa: S310
-            return bool(answer.status == 200)
-    except (URLError, OSError):
+        connection.request("GET", "/api/v1/health")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()
 
 
-def _keep_alive(stop: threading.Event, children: list[Child]) -> None:
+def _keep_alive(stop: Stop, children: list[Child]) -> None:
     while not stop.wait(0.2):
         for child in children:
             status = child.exit_status()

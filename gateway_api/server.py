@@ -8,12 +8,16 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import gevent
+from gunicorn.glogging import Logger
 from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway_api.settings import Settings
+from gateway_api.auth.ledger import prepare_ledger
+from gateway_api.auth.tokens import can_sign
+from gateway_api.settings import BadSetting, Settings
 
 _log = logging.getLogger("gunicorn.error")
 
@@ -57,17 +61,18 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             # Whoever doesn't speak TLS would not read our answer, either.
             _log.info("no TLS from %s: %s", addr and addr[0], exc)
             return
+        request_id = secrets.token_hex(16)
         status = next((text for kind, text in _STATUS_OF if isinstance(exc, kind)), None)
         if status is None:
-            _log.error("cannot serve a request from %s", addr and addr[0], exc_info=exc)
+            _log.error("request_id=%s from %s failed", request_id, addr and addr[0], exc_info=exc)
             status = "500 Internal Server Error"
         else:
-            _log.warning("refused a request from %s: %r", addr and addr[0], str(exc))
+            _log.warning("request_id=%s from %s refused: %r", request_id, addr and addr[0], str(exc))
         message = status.partition(" ")[2]
         body = json.dumps({"status": "error", "message": message}, separators=(",", ":"))
         head = (
             f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-            f"X-Request-ID: {secrets.token_hex(16)}\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"X-Request-ID: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         try:
             client.sendall((head + body).encode())
@@ -75,14 +80,27 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             _log.debug("could not send the refusal: %s", error)
 
 
-def prepare_secret() -> None:
-    """Makes sure that all workers sign with the same secret. Before they are forked, or half of the
-    tokens would fail."""
+class Log(Logger):  # type: ignore[misc]
+    """gunicorn's log, in which a path can't break a line or colour a terminal."""
+
+    def atoms(self, resp: Any, req: Any, environ: Any, request_time: Any) -> dict[str, Any]:
+        atoms: dict[str, Any] = super().atoms(resp, req, environ, request_time)
+        atoms["U"] = quote(environ.get("PATH_INFO") or "", safe="/:@", encoding="latin-1")
+        return atoms
+
+
+def prepare() -> None:
+    """What has to be so before the workers are forked: they sign with one secret, or half of the
+    tokens would fail, and share one ledger. Raises BadSetting."""
     if not os.environ.get("SVC_API_SECRET"):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
         _log.warning("SVC_API_SECRET is not set: tokens end with this process")
-    if Settings.from_environment(os.environ).secret_is_short:
+    settings = Settings.from_environment(os.environ)
+    if settings.secret_is_short:
         _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
+    if not can_sign(settings.secret):
+        raise BadSetting("SVC_API_SECRET looks like a public or private key, which can't sign with HS256")
+    prepare_ledger(settings.ledger)
 
 
 def tls_context(config: Any, default: Any) -> ssl.SSLContext:

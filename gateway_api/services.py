@@ -16,7 +16,6 @@ from gateway_api.varlink.client import Client
 
 #: With the access check before it, a request has its answer within 5 s, come what may.
 _CALL_TIMEOUT = 3.0
-_LEDGER = "ledger.sqlite"
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Services:
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
         """To be called in the process that will use them, not before its fork."""
-        ledger = open_ledger(settings.runtime / _LEDGER)
+        ledger = open_ledger(settings.ledger)
         return cls(
             daemon=Daemon(Client(settings.core_socket, timeout=_CALL_TIMEOUT)),
             tokens=Tokens(settings.secret, time.time),

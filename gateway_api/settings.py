@@ -1,5 +1,6 @@
 """What the process is told from outside: environment variables, read once, at the start."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,11 @@ class Settings:
     secret: bytes
 
     @property
+    def ledger(self) -> Path:
+        """Where the workers keep what they must all know of logins."""
+        return self.runtime / "ledger.sqlite"
+
+    @property
     def secret_is_short(self) -> bool:
         return len(self.secret) < RECOMMENDED_SECRET_BYTES
 
@@ -38,5 +44,5 @@ class Settings:
         return cls(
             core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
-            secret=required("SVC_API_SECRET").encode(),
+            secret=os.fsencode(required("SVC_API_SECRET")),
         )

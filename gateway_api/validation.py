@@ -4,6 +4,7 @@ marshmallow takes `true` for an integer and `"yes"` for a boolean; a management 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import marshmallow
@@ -14,6 +15,9 @@ from gateway_api.errors import Invalid, Problem
 _MISSING = "is required"
 _UNKNOWN = "is not a known field"
 _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
+
+# A body of unknown fields alone would get an answer ten times its size.
+_MOST_PROBLEMS = 20
 
 fields.Field.default_error_messages.update(required=_MISSING, null="must not be null")
 
@@ -79,11 +83,11 @@ class Parsed(fields.Field[Any]):
 
 
 def load(schema: Schema, data: Any) -> Any:
-    """What the schema makes of the data. Raises Invalid with every problem that it found."""
+    """What the schema makes of the data. Raises Invalid with the problems that it found."""
     try:
         return schema.load(data)
     except marshmallow.ValidationError as error:
-        raise Invalid(*_problems(error.messages_dict)) from error
+        raise Invalid(*islice(_problems(error.messages_dict), _MOST_PROBLEMS)) from error
 
 
 def _problems(messages: Mapping[Any, Any], above: str = "") -> Iterator[Problem]:

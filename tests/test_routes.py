@@ -111,7 +111,9 @@ def test_without_a_token_it_is_401(api: Api, route: Route) -> None:
 
 
 @named(WITH_TOKEN)
-@pytest.mark.parametrize("value", ["Bearer", "Bearer x.y.z", "Basic YTpi", "bearer  ", "é", "Token abc"])
+@pytest.mark.parametrize(
+    "value", ["Bearer", "Bearer x.y.z", "Basic YTpi", "bearer  ", "é", "Basic é", "Token abc"]
+)
 def test_with_a_token_that_is_none_it_is_401(api: Api, route: Route, value: str) -> None:
     answer = send(api, route, None, headers={"Authorization": value.encode()})
     assert (answer.status_code, answer.json()) == (401, NOBODY)
@@ -257,6 +259,19 @@ def test_a_missing_field_is_400(api: Api, route: Route) -> None:
 def test_a_body_over_a_mebibyte_is_413(api: Api, route: Route) -> None:
     answer = send(api, route, "admin", data=b'{"a": "' + b"x" * (1 << 20) + b'"}')
     assert answer.status_code == 413
+
+
+@named(WITH_BODY)
+def test_a_body_over_a_mebibyte_in_chunks_is_413_however_it_begins(api: Api, route: Route) -> None:
+    whole = json.dumps(route.body).encode().ljust(1 << 20) + b"and more"
+    assert send(api, route, "admin", data=iter([whole])).status_code == 413
+
+
+@named(WITH_BODY)
+def test_a_body_of_unknown_fields_gets_a_short_answer(api: Api, route: Route) -> None:
+    answer = send(api, route, "admin", json={f"field{number}": 1 for number in range(5000)})
+    assert answer.status_code == 400
+    assert len(answer.content) < 5000
 
 
 @named(WITH_BODY)
@@ -423,6 +438,14 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(api: Api, s
         "its line in the log", lambda: re.search(r"request_id=left-early.*", (state / "log").read_text())
     )
     assert "status=400" in line.group()
+
+
+def test_a_path_cannot_write_a_line_of_its_own_into_the_log(api: Api, state: Path) -> None:
+    api.send("GET", "/x%0d%0arequest_id=forged%22%1b[31m", None, headers={"X-Request-ID": "forger"})
+    log = state / "log"
+    wait_for("the line in the log", lambda: "request_id=forger " in log.read_text())
+    assert "\nrequest_id=forged" not in log.read_text()
+    assert "\x1b" not in log.read_text()
 
 
 # Request ids

@@ -4,7 +4,9 @@ SQLite in the service's runtime folder: its locks work across processes and a ki
 nothing half done. Nothing here has to survive a power cut, so nothing waits for a disk.
 """
 
+import logging
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 _SCHEMA = """
@@ -17,7 +19,10 @@ CREATE TABLE IF NOT EXISTS failure (
     PRIMARY KEY (username, address)
 ) WITHOUT ROWID;
 """
-_LOCK_TIMEOUT = 2.0
+# A worker waits for a lock with everything else it does; nobody holds one for longer than a write.
+_LOCK_TIMEOUT = 0.5
+
+_log = logging.getLogger(__name__)
 
 
 def open_ledger(path: Path) -> sqlite3.Connection:
@@ -26,5 +31,20 @@ def open_ledger(path: Path) -> sqlite3.Connection:
     ledger.execute("PRAGMA journal_mode = WAL")
     ledger.execute("PRAGMA synchronous = OFF")
     ledger.executescript(_SCHEMA)
-    path.chmod(0o600)
     return ledger
+
+
+def prepare_ledger(path: Path) -> None:
+    """Makes sure that there is a ledger to open, for our own eyes. One that a power cut broke is begun
+    anew: the service without it would not start, and what it knew is worth an hour at most."""
+    path.touch(mode=0o600)
+    try:
+        with closing(open_ledger(path)) as ledger:
+            (verdict,) = ledger.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        verdict = str(error)
+    if verdict != "ok":
+        _log.error("began a new ledger, the old one is broken: %s", verdict)
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        path.touch(mode=0o600)

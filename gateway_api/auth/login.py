@@ -1,17 +1,20 @@
 """From a user's name and password to a user that the running configuration knows."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from gateway_api.auth.passwords import hash_password, verify
+from gateway_api.auth.passwords import cost, hash_password, verify
 from gateway_api.auth.throttle import Throttle
 from gateway_api.daemon.commands import ApiAccess, User
 from gateway_api.errors import TooManyAttempts, WrongCredentials
 
-#: Behind so many, a login would wait for seconds; the client had better come back.
+#: Behind so many, a login would wait for seconds; the client had better come back. And one address
+#: alone must not take all the places.
 _MOST_WAITING = 16
+_MOST_WAITING_FROM_ONE = 4
 _COME_BACK = 2
 #: A name of any length would go into the ledger; no configured user's is longer.
 _LONGEST_USERNAME = 64
@@ -31,8 +34,7 @@ class Login:
         self._throttle = throttle
         self._pool = pool
         self._turn = threading.Lock()
-        self._waiting = 0
-        # Somebody who isn't there gets this one checked, so that the time doesn't tell.
+        self._waiting: Counter[str] = Counter()
         self._nobodys_hash = hash_password("nobody's")
 
     def authenticate(self, access: ApiAccess, username: str, password: str, address: str) -> User:
@@ -40,10 +42,10 @@ class Login:
         remembered = username[:_LONGEST_USERNAME].encode(errors="replace").decode()
         self._throttle.check(remembered, address)
         user = access.user(username)
-        with self._in_turn():
+        with self._in_turn(address):
             # Again, for the many that came at once: each must see the failures before it.
             self._throttle.check(remembered, address)
-            password_hash = user.password_hash if user else self._nobodys_hash
+            password_hash = user.password_hash if user else self._decoy(access)
             right = self._pool.apply(verify, (password, password_hash))
             if user is None or not right:
                 self._throttle.failed(remembered, address)
@@ -51,13 +53,20 @@ class Login:
             self._throttle.succeeded(remembered, address)
         return user
 
+    def _decoy(self, access: ApiAccess) -> str:
+        """What somebody who isn't there has checked, so that the time doesn't tell: a hash that costs
+        as much as the dearest of those who are."""
+        return max((user.password_hash for user in access.users), key=cost, default=self._nobodys_hash)
+
     @contextmanager
-    def _in_turn(self) -> Iterator[None]:
-        if self._waiting >= _MOST_WAITING:
+    def _in_turn(self, address: str) -> Iterator[None]:
+        if self._waiting.total() >= _MOST_WAITING or self._waiting[address] >= _MOST_WAITING_FROM_ONE:
             raise TooManyAttempts(_COME_BACK)
-        self._waiting += 1
+        self._waiting[address] += 1
         try:
             with self._turn:
                 yield
         finally:
-            self._waiting -= 1
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]

@@ -28,6 +28,12 @@ def verify(password: str, password_hash: str) -> bool:
     return hashable and matches
 
 
+def cost(password_hash: str) -> int:
+    """The binary logarithm of the rounds that a hash takes; 0 for what is no hash."""
+    text = password_hash[4:6]
+    return int(text) if text.isdecimal() else 0
+
+
 def _is_hashable(password: str) -> bool:
     try:
         encoded = password.encode()

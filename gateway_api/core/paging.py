@@ -3,9 +3,10 @@
 import base64
 import binascii
 import heapq
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,7 +17,8 @@ from gateway_api.varlink.server import invalid_parameter
 T = TypeVar("T")
 
 #: What a record sorts by: no two records of a list have the same.
-Key = tuple[int | str, ...]
+Key: TypeAlias = tuple[int | str, ...]
+Row: TypeAlias = tuple[Key, Record]
 
 INTERFACE = "org.gatewayapi.core"
 MAX_LIMIT = 10_000
@@ -28,31 +30,113 @@ _AT_ONCE = 1000
 _encoder = msgspec.json.Encoder()
 
 
+class Rows(Protocol):
+    """A list of one moment. Records are made as they are taken, so a page costs what it holds."""
+
+    def __len__(self) -> int: ...
+
+    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+        """The rows that come after a key, in order; at least the first `most` of them if there are
+        so many. Raises TypeError for a key that is of another kind than the list's."""
+
+
+class Sorted(Generic[T]):
+    """Rows from things that are in the order of their keys already."""
+
+    def __init__(self, things: Sequence[T], key: Callable[[T], Key], record: Callable[[T], Record]) -> None:
+        self._things = things
+        self._key = key
+        self._record = record
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.beyond(None, None)
+
+    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+        start = 0 if after is None else bisect_right(self._things, after, key=self._key)
+        return ((self._key(thing), self._record(thing)) for thing in islice(self._things, start, None))
+
+
+class Unsorted(Generic[T]):
+    """Rows from things in any order, ascending or descending by their keys."""
+
+    def __init__(
+        self,
+        things: Sequence[T],
+        key: Callable[[T], Key],
+        record: Callable[[T], Record],
+        *,
+        descending: bool,
+    ) -> None:
+        self._things = things
+        self._key = key
+        self._record = record
+        self._descending = descending
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+        things: Iterable[T] = self._things
+        if after is not None:
+            things = [thing for thing in things if self._follows(self._key(thing), after)]
+        if most is None:
+            things = sorted(things, key=self._key, reverse=self._descending)
+        else:
+            choose = heapq.nlargest if self._descending else heapq.nsmallest
+            things = choose(most, things, key=self._key)
+        return ((self._key(thing), self._record(thing)) for thing in things)
+
+    def _follows(self, key: Key, after: Key) -> bool:
+        return key < after if self._descending else key > after
+
+
+class Chained:
+    """Rows one after the other; all keys of a part are below those of the next."""
+
+    def __init__(self, *parts: Rows) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.beyond(None, None)
+
+    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+        return chain.from_iterable(part.beyond(after, most) for part in self._parts)
+
+
 class _Cursor(msgspec.Struct, array_like=True, frozen=True):
     order: str
     after: list[int | str]
 
 
-def listing(
-    field: str,
-    keyed: Sequence[tuple[Key, T]],
-    build: Callable[[T], Record],
-    page: Page | None,
-    order: str = "",
-) -> dict[str, Any]:
-    """The reply's fields for a list of things with their keys.
+def listing(field: str, rows: Rows, page: Page | None, order: str = "") -> dict[str, Any]:
+    """The reply's fields for a list: `field` with the records, `count`, `total` and `next_cursor`.
 
-    `build` makes the record of a thing: only what is on the page is built. `order` names the sort,
-    with a leading `-` for descending; a cursor goes on only in the order it was made in. Raises
+    `order` names the sort: a cursor goes on only in the order it was made in. Raises
     InvalidParameter for a bad page, ReplyTooLarge for a whole that doesn't fit into one reply.
     """
     if page is None:
-        whole = sorted(keyed, key=_key, reverse=order.startswith("-"))
-        records, count = encoded(build(thing) for _, thing in whole)
+        records, count = encoded(record for _, record in rows.beyond(None, None))
         return {field: records, "count": count, "total": count, "next_cursor": None}
-    things, next_cursor = _cut(keyed, page, order)
-    records, count = encoded(map(build, things))
-    return {field: records, "count": count, "total": len(keyed), "next_cursor": next_cursor}
+    if not 1 <= page.limit <= MAX_LIMIT:
+        raise invalid_parameter("page.limit")
+    after = None if page.cursor is None else _decoded(page.cursor, order)
+    try:
+        # One more than asked for tells whether a next page exists.
+        chosen = list(islice(rows.beyond(after, page.limit + 1), page.limit + 1))
+    except TypeError as error:
+        # A cursor that somebody wrote by hand, with text where this order has numbers.
+        raise invalid_parameter("page.cursor") from error
+    more = len(chosen) > page.limit
+    del chosen[page.limit :]
+    records, count = encoded(record for _, record in chosen)
+    next_cursor = _encoded_cursor(order, chosen[-1][0]) if more else None
+    return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor}
 
 
 def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
@@ -70,36 +154,6 @@ def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
             raise ErrorReply.of(f"{INTERFACE}.ReplyTooLarge")
     buffer += b"]"
     return msgspec.Raw(buffer), count
-
-
-def _cut(keyed: Sequence[tuple[Key, T]], page: Page, order: str) -> tuple[list[T], str | None]:
-    if not 1 <= page.limit <= MAX_LIMIT:
-        raise invalid_parameter("page.limit")
-    descending = order.startswith("-")
-    if page.cursor is not None:
-        after = _decoded(page.cursor, order)
-        keyed = _beyond(keyed, after, descending)
-    choose = heapq.nlargest if descending else heapq.nsmallest
-    # One more than asked for tells whether a next page exists.
-    chosen = choose(page.limit + 1, keyed, key=_key)
-    if len(chosen) <= page.limit:
-        return [thing for _, thing in chosen], None
-    del chosen[page.limit :]
-    return [thing for _, thing in chosen], _encoded_cursor(order, chosen[-1][0])
-
-
-def _key(pair: tuple[Key, Any]) -> Key:
-    return pair[0]
-
-
-def _beyond(keyed: Sequence[tuple[Key, T]], after: Key, descending: bool) -> list[tuple[Key, T]]:
-    try:
-        if descending:
-            return [pair for pair in keyed if pair[0] < after]
-        return [pair for pair in keyed if pair[0] > after]
-    except TypeError as error:
-        # A cursor that somebody wrote by hand, with text where this order has numbers.
-        raise invalid_parameter("page.cursor") from error
 
 
 def _encoded_cursor(order: str, key: Key) -> str:

@@ -1,13 +1,14 @@
 """The interface file's methods, answered from a gateway and the running configuration."""
 
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.gateway import Gateway, Row
+from gateway_api.core.gateways.gateway import Gateway
 from gateway_api.core.overhead import OVERHEAD_PROFILES
-from gateway_api.core.paging import INTERFACE, encoded, listing
+from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.records import (
     ApiAccess,
     ApiUser,
@@ -16,8 +17,6 @@ from gateway_api.core.records import (
     Health,
     ListCall,
     ListSessionsCall,
-    Page,
-    Record,
     SessionCall,
     SessionFilter,
     SessionSummary,
@@ -96,8 +95,11 @@ class CoreService:
         if field not in SessionSummary.__struct_fields__:
             raise invalid_parameter("sort")
         found = self._gateway.find(call.filter or SessionFilter())
-        keyed = [((sort_key(session, field), session.id), session) for session in found]
-        return listing("sessions", keyed, _summary, call.page, order)
+        if order == "id":
+            return listing("sessions", Sorted(found, _by_id, _summary), call.page, order)
+        key = partial(_by_field, field)
+        rows = Unsorted(found, key, _summary, descending=order.startswith("-"))
+        return listing("sessions", rows, call.page, order)
 
     def get_session(self, call: SessionCall) -> dict[str, Any]:
         detail = self._gateway.detail(call.id)
@@ -131,13 +133,13 @@ class CoreService:
         return ApiAccess(api.enabled, api.token_lifetime, tuple(users))
 
     def list_interfaces(self, call: ListCall) -> dict[str, Any]:
-        return _rows("interfaces", self._gateway.interfaces(), call.page)
+        return listing("interfaces", self._gateway.interfaces(), call.page)
 
     def list_vlans(self, call: ListCall) -> dict[str, Any]:
-        return _rows("vlans", self._gateway.vlans(), call.page)
+        return listing("vlans", self._gateway.vlans(), call.page)
 
     def list_qos(self, call: ListCall) -> dict[str, Any]:
-        return _rows("sessions", self._gateway.qos(), call.page)
+        return listing("sessions", self._gateway.qos(), call.page)
 
     def list_overhead_profiles(self, _: NoParameters) -> dict[str, Any]:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
@@ -146,23 +148,22 @@ class CoreService:
         return {"summary": self._gateway.bgp_summary()}
 
     def list_routes(self, call: ListCall) -> dict[str, Any]:
-        return _rows("routes", self._gateway.routes(), call.page)
+        return listing("routes", self._gateway.routes(), call.page)
 
     def list_cgnat_sessions(self, call: ListCall) -> dict[str, Any]:
-        return _rows("sessions", self._gateway.cgnat_sessions(), call.page)
+        return listing("sessions", self._gateway.cgnat_sessions(), call.page)
 
     def get_demux_state(self, call: ListCall) -> dict[str, Any]:
         vlans, rate_limited_total = self._gateway.demux_vlans()
-        return {**_rows("vlans", vlans, call.page), "rate_limited_total": rate_limited_total}
+        return {**listing("vlans", vlans, call.page), "rate_limited_total": rate_limited_total}
 
 
-def _rows(field: str, rows: list[Row[Any]], page: Page | None) -> dict[str, Any]:
-    return listing(field, rows, _made, page)
+def _by_id(session: Session) -> Key:
+    return session.id, session.id
 
 
-def _made(make: Any) -> Record:
-    record: Record = make()
-    return record
+def _by_field(field: str, session: Session) -> Key:
+    return sort_key(session, field), session.id
 
 
 def _summary(session: Session) -> SessionSummary:

@@ -157,7 +157,9 @@ class SessionTable:
         return self._counts[what]
 
     def find(self, wanted: SessionFilter) -> list[Session]:
-        """The sessions that fit, by id. Only a filter by type alone looks at all of them."""
+        """The sessions that fit, by id. Only a filter by type alone looks at each of them."""
+        if wanted == SessionFilter():
+            return list(self)
         return [session for session in self._candidates(wanted) if session.matches(wanted)]
 
     def on_access_interface(self, interface: str) -> list[Session]:

@@ -50,7 +50,7 @@ class Client:
         path: Path,
         *,
         timeout: float,
-        connections: int = 32,
+        connections: int = 16,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
@@ -115,7 +115,6 @@ class _Connection:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._buffer = MessageBuffer(REPLY_CAP)
         try:
-            # Connecting blocks as well: a peer that no longer accepts leaves its backlog full.
             self._wait_until(deadline)
             self._socket.connect(str(path))
         except BaseException:

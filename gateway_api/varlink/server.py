@@ -35,7 +35,8 @@ _log = logging.getLogger(__name__)
 
 _CHUNK = 64 << 10
 _BACKLOG = 128
-_MAX_CONNECTIONS = 256
+#: Enough for the pools of 64 workers, and one thread each.
+_MAX_CONNECTIONS = 1024
 #: A client that doesn't read its answer for this long is cut off, or it would hold a thread forever.
 _SEND_TIMEOUT = 10
 

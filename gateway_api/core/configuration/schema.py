@@ -30,11 +30,12 @@ def _address(text: str) -> IPv4Address:
 
 def _network(text: str) -> IPv4Network:
     try:
-        if "/" in text:
-            return IPv4Network(text)
+        network = IPv4Network(text)
+        if "/" in text and network.prefixlen <= 30:
+            return network
     except ValueError:
         pass
-    raise ValueError("must be an IPv4 network without host bits, such as 100.64.0.0/10")
+    raise ValueError("must be an IPv4 network of /30 or larger without host bits, such as 100.64.0.0/10")
 
 
 def _vlan_ids(text: str) -> sections.VlanRange:
@@ -161,8 +162,8 @@ class User(_Section):
     password_hash = Text(
         required=True,
         validate=validate.Regexp(
-            r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}\Z",
-            error="must be a bcrypt hash; gateway-api hash-password makes one",
+            r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}\Z",
+            error="must be a bcrypt hash of cost 4 to 14; gateway-api hash-password makes one",
         ),
     )
     role = Text(
@@ -216,5 +217,9 @@ class Configuration(_Section):
         if not set(data["demux"].trunks) <= set(interfaces.trunks):
             raise ValidationError("must be among interfaces.trunks", "demux.trunks")
         known = {*interfaces.trunks, *interfaces.uplinks}
+        if len(known) < len(interfaces.trunks) + len(interfaces.uplinks):
+            raise ValidationError("must not be trunks as well", "interfaces.uplinks")
+        if data["cgnat"].vrf_name in known:
+            raise ValidationError("must not be the name of an interface", "cgnat.vrf_name")
         if data["cgnat"].enabled and data["cgnat"].handoff_interface not in known:
             raise ValidationError("must be among the interfaces", "cgnat.handoff_interface")

@@ -70,7 +70,8 @@ class VlanProfile:
 
 @dataclass(frozen=True)
 class RateLimits:
-    """How fast VLANs may appear: a token bucket, and the most there may be."""
+    """How fast VLANs may appear: a bucket of `burst` VLANs that refills by `vlans_per_second`; and
+    `max_vlans`, the most there may be at once."""
 
     vlans_per_second: int
     burst: int

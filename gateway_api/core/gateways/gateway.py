@@ -3,28 +3,12 @@
 All of one call's answer is of one moment, and any thread may call.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.paging import Key
-from gateway_api.core.records import (
-    CgnatSession,
-    DemuxVlan,
-    Interface,
-    Route,
-    SessionDetail,
-    SessionFilter,
-    SessionQos,
-    Statistics,
-    Vlan,
-)
+from gateway_api.core.paging import Rows
+from gateway_api.core.records import SessionDetail, SessionFilter, Statistics
 from gateway_api.core.sessions import Session
-
-R = TypeVar("R")
-
-#: A place in a list and what makes the record for it, so that a page costs what the page costs.
-Row: TypeAlias = tuple[Key, Callable[[], R]]
 
 
 class Gateway(Protocol):
@@ -56,23 +40,23 @@ class Gateway(Protocol):
     def detail(self, id: int) -> SessionDetail | None:
         """One session with its counters."""
 
-    def qos(self) -> list[Row[SessionQos]]:
-        """By session id."""
+    def qos(self) -> Rows:
+        """SessionQos by session id."""
 
-    def cgnat_sessions(self) -> list[Row[CgnatSession]]:
-        """By session id."""
+    def cgnat_sessions(self) -> Rows:
+        """CgnatSession by session id."""
 
-    def vlans(self) -> list[Row[Vlan]]:
-        """By trunk and tags."""
+    def vlans(self) -> Rows:
+        """Vlan by trunk and tags."""
 
-    def demux_vlans(self) -> tuple[list[Row[DemuxVlan]], int]:
-        """By trunk and tags, and how many were refused by the limits."""
+    def demux_vlans(self) -> tuple[Rows, int]:
+        """DemuxVlan by trunk and tags, and how many were refused by the limits."""
 
-    def interfaces(self) -> list[Row[Interface]]:
-        """By ifindex."""
+    def interfaces(self) -> Rows:
+        """Interface: the fixed ones, VLANs, the sessions' devices, their IFBs."""
 
-    def routes(self) -> list[Row[Route]]:
-        """The network's own first, then the sessions' by id."""
+    def routes(self) -> Rows:
+        """Route: the network's own first, then the sessions' by id."""
 
     def bgp_summary(self) -> dict[str, Any]:
         """As FRR's `show bgp summary json`; empty without BGP."""

@@ -4,31 +4,29 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from ipaddress import IPv4Address
-from itertools import chain
 from typing import Any
 
 from gateway_api.core.configuration.sections import Cgnat, Configuration
-from gateway_api.core.gateways.gateway import Row
 from gateway_api.core.gateways.lab import interfaces, routing
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.vlans import ManagedVlan
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.overhead import OVERHEAD_PROFILES
-from gateway_api.core.paging import Key
+from gateway_api.core.paging import Chained, Key, Rows, Sorted
 from gateway_api.core.records import (
     CgnatSession,
-    DemuxVlan,
     Interface,
     InterfaceAddress,
-    Route,
     SessionDetail,
     SessionFilter,
     SessionQos,
     Statistics,
-    Vlan,
 )
 from gateway_api.core.sessions import Session
 from gateway_api.core.traffic import Traffic
+
+#: Arrivals and departures while the lock is held: some ten milliseconds.
+_AT_ONCE = 500
 
 
 class LabGateway:
@@ -46,9 +44,12 @@ class LabGateway:
         self._world = World(configuration, population, clock())
 
     def advance(self) -> None:
-        """Lets everybody come and go who is due by now."""
-        with self._lock:
-            self._world.advance(self._clock())
+        """Lets everybody come and go who is due by now, some at a time, so that those who ask don't
+        wait for all of them."""
+        now, more = self._clock(), True
+        while more:
+            with self._lock:
+                more = self._world.advance(now, _AT_ONCE)
 
     def configure(self, configuration: Configuration) -> None:
         with self._lock:
@@ -99,77 +100,75 @@ class LabGateway:
             session = self._world.sessions.get(id)
             return None if session is None else session.detail(self._clock())
 
-    def qos(self) -> list[Row[SessionQos]]:
-        return [((session.id,), partial(_qos, session)) for session in self.find(SessionFilter())]
-
-    def cgnat_sessions(self) -> list[Row[CgnatSession]]:
+    def qos(self) -> Rows:
         with self._lock:
-            cgnat = self._world.configuration.cgnat
-            steered = [session for session in self._world.sessions if session.vrf_steered]
-        return [((session.id,), partial(_cgnat_session, session, cgnat)) for session in steered]
+            sessions = list(self._world.sessions)
+        return Sorted(sessions, _session_key, _qos)
 
-    def vlans(self) -> list[Row[Vlan]]:
+    def cgnat_sessions(self) -> Rows:
         with self._lock:
-            return [(_vlan_key(vlan), vlan.record) for vlan in self._world.vlans]
+            cgnat, sessions = self._world.configuration.cgnat, list(self._world.sessions)
+        steered = [session for session in sessions if session.vrf_steered]
+        return Sorted(steered, _session_key, partial(_cgnat_session, cgnat))
 
-    def demux_vlans(self) -> tuple[list[Row[DemuxVlan]], int]:
+    def vlans(self) -> Rows:
         with self._lock:
-            vlans = self._world.vlans
-            return [(_vlan_key(vlan), vlan.demux_record) for vlan in vlans], vlans.rate_limited_total
+            vlans = list(self._world.vlans)
+        return Sorted(sorted(vlans, key=_vlan_key), _vlan_key, ManagedVlan.record)
 
-    def interfaces(self) -> list[Row[Interface]]:
+    def demux_vlans(self) -> tuple[Rows, int]:
         with self._lock:
-            now, sessions, vlans = (
-                self._clock(),
-                list(self._world.sessions),
-                list(self._world.vlans),
-            )
+            vlans, refused = list(self._world.vlans), self._world.vlans.rate_limited_total
+        return Sorted(sorted(vlans, key=_vlan_key), _vlan_key, ManagedVlan.demux_record), refused
+
+    def interfaces(self) -> Rows:
+        with self._lock:
+            now, sessions, vlans = self._clock(), list(self._world.sessions), list(self._world.vlans)
             fixed = list(self._fixed_interfaces(now))
-        return [
-            *fixed,
-            *(((vlan.ifindex,), partial(interfaces.vlan, vlan, now)) for vlan in vlans),
-            *chain.from_iterable(
-                (
-                    ((session.ifindex,), partial(interfaces.session, session, now)),
-                    ((session.ifindex + 1,), partial(interfaces.ifb, session, now)),
-                )
-                for session in sessions
-            ),
-        ]
+        vlans.sort(key=_vlan_key)
+        return Chained(
+            Sorted(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
+            Sorted(vlans, lambda vlan: (1, *_vlan_key(vlan)), partial(interfaces.vlan, now=now)),
+            Sorted(sessions, lambda session: (2, session.id), partial(interfaces.session, now=now)),
+            Sorted(sessions, lambda session: (3, session.id), partial(interfaces.ifb, now=now)),
+        )
 
-    def routes(self) -> list[Row[Route]]:
+    def routes(self) -> Rows:
         with self._lock:
             configuration, sessions = self._world.configuration, list(self._world.sessions)
-        network = enumerate(routing.network_routes(configuration))
-        cgnat = configuration.cgnat
-        return [
-            *(((0, number), partial(_itself, route)) for number, route in network),
-            *(((1, s.id), partial(routing.session_route, s, cgnat)) for s in sessions),
-        ]
+        network = list(enumerate(routing.network_routes(configuration)))
+        return Chained(
+            Sorted(network, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
+            Sorted(
+                sessions,
+                lambda session: (1, session.id),
+                partial(routing.session_route, configuration.cgnat),
+            ),
+        )
 
     def bgp_summary(self) -> dict[str, Any]:
         with self._lock:
             bgp, sessions = self._world.configuration.bgp, len(self._world.sessions)
         return routing.bgp_summary(bgp, sessions, self._world.started, self._clock())
 
-    def _fixed_interfaces(self, now: float) -> Iterator[Row[Interface]]:
+    def _fixed_interfaces(self, now: float) -> Iterator[Interface]:
         configuration, ifindex_of = self._world.configuration, self._world.ifindex_of
-        yield (interfaces.LOOPBACK_IFINDEX,), interfaces.loopback
+        yield interfaces.loopback()
         everything = Traffic.none(now)
         for name in configuration.interfaces.trunks:
             traffic = self._world.traffic[name]
             everything = everything.plus(traffic, now)
             ifindex = ifindex_of[name]
-            yield (ifindex,), partial(interfaces.trunk, ifindex, name, traffic, now)
+            yield interfaces.trunk(ifindex, name, traffic, now)
         for name in configuration.interfaces.uplinks:
             # The first uplink leads to the network; what the others carry, the lab doesn't know.
             first = name == configuration.interfaces.uplinks[0]
             traffic = everything if first else Traffic.none(now)
             ifindex, addresses = ifindex_of[name], _uplink_addresses(configuration, name)
-            yield (ifindex,), partial(interfaces.uplink, ifindex, name, addresses, traffic, now)
+            yield interfaces.uplink(ifindex, name, addresses, traffic, now)
         if configuration.cgnat.enabled:
             ifindex = ifindex_of[configuration.cgnat.vrf_name]
-            yield (ifindex,), partial(interfaces.vrf, ifindex, configuration.cgnat)
+            yield interfaces.vrf(ifindex, configuration.cgnat)
 
 
 def _uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
@@ -179,6 +178,10 @@ def _uplink_addresses(configuration: Configuration, name: str) -> tuple[Interfac
     if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
         peers.append(configuration.cgnat.handoff_gateway)
     return tuple(InterfaceAddress("inet", routing.own_address(peer), 30) for peer in peers)
+
+
+def _session_key(session: Session) -> Key:
+    return (session.id,)
 
 
 def _vlan_key(vlan: ManagedVlan) -> Key:
@@ -201,7 +204,7 @@ def _qos(session: Session) -> SessionQos:
     )
 
 
-def _cgnat_session(session: Session, cgnat: Cgnat) -> CgnatSession:
+def _cgnat_session(cgnat: Cgnat, session: Session) -> CgnatSession:
     return CgnatSession(
         id=session.id,
         type=session.summary.type,
@@ -214,7 +217,3 @@ def _cgnat_session(session: Session, cgnat: Cgnat) -> CgnatSession:
         handoff_gateway=str(cgnat.handoff_gateway),
         started_at=session.summary.started_at,
     )
-
-
-def _itself(route: Route) -> Route:
-    return route

@@ -2,6 +2,7 @@
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from ipaddress import IPv4Network
 
 
@@ -18,12 +19,17 @@ class AddressPool:
         self._unused = iter(range(2, max(2, network.num_addresses - 1)))
         self._returned: deque[str] = deque()
 
-    def take(self) -> str | None:
+    def take(self, in_use: Callable[[str], bool]) -> str | None:
         """An address that nobody has; None when all are out."""
-        host = next(self._unused, None)
-        if host is not None:
-            return str(self._network.network_address + host)
-        return self._returned.popleft() if self._returned else None
+        for host in self._unused:
+            address = str(self._network.network_address + host)
+            if not in_use(address):
+                return address
+        while self._returned:
+            address = self._returned.popleft()
+            if not in_use(address):
+                return address
+        return None
 
     def give_back(self, address: str) -> None:
         self._returned.append(address)

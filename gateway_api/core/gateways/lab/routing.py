@@ -36,7 +36,7 @@ def network_routes(configuration: Configuration) -> Iterator[Route]:
         )  # fmt: skip
 
 
-def session_route(session: Session, cgnat: Cgnat) -> Route:
+def session_route(cgnat: Cgnat, session: Session) -> Route:
     """The host route of a session, in the table in which its packets are looked up."""
     return _route(
         f"{session.summary.ip_address}/32",

@@ -90,14 +90,14 @@ class VlanTable:
         self._demux = demux
         self._bucket = _TokenBucket(demux.rate_limits, now)
 
-    def admit(self, line: Line, ifindex: int, now: float, *, limited: bool = True) -> bool:
+    def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, limited: bool = True) -> bool:
         """True when the line's VLAN exists or could be made; else the refusal is counted."""
         if line.name in self._vlans:
             return True
         if len(self._vlans) >= self._demux.rate_limits.max_vlans or (limited and not self._bucket.take(now)):
             self.rate_limited_total += 1
             return False
-        self._vlans[line.name] = ManagedVlan(line, ifindex, now, 0, Traffic.none(now))
+        self._vlans[line.name] = ManagedVlan(line, next(ifindexes), now, 0, Traffic.none(now))
         self._idle[line.name] = now
         return True
 

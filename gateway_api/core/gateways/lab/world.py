@@ -14,7 +14,7 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.pools import AddressPool, UnitPool
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.gateways.lab.vlans import VlanTable
-from gateway_api.core.records import SessionSummary
+from gateway_api.core.records import SessionFilter, SessionSummary
 from gateway_api.core.sessions import SHARED_ADDRESSES, Session, SessionTable
 from gateway_api.core.traffic import Meter, Traffic
 
@@ -48,18 +48,22 @@ class World:
             self._arrive(now, self._crowd.age(), limited=False)
         self._due = self._crowd.next_event(len(self.sessions))
 
-    def advance(self, now: float) -> None:
-        """Lets everybody come and go who is due by now."""
-        while self._due is not None and self._at + self._due[0] <= now:
+    def advance(self, now: float, most: int) -> bool:
+        """Lets those come and go who are due by now, at most so many; True when more are due."""
+        for _ in range(most):
+            if self._due is None or self._at + self._due[0] > now:
+                self.vlans.expire(now)
+                return False
             wait, arrives = self._due
             self._at += wait
             self.vlans.expire(self._at)
             if arrives:
                 self._arrive(self._at)
-            else:
+            # The one who was to leave may have been disconnected since, and may have been the last.
+            elif len(self._roster):
                 self._leave(self._crowd.choose(self._roster), self._at)
             self._due = self._crowd.next_event(len(self.sessions))
-        self.vlans.expire(now)
+        return True
 
     def disconnect(self, sessions: Iterable[Session], now: float) -> None:
         """Ends these sessions, which must be there."""
@@ -101,9 +105,7 @@ class World:
         if len(self.sessions) >= MAX_SESSIONS:
             return
         subscriber = self._crowd.next_subscriber()
-        if subscriber is None or not self.vlans.admit(
-            subscriber.line, next(self._ifindexes), now, limited=limited
-        ):
+        if subscriber is None or not self.vlans.admit(subscriber.line, self._ifindexes, now, limited=limited):
             return
         session = self._session_of(subscriber, now - age)
         if session is None:
@@ -118,7 +120,7 @@ class World:
         pools = [self._public, self._shared]
         if not subscriber.wants_public_address:
             pools.reverse()
-        taken = next(((pool, address) for pool in pools if (address := pool.take())), None)
+        taken = next(((pool, address) for pool in pools if (address := pool.take(self._has_address))), None)
         if taken is None:
             return None
         pool, address = taken
@@ -150,6 +152,10 @@ class World:
             shared_address=shared,
             traffic=Traffic(Meter(started, qos.default_up), Meter(started, qos.default_down)),
         )
+
+    def _has_address(self, address: str) -> bool:
+        # Pools may overlap, and a new one knows nothing of the addresses given out by the one before.
+        return bool(self.sessions.find(SessionFilter(ip_address=address)))
 
     def _leave(self, id: int, now: float) -> None:
         session = self.sessions.remove(id)
