@@ -12,7 +12,6 @@ certfile = os.environ.get("GATEWAY_API_CERTIFICATE", "/etc/gateway-api/tls/certi
 keyfile = os.environ.get("GATEWAY_API_KEY", "/etc/gateway-api/tls/key.pem")
 workers = int(os.environ.get("GATEWAY_API_WORKERS", "2"))
 
-umask = 0o077
 worker_class = "gateway_api.server.GatewayWorker"
 worker_connections = 4096
 worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME", "/run/gateway-api")

@@ -6,7 +6,7 @@ who write it, so that spelling is refused rather than guessed at.
 """
 
 import re
-from decimal import Decimal
+from fractions import Fraction
 
 MAX_BPS = 400_000_000_000
 
@@ -37,7 +37,7 @@ def parse_rate(text: str) -> int:
     factor = _UNITS.get(unit.lower())
     if factor is None:
         raise ValueError("has an unknown unit; use bit, kbit, mbit, gbit or tbit")
-    bps = int(Decimal(number) * factor)
+    bps = int(Fraction(number) * factor)
     if bps < 1:
         raise ValueError("must be at least 1 bit/s")
     if bps > MAX_BPS:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway_api.errors import GatewayApiError
@@ -22,7 +22,7 @@ class Settings:
 
     core_socket: Path
     runtime: Path
-    secret: bytes
+    secret: bytes = field(repr=False)
 
     @property
     def ledger(self) -> Path:

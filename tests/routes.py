@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_api.validation import Schema
-from gateway_api.web import schemas
-from gateway_api.web.schemas import list_of
+from gateway_api.web.schemas import records as schemas
+from gateway_api.web.schemas.records import list_of
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 

@@ -19,32 +19,38 @@ CREATE TABLE IF NOT EXISTS failure (
     PRIMARY KEY (username, address)
 ) WITHOUT ROWID;
 """
+_OPEN_TIMEOUT = 5.0
 # A worker waits for a lock with everything else it does; nobody holds one for longer than a write.
-_LOCK_TIMEOUT = 0.5
+_LOCK_TIMEOUT_MS = 500
 
 _log = logging.getLogger(__name__)
 
 
 def open_ledger(path: Path) -> sqlite3.Connection:
     """A connection for this process alone: one made before a fork must not be used after it."""
-    ledger = sqlite3.connect(path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
+    # SQLite gives its other files the mode of this one.
+    path.touch(mode=0o600)
+    ledger = sqlite3.connect(path, timeout=_OPEN_TIMEOUT, isolation_level=None, check_same_thread=False)
     ledger.execute("PRAGMA journal_mode = WAL")
     ledger.execute("PRAGMA synchronous = OFF")
     ledger.executescript(_SCHEMA)
+    ledger.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT_MS}")
     return ledger
 
 
 def prepare_ledger(path: Path) -> None:
-    """Makes sure that there is a ledger to open, for our own eyes. One that a power cut broke is begun
-    anew: the service without it would not start, and what it knew is worth an hour at most."""
-    path.touch(mode=0o600)
+    """Makes sure that there is a ledger to open. One that a power cut broke is begun anew: without it
+    the service would not start, and what it knew is worth an hour at most."""
     try:
         with closing(open_ledger(path)) as ledger:
             (verdict,) = ledger.execute("PRAGMA quick_check(1)").fetchone()
+            ledger.execute("SELECT jti, expires FROM revoked LIMIT 1")
+            ledger.execute("SELECT username, address, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            raise
         verdict = str(error)
     if verdict != "ok":
         _log.error("began a new ledger, the old one is broken: %s", verdict)
         for suffix in ("", "-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
-        path.touch(mode=0o600)

@@ -56,7 +56,8 @@ class Login:
     def _decoy(self, access: ApiAccess) -> str:
         """What somebody who isn't there has checked, so that the time doesn't tell: a hash that costs
         as much as the dearest of those who are."""
-        return max((user.password_hash for user in access.users), key=cost, default=self._nobodys_hash)
+        hashes = (user.password_hash for user in access.users if cost(user.password_hash))
+        return max(hashes, key=cost, default=self._nobodys_hash)
 
     @contextmanager
     def _in_turn(self, address: str) -> Iterator[None]:

@@ -1,10 +1,13 @@
 """Passwords and their bcrypt hashes."""
 
+import re
+
 import bcrypt
 
 #: bcrypt reads no further; what it would ignore must not count as right.
 MAX_BYTES = 72
 _ROUNDS = 12
+_HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.ASCII)
 
 
 def hash_password(password: str) -> str:
@@ -29,9 +32,9 @@ def verify(password: str, password_hash: str) -> bool:
 
 
 def cost(password_hash: str) -> int:
-    """The binary logarithm of the rounds that a hash takes; 0 for what is no hash."""
-    text = password_hash[4:6]
-    return int(text) if text.isdecimal() else 0
+    """The binary logarithm of the rounds that a hash takes, 4 to 31; 0 for what is no hash."""
+    match = _HASH.fullmatch(password_hash)
+    return int(match[1]) if match else 0
 
 
 def _is_hashable(password: str) -> bool:

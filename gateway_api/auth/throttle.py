@@ -34,8 +34,15 @@ class Throttle:
         if row is None:
             return
         failures, last = row
-        # A clock that was stepped back must not make the pause longer than it is.
-        since = max(0.0, self._clock() - last)
+        since = self._clock() - last
+        if since < 0:
+            # The clock was stepped back: the pause begins anew, or it would last until the clock is
+            # again where it was.
+            self._ledger.execute(
+                "UPDATE failure SET last = ? WHERE username = ? AND address = ?",
+                (self._clock(), username, address),
+            )
+            since = 0.0
         if failures < _FREE_FAILURES or since > _FORGET:
             return
         pause = min(_LONGEST_PAUSE, 2.0 ** min(failures - _FREE_FAILURES, 16))

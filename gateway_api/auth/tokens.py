@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from typing import Annotated
 
 import jwt
 import msgspec
@@ -14,14 +15,18 @@ _ALGORITHM = "HS256"
 _ISSUED_LEEWAY = 30
 
 
+#: Epoch seconds that every JSON reader can hold exactly (RFC 8259 section 6).
+_Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+
 class Claims(msgspec.Struct, frozen=True):
     """What a token says. `iat` and `exp` are epoch seconds, `jti` names this very token."""
 
     iss: str
     sub: str
     role: str
-    iat: int
-    exp: int
+    iat: _Time
+    exp: _Time
     jti: str
 
 

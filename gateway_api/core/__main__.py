@@ -6,6 +6,7 @@ SIGHUP reads the running configuration again.
 import argparse
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -32,6 +33,9 @@ def main() -> int:
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         running = RunningConfiguration.read(arguments.configuration)
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)

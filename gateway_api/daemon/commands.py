@@ -163,12 +163,12 @@ class Daemon:
         return _decoded(type, self._call(method, timeout=timeout))
 
     def _call(self, method: str, *, timeout: float | None = None, **parameters: Any) -> msgspec.Raw:
-        with _translated():
+        with _translated(bool(parameters)):
             return self._client.call(f"{INTERFACE}.{method}", parameters, timeout=timeout)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(had_parameters: bool) -> Iterator[None]:
     try:
         yield
     except Unreachable as error:
@@ -179,7 +179,7 @@ def _translated() -> Iterator[None]:
                 raise NotFound("No such session") from error
             case "org.gatewayapi.core.ReplyTooLarge":
                 raise AnswerTooLarge("The whole list is too large for one answer; use limit") from error
-            case "org.varlink.service.InvalidParameter":
+            case "org.varlink.service.InvalidParameter" if had_parameters:
                 raise Invalid(_problem(error)) from error
             case _:
                 raise CoreUnavailable(f"the core answered with {error.name}") from error

@@ -91,6 +91,9 @@ class Client:
     def _exchange(self, request: bytes, deadline: float) -> Reply:
         while True:
             pooled = self._idle.pop() if self._idle else None
+            if pooled is not None and not pooled.is_quiet():
+                pooled.close()
+                continue
             connection = pooled or _Connection(self._path, deadline, self._clock)
             try:
                 reply = connection.exchange(request, deadline)
@@ -121,6 +124,18 @@ class _Connection:
             self._socket.close()
             raise
 
+    def is_quiet(self) -> bool:
+        """False when the peer has hung up, or sent what nobody asked for: it would be read as the
+        answer to the next call."""
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def exchange(self, request: bytes, deadline: float) -> Reply:
         sent = 0
         while sent < len(request):
@@ -139,7 +154,10 @@ class _Connection:
             self._buffer.feed(data)
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
-        return decode_reply(message)
+        reply = decode_reply(message)
+        if reply.continues:
+            raise Unreachable("announced another reply to a call that takes one")
+        return reply
 
     def close(self) -> None:
         self._socket.close()

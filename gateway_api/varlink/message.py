@@ -78,7 +78,10 @@ def encode(message: Call | Reply) -> bytes:
 
 def decode_call(message: bytes) -> Call:
     """The call in one message's bytes, its parameters still unparsed. Raises ProtocolError."""
-    return _decode(_calls, message)
+    call = _decode(_calls, message)
+    if _starts_with(call.parameters, b"n"):
+        call.parameters = NOTHING
+    return call
 
 
 def decode_reply(message: bytes) -> Reply:
@@ -88,12 +91,15 @@ def decode_reply(message: bytes) -> Reply:
     clients as they are: this is the last place that could see what a broken peer put in.
     """
     reply = _decode(_replies, message)
-    start = bytes(memoryview(reply.parameters)[:1])
-    if start == b"n":
+    if _starts_with(reply.parameters, b"n"):
         reply.parameters = NOTHING
-    elif start != b"{":
+    elif not _starts_with(reply.parameters, b"{"):
         raise ProtocolError("the parameters of a reply are no object")
     return reply
+
+
+def _starts_with(raw: msgspec.Raw, byte: bytes) -> bool:
+    return bytes(memoryview(raw)[:1]) == byte
 
 
 def _decode(decoder: msgspec.json.Decoder[T], message: bytes) -> T:

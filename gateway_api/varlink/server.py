@@ -5,11 +5,11 @@ typed struct and return one; what they raise on purpose is an `ErrorReply`, anyt
 interface's `InternalError` and a traceback in the log.
 """
 
-import errno
 import logging
 import os
 import re
 import socket
+import stat
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +39,7 @@ _BACKLOG = 128
 _MAX_CONNECTIONS = 1024
 #: A client that doesn't read its answer for this long is cut off, or it would hold a thread forever.
 _SEND_TIMEOUT = 10
+_ACCEPT_PAUSE = 0.1
 
 _SERVICE = "org.varlink.service"
 _SERVICE_DESCRIPTION = """\
@@ -139,12 +140,12 @@ class Dispatcher:
         """The reply to one call's bytes; None when the caller wants none. Raises ProtocolError."""
         call = decode_call(message)
         try:
-            reply = Reply(parameters=msgspec.Raw(msgspec.json.encode(self._run(call))))
+            reply = Reply(parameters=self._run(call))
         except ErrorReply as error:
             reply = Reply(error=error.name, parameters=error.parameters)
         return None if call.oneway else encode(reply)
 
-    def _run(self, call: Call) -> Any:
+    def _run(self, call: Call) -> msgspec.Raw:
         interface_name, _, method_name = call.method.rpartition(".")
         interface = self._interfaces.get(interface_name)
         if interface is None:
@@ -157,7 +158,7 @@ class Dispatcher:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise invalid_parameter(_parameter_named_in(str(error))) from error
         try:
-            return method.handler(parameters)
+            return msgspec.Raw(msgspec.json.encode(method.handler(parameters)))
         except ErrorReply:
             raise
         except Exception as error:
@@ -191,19 +192,20 @@ class Server:
         self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._listener = _listen(path)
 
     def serve_forever(self) -> None:
         """Accepts connections until `close`."""
-        while True:
+        while not self._closing.is_set():
             try:
                 connection, _ = self._listener.accept()
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                # Out of descriptors or memory, say: that passes, and a server that has stopped
+                # accepting doesn't.
+                if not self._closing.wait(_ACCEPT_PAUSE):
                     _log.error("cannot accept a connection: %s", error)
-                    threading.Event().wait(0.1)
-                    continue
-                return
+                continue
             if not self._slots.acquire(blocking=False):
                 _log.error("cannot accept a connection: %d are open", _MAX_CONNECTIONS)
                 connection.close()
@@ -214,6 +216,7 @@ class Server:
 
     def close(self) -> None:
         """Stops listening and cuts every connection."""
+        self._closing.set()
         # shutdown wakes the thread that waits in accept; close alone would leave it there.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -264,13 +267,20 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            # The bind will say what is in the way; a file that somebody needs is not ours to remove.
+            return
+    except FileNotFoundError:
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1)
+        # Not blocking: a server that is too busy to accept is there all the same.
+        probe.setblocking(False)
         try:
             probe.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
             path.unlink(missing_ok=True)
             return
-        except TimeoutError:
+        except BlockingIOError:
             pass
     raise AlreadyServed(f"another process serves {path}")

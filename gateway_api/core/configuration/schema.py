@@ -214,12 +214,18 @@ class Configuration(_Section):
     @validates_schema
     def _names_refer_to_interfaces(self, data: dict[str, Any], **_: Any) -> None:
         interfaces: sections.Interfaces = data["interfaces"]
-        if not set(data["demux"].trunks) <= set(interfaces.trunks):
-            raise ValidationError("must be among interfaces.trunks", "demux.trunks")
-        known = {*interfaces.trunks, *interfaces.uplinks}
-        if len(known) < len(interfaces.trunks) + len(interfaces.uplinks):
-            raise ValidationError("must not be trunks as well", "interfaces.uplinks")
-        if data["cgnat"].vrf_name in known:
-            raise ValidationError("must not be the name of an interface", "cgnat.vrf_name")
-        if data["cgnat"].enabled and data["cgnat"].handoff_interface not in known:
-            raise ValidationError("must be among the interfaces", "cgnat.handoff_interface")
+        trunks, uplinks = set(interfaces.trunks), set(interfaces.uplinks)
+        cgnat: sections.Cgnat = data["cgnat"]
+        broken = {
+            "interfaces.trunks": "lo" in trunks and "must not hold the loopback",
+            "interfaces.uplinks": (trunks | {"lo"}) & uplinks and "must not hold trunks or the loopback",
+            "demux.trunks": set(data["demux"].trunks) - trunks and "must be among interfaces.trunks",
+            "cgnat.vrf_name": cgnat.vrf_name in trunks | uplinks | {"lo"}
+            and "must not be the name of an interface",
+            "cgnat.handoff_interface": cgnat.enabled
+            and cgnat.handoff_interface not in trunks | uplinks
+            and "must be among the interfaces",
+        }
+        messages = {path: [rule] for path, rule in broken.items() if rule}
+        if messages:
+            raise ValidationError(messages)

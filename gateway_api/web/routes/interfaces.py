@@ -6,7 +6,7 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas import ListQuery
+from gateway_api.web.schemas.requests import ListQuery
 
 routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 

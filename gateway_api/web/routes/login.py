@@ -6,7 +6,7 @@ from flask import Blueprint, Response, request
 
 from gateway_api.web import access, envelope, parse
 from gateway_api.web.context import api_access, caller, services
-from gateway_api.web.schemas import LoginRequest
+from gateway_api.web.schemas.requests import LoginRequest
 
 routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 

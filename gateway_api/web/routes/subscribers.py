@@ -6,7 +6,7 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas import DisconnectInterface, RateChange, SubscribersQuery
+from gateway_api.web.schemas.requests import DisconnectInterface, RateChange, SubscribersQuery
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 

@@ -1,0 +1,1 @@
+"""`make run`: a gateway API with a certificate, users and live subscribers, for the taking."""

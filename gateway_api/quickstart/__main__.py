@@ -1,0 +1,150 @@
+"""Starts the core daemon and the API, starts either again when it dies, and stops both when told to."""
+
+import os
+import shlex
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
+from pathlib import Path
+
+from gateway_api.quickstart.child import Child
+from gateway_api.quickstart.state import ETC, State
+from gateway_api.quickstart.stop import Stop
+from gateway_api.quickstart.wishes import CannotRun, Wishes
+
+_START_TIMEOUT = 60.0
+#: Both children together have 5 s after Ctrl-C.
+_API_STOP_TIMEOUT = 3.0
+_CORE_STOP_TIMEOUT = 1.0
+_RESTART_PAUSE = 1.0
+
+
+def main() -> int:
+    """Exit status 0 when it was told to stop, 1 when it could not run."""
+    stop = Stop()
+    children: list[Child] = []
+    try:
+        wishes = Wishes.from_environment(os.environ)
+        state = State(wishes.state)
+        state.prepare()
+        _check_port(wishes.port)
+        url = f"https://localhost:{wishes.port}"
+        children.append(_start_core(wishes, state))
+        _wait(stop, children, state.core_socket.exists, "the core daemon didn't start")
+        children.append(_start_api(wishes, state))
+        _wait(stop, children, lambda: _answers(wishes.port, state.certificate), "the API didn't answer")
+        if not stop.is_set():
+            state.publish(url)
+            _greet(state)
+        _keep_alive(stop, children)
+    except (CannotRun, OSError) as error:
+        sys.stderr.write(f"cannot run the gateway API: {error}\n")
+        return 1
+    finally:
+        for child in reversed(children):
+            child.stop(_CORE_STOP_TIMEOUT if child is children[0] else _API_STOP_TIMEOUT)
+        if children:
+            # Who reads it must find something that answers.
+            state.environment.unlink(missing_ok=True)
+    return 0
+
+
+def _start_core(wishes: Wishes, state: State) -> Child:
+    state.core_socket.unlink(missing_ok=True)
+    command = [
+        *(sys.executable, "-m", "gateway_api.core"),
+        *("--socket", str(state.core_socket), "--configuration", str(state.configuration)),
+        *("--sessions", str(wishes.sessions), "--arrivals", str(wishes.arrivals)),
+    ]
+    # The core has no business with what signs the tokens.
+    environment = {key: value for key, value in os.environ.items() if key != "SVC_API_SECRET"}
+    return Child("core daemon", command, environment)
+
+
+def _start_api(wishes: Wishes, state: State) -> Child:
+    # The console script: started as a module, gunicorn can't replace itself later (USR2).
+    gunicorn = str(Path(sys.executable).parent / "gunicorn")
+    environment = {
+        **os.environ,
+        "GATEWAY_CORE_SOCKET": str(state.core_socket),
+        "GATEWAY_API_RUNTIME": str(state.folder),
+        "GATEWAY_API_BIND": f"127.0.0.1:{wishes.port}",
+        "GATEWAY_API_CERTIFICATE": str(state.certificate),
+        "GATEWAY_API_KEY": str(state.key),
+        "GATEWAY_API_WORKERS": str(wishes.workers),
+        "SVC_API_SECRET": os.environ.get("SVC_API_SECRET") or state.secret,
+    }
+    # gunicorn would take these for settings of its own.
+    environment.pop("PORT", None)
+    environment.pop("GUNICORN_CMD_ARGS", None)
+    return Child("API", [gunicorn, "--config", str(ETC / "gunicorn.conf.py")], environment)
+
+
+def _check_port(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As gunicorn will: or the connections of the last run would look like a port in use.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            reason = f"cannot listen on port {port}: {error.strerror}; set PORT to another"
+            raise CannotRun(reason) from error
+
+
+def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure: str) -> None:
+    """Returns when it is ready, or when it is told to stop. Raises CannotRun."""
+    deadline = time.monotonic() + _START_TIMEOUT
+    while not (ready() or stop.wait(0.1)):
+        if any(child.exit_status() is not None for child in children):
+            raise CannotRun(f"{failure}; its own words are above")
+        if time.monotonic() > deadline:
+            raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s")
+
+
+def _answers(port: int, certificate: Path) -> bool:
+    connection = HTTPSConnection(
+        "localhost", port, timeout=5, context=ssl.create_default_context(cafile=certificate)
+    )
+    try:
+        connection.request("GET", "/api/v1/health")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _keep_alive(stop: Stop, children: list[Child]) -> None:
+    while not stop.wait(0.2):
+        for child in children:
+            status = child.exit_status()
+            if status is not None and not stop.wait(_RESTART_PAUSE):
+                sys.stderr.write(f"the {child.name} ended with {status}; starting it again\n")
+                child.restart()
+
+
+def _greet(state: State) -> None:
+    api = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
+    sys.stdout.write(
+        f"""
+The gateway API is running. Ctrl-C stops it. In another shell:
+
+  . {shlex.quote(str(state.environment))}
+  curl --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/health"
+  TOKEN=$(curl -s --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/auth/login" \\
+    -d '{{"username":"'$ADMIN_USER'","password":"'$ADMIN_PASSWORD'"}}' | cut -d'"' -f4)
+  {api}/subscribers?limit=3"
+  {api}/subscribers/1"
+  {api}/subscribers/1" -X DELETE
+
+"""
+    )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

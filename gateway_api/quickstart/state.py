@@ -1,0 +1,99 @@
+"""What is kept from one run to the next: certificate, users, configuration, secret."""
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from gateway_api.auth.passwords import hash_password
+from gateway_api.quickstart.wishes import CannotRun
+
+ETC = Path(__file__).parent.parent.parent / "etc"
+
+
+class State:
+    """The folder with all that is kept from one run to the next."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.certificate = folder / "certificate.pem"
+        self.key = folder / "key.pem"
+        self.configuration = folder / "running.json"
+        self.environment = folder / "environment"
+        self.core_socket = folder / "core.sock"
+        self._passwords = folder / "passwords.json"
+        self._secret = folder / "secret"
+
+    def prepare(self) -> None:
+        """Makes what isn't there yet. Raises CannotRun."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if len(os.fsencode(self.core_socket)) > 107:  # sockaddr_un's room, less the NUL
+            raise CannotRun(
+                f"the path {self.core_socket} is too long for a socket; set STATE to a shorter one"
+            )
+        # From the last run: who waits for this file must not read it before it is true again.
+        self.environment.unlink(missing_ok=True)
+        if not (self.certificate.exists() and self.key.exists()):
+            self._make_certificate()
+        if not self._secret.exists():
+            _write(self._secret, secrets.token_hex(32))
+        if not self._passwords.exists():
+            _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
+        if not self.configuration.exists():
+            _write(self.configuration, json.dumps(self._factory_configuration(), indent=2) + "\n")
+
+    @property
+    def passwords(self) -> dict[str, str]:
+        held: dict[str, str] = json.loads(self._passwords.read_text())
+        return held
+
+    @property
+    def secret(self) -> str:
+        return self._secret.read_text().strip()
+
+    def publish(self, url: str) -> None:
+        """Writes the shell assignments that others start from."""
+        values = {
+            "GATEWAY_URL": url,
+            "GATEWAY_CA": str(self.certificate),
+            "ADMIN_USER": "admin",
+            "ADMIN_PASSWORD": self.passwords["admin"],
+            "OPERATOR_USER": "operator",
+            "OPERATOR_PASSWORD": self.passwords["operator"],
+            "CORE_SOCKET": str(self.core_socket),
+        }
+        _write(self.environment, "".join(f"{key}={shlex.quote(held)}\n" for key, held in values.items()))
+
+    def _factory_configuration(self) -> object:
+        document = json.loads((ETC / "factory.json").read_text())
+        document["radius"]["secret"] = secrets.token_urlsafe(16)
+        document["api"]["users"] = [
+            {"username": user, "password_hash": hash_password(password), "role": user}
+            for user, password in self.passwords.items()
+        ]
+        return document
+
+    def _make_certificate(self) -> None:
+        if shutil.which("openssl") is None:
+            raise CannotRun("openssl is not installed; it is needed to make a certificate")
+        command = [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-nodes", "-days", "3650", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"),
+            *("-keyout", str(self.key), "-out", str(self.certificate)),
+        ]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise CannotRun(f"openssl could not make a certificate: {made.stderr.strip()}")
+        self.key.chmod(0o600)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all, and for our own eyes."""
+    draft = path.with_suffix(".new")
+    draft.touch(mode=0o600)
+    draft.write_text(text)
+    draft.replace(path)

@@ -1,0 +1,1 @@
+"""The shapes of the contract, as marshmallow schemas."""

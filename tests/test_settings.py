@@ -1,0 +1,60 @@
+"""What the process reads from its environment."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway_api.settings import BadSetting, Settings
+
+SECRET = {"SVC_API_SECRET": "s" * 32}
+
+
+def test_everything_comes_from_the_environment() -> None:
+    settings = Settings.from_environment(
+        {"GATEWAY_CORE_SOCKET": "/a/core.sock", "GATEWAY_API_RUNTIME": "/a/run", "SVC_API_SECRET": "secret"}
+    )
+    assert settings == Settings(Path("/a/core.sock"), Path("/a/run"), b"secret")
+
+
+def test_what_is_not_set_has_the_usual_places() -> None:
+    settings = Settings.from_environment(SECRET)
+    assert settings.core_socket == Path("/run/gateway-core/core.sock")
+    assert settings.runtime == Path("/run/gateway-api")
+
+
+def test_what_is_set_to_nothing_has_the_usual_places() -> None:
+    settings = Settings.from_environment({**SECRET, "GATEWAY_CORE_SOCKET": "", "GATEWAY_API_RUNTIME": ""})
+    assert settings == Settings.from_environment(SECRET)
+
+
+@pytest.mark.parametrize("environment", [{}, {"SVC_API_SECRET": ""}])
+def test_a_missing_secret_is_named(environment: dict[str, str]) -> None:
+    with pytest.raises(BadSetting, match="SVC_API_SECRET"):
+        Settings.from_environment(environment)
+
+
+def test_a_secret_of_31_bytes_is_short() -> None:
+    assert Settings.from_environment({"SVC_API_SECRET": "s" * 31}).secret_is_short
+
+
+def test_a_secret_of_32_bytes_is_not_short() -> None:
+    assert not Settings.from_environment({"SVC_API_SECRET": "s" * 32}).secret_is_short
+
+
+def test_the_length_of_a_secret_counts_bytes_and_not_characters() -> None:
+    assert not Settings.from_environment({"SVC_API_SECRET": "ä" * 16}).secret_is_short
+
+
+def test_a_secret_of_bytes_that_are_no_text_is_those_bytes() -> None:
+    secret = b"\xff\xfe" * 16
+    assert Settings.from_environment({"SVC_API_SECRET": os.fsdecode(secret)}).secret == secret
+
+
+def test_the_ledger_lies_in_the_runtime_folder() -> None:
+    settings = Settings.from_environment({**SECRET, "GATEWAY_API_RUNTIME": "/a/run"})
+    assert settings.ledger.parent == Path("/a/run")
+
+
+def test_other_variables_do_not_matter() -> None:
+    assert Settings.from_environment({**SECRET, "PATH": "/bin"}) == Settings.from_environment(SECRET)
