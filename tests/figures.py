@@ -1,11 +1,14 @@
-"""Measures the README's figures: `make figures`. Prints a table; takes about two minutes.
+"""Measures the README's figures: `make figures`. Prints a table in Markdown; takes some four minutes.
 
-All of it in one run on one machine, so that the lines can be compared with each other. Load comes from
-processes of its own, over TLS on kept-alive connections.
+All of it in one run on one machine, so that the lines can be compared with each other, and with the
+first: an application of one line in the same gunicorn, by the same clients. The clients are processes
+of this machine, too, over TLS on kept-alive connections: they take their share of the processor.
 """
 
 import multiprocessing
+import os
 import ssl
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,69 +16,110 @@ from http.client import HTTPSConnection
 from pathlib import Path
 from statistics import median, quantiles
 
-from tests.stack import Api, core_of, descendants, running_stack
+from flask import Flask
 
-_CLIENTS = 16
+from tests.stack import core_of, descendants, free_port, running_stack, wait_for
+
+_CLIENTS = 8
 _SECONDS = 4.0
+
+bare = Flask(__name__)
+
+
+@bare.get("/api/v1/health")
+def hello() -> dict[str, str]:
+    return {"status": "ok"}
 
 
 def main() -> None:
-    """Prints the table in Markdown."""
-    say("| sessions | | median ms | p99 ms | a second |")
-    say("|---|---|---|---|---|")
+    say("| sessions | request | clients | median ms | p99 ms | a second |")
+    say("|---|---|---|---|---|---|")
     for sessions in (200, 10_000, 100_000, 200_000):
         with tempfile.TemporaryDirectory() as folder, running_stack(Path(folder), sessions) as (api, process):
-            for name, path in (
-                ("health", "/health"),
-                ("one session", "/subscribers/7"),
-                ("a page of 100", "/subscribers?limit=100"),
-                ("a page of 100 by address", "/subscribers?limit=100&sort=ip_address"),
-                ("one by username", "/subscribers?username=nobody"),
-                ("disconnect, then 404", "/subscribers/{id}"),
+            if sessions == 200:
+                measure_bare_flask(Path(folder))
+            headers = {"Authorization": f"Bearer {api.token('admin')}"}
+            for name, method, path, clients in (
+                ("health", "GET", "/health", _CLIENTS),
+                ("one session", "GET", "/subscribers/7", _CLIENTS),
+                ("one by username", "GET", "/subscribers?username=nobody", _CLIENTS),
+                ("a page of 100", "GET", "/subscribers?limit=100", _CLIENTS),
+                ("a page of 100, sorted by address", "GET", "/subscribers?limit=100&sort=ip_address", 1),
+                ("the whole list", "GET", "/subscribers", 1),
+                ("the whole list", "GET", "/subscribers", 4),
+                ("disconnect one", "DELETE", "/subscribers/{id}", _CLIENTS),
             ):
-                row(sessions, name, api, path, _CLIENTS)
-            row(sessions, "the whole list, one client", api, "/subscribers", 1)
-            row(sessions, "the whole list, 4 clients", api, "/subscribers", 4)
-            workers = [resident(pid) for pid in descendants(process.pid) if pid != core_of(process)]
-            say(
-                f"| {sessions} | memory: core {resident(core_of(process))} MB, worker {max(workers)} MB | | | |"
-            )
+                row(
+                    f"{sessions:,}",
+                    name,
+                    clients,
+                    (api.environment["GATEWAY_CA"], api.url, headers, method, path),
+                )
+            core = core_of(process)
+            worker = max(resident(pid) for pid in descendants(process.pid) if pid != core)
+            say(f"| {sessions:,} | memory: core {resident(core)} MB, largest worker {worker} MB | | | | |")
 
 
-def row(sessions: int, name: str, api: Api, path: str, clients: int) -> None:
-    times, seconds = load(api, path, clients)
-    p99 = quantiles(times, n=100)[98] if len(times) > 1 else times[0]
-    rate = len(times) / seconds
-    say(f"| {sessions} | {name} | {median(times) * 1000:.1f} | {p99 * 1000:.1f} | {rate:.1f} |")
+def measure_bare_flask(state: Path) -> None:
+    port = free_port()
+    command = [
+        *(str(Path(sys.executable).parent / "gunicorn"), "tests.figures:bare", "--workers", "2"),
+        *("--worker-class", "gevent", "--bind", f"127.0.0.1:{port}", "--log-level", "warning"),
+        *("--certfile", str(state / "certificate.pem"), "--keyfile", str(state / "key.pem")),
+        *("--no-control-socket", "--access-logfile", os.devnull),
+    ]
+    process = subprocess.Popen(command)
+    request = (str(state / "certificate.pem"), f"https://localhost:{port}", {}, "GET", "/health")
+
+    def answers() -> bool:
+        try:
+            return bool(client(*request, 0, 0.01))
+        except OSError:
+            return False
+
+    try:
+        wait_for("bare Flask", answers)
+        row("", "bare Flask, one line of JSON", _CLIENTS, request)
+    finally:
+        process.terminate()
+        process.wait()
 
 
-def load(api: Api, path: str, clients: int) -> tuple[list[float], float]:
-    """The seconds of each request, and how long all of them took."""
+def row(sessions: str, name: str, clients: int, request: tuple[str, str, dict[str, str], str, str]) -> None:
     with multiprocessing.get_context("fork").Pool(clients) as pool:
         began = time.monotonic()
-        jobs = [(api.environment, api.token("admin"), path, number) for number in range(clients)]
-        times = pool.starmap(client, jobs)
-        return [one for some in times for one in some], time.monotonic() - began
+        times = sum(pool.starmap(client, [(*request, number) for number in range(clients)]), [])
+        rate = len(times) / (time.monotonic() - began)
+    p99 = quantiles(times, n=100)[98]
+    say(f"| {sessions} | {name} | {clients} | {median(times) * 1000:.1f} | {p99 * 1000:.1f} | {rate:.1f} |")
 
 
-def client(environment: dict[str, str], token: str, path: str, number: int) -> list[float]:
-    context = ssl.create_default_context(cafile=environment["GATEWAY_CA"])
-    port = int(environment["GATEWAY_URL"].rpartition(":")[2])
-    connection = HTTPSConnection("localhost", port, context=context, timeout=60)
-    headers = {"Authorization": f"Bearer {token}"}
+def client(
+    certificate: str,
+    url: str,
+    headers: dict[str, str],
+    method: str,
+    path: str,
+    number: int,
+    seconds: float = _SECONDS,
+) -> list[float]:
+    """The seconds of each request that it could send one after the other in `seconds`."""
+    context = ssl.create_default_context(cafile=certificate)
+    connection = HTTPSConnection("localhost", int(url.rpartition(":")[2]), context=context, timeout=60)
     times = []
-    method = "DELETE" if "{id}" in path else "GET"
-    until = time.monotonic() + _SECONDS
-    # Each client has ids of its own to disconnect.
+    # Each client has ids of its own to disconnect; when they are used up it gets 404s.
     id = number * 10_000
-    while (began := time.monotonic()) < until:
+    until = time.monotonic() + seconds
+    while not times or time.monotonic() < until:
+        began = time.monotonic()
         id += 1
         connection.request(method, "/api/v1" + path.replace("{id}", str(id)), headers=headers)
         answer = connection.getresponse()
         answer.read()
         if answer.status not in (200, 404):
-            raise SystemExit(f"{path}: {answer.status}")
+            raise RuntimeError(f"{path}: {answer.status}")
         times.append(time.monotonic() - began)
+    connection.close()
     return times
 
 

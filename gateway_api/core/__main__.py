@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway_api.core.configuration.running import RunningConfiguration
@@ -39,7 +40,7 @@ def main() -> int:
     try:
         running = RunningConfiguration.read(arguments.configuration)
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
-        gateway = LabGateway(running.sections, population, time.time)
+        gateway = LabGateway(running.sections, population, _steady_clock())
         service = CoreService(gateway, running, arguments.configuration)
         server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
     except (GatewayApiError, OSError) as error:
@@ -56,6 +57,12 @@ def main() -> int:
             _log.error("kept the running configuration: %s", error)
     server.close()
     return 0
+
+
+def _steady_clock() -> Callable[[], float]:
+    """Epoch seconds that never go back: a stepped clock must not turn the counters back."""
+    start = time.time() - time.monotonic()
+    return lambda: start + time.monotonic()
 
 
 def _tick(gateway: LabGateway) -> None:

@@ -35,7 +35,10 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+    def records(self) -> Iterable[Record]:
+        """All of them, in order."""
+
+    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         """The rows that come after a key, in order; at least the first `most` of them if there are
         so many. Raises TypeError for a key that is of another kind than the list's."""
 
@@ -51,10 +54,10 @@ class Sorted(Generic[T]):
     def __len__(self) -> int:
         return len(self._things)
 
-    def __iter__(self) -> Iterator[Row]:
-        return self.beyond(None, None)
+    def records(self) -> Iterable[Record]:
+        return map(self._record, self._things)
 
-    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         start = 0 if after is None else bisect_right(self._things, after, key=self._key)
         return ((self._key(thing), self._record(thing)) for thing in islice(self._things, start, None))
 
@@ -78,15 +81,15 @@ class Unsorted(Generic[T]):
     def __len__(self) -> int:
         return len(self._things)
 
-    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+    def records(self) -> Iterable[Record]:
+        return map(self._record, sorted(self._things, key=self._key, reverse=self._descending))
+
+    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         things: Iterable[T] = self._things
         if after is not None:
             things = [thing for thing in things if self._follows(self._key(thing), after)]
-        if most is None:
-            things = sorted(things, key=self._key, reverse=self._descending)
-        else:
-            choose = heapq.nlargest if self._descending else heapq.nsmallest
-            things = choose(most, things, key=self._key)
+        choose = heapq.nlargest if self._descending else heapq.nsmallest
+        things = choose(most, things, key=self._key)
         return ((self._key(thing), self._record(thing)) for thing in things)
 
     def _follows(self, key: Key, after: Key) -> bool:
@@ -102,10 +105,10 @@ class Chained:
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
-    def __iter__(self) -> Iterator[Row]:
-        return self.beyond(None, None)
+    def records(self) -> Iterable[Record]:
+        return chain.from_iterable(part.records() for part in self._parts)
 
-    def beyond(self, after: Key | None, most: int | None) -> Iterator[Row]:
+    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         return chain.from_iterable(part.beyond(after, most) for part in self._parts)
 
 
@@ -114,14 +117,14 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True):
     after: list[int | str]
 
 
-def listing(field: str, rows: Rows, page: Page | None, order: str = "") -> dict[str, Any]:
+def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, Any]:
     """The reply's fields for a list: `field` with the records, `count`, `total` and `next_cursor`.
 
-    `order` names the sort: a cursor goes on only in the order it was made in. Raises
+    `order` names the list and its sort: a cursor goes on only in the order it was made in. Raises
     InvalidParameter for a bad page, ReplyTooLarge for a whole that doesn't fit into one reply.
     """
     if page is None:
-        records, count = encoded(record for _, record in rows.beyond(None, None))
+        records, count = encoded(rows.records())
         return {field: records, "count": count, "total": count, "next_cursor": None}
     if not 1 <= page.limit <= MAX_LIMIT:
         raise invalid_parameter("page.limit")

@@ -2,6 +2,7 @@
 
 from functools import partial
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ IDENTITY = Identity(
     version=VERSION,
     url="urn:gateway-api",
 )
+
+
+_summary = attrgetter("summary")
 
 
 class CoreService:
@@ -125,7 +129,9 @@ class CoreService:
         return {}
 
     def get_configuration(self, _: NoParameters) -> ConfigurationReply:
-        return ConfigurationReply(self._running.redacted(), self._running.etag)
+        # Once: a reload may come between two looks.
+        running = self._running
+        return ConfigurationReply(running.redacted(), running.etag)
 
     def get_api_access(self, _: NoParameters) -> ApiAccess:
         api = self._running.sections.api
@@ -133,13 +139,13 @@ class CoreService:
         return ApiAccess(api.enabled, api.token_lifetime, tuple(users))
 
     def list_interfaces(self, call: ListCall) -> dict[str, Any]:
-        return listing("interfaces", self._gateway.interfaces(), call.page)
+        return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")
 
     def list_vlans(self, call: ListCall) -> dict[str, Any]:
-        return listing("vlans", self._gateway.vlans(), call.page)
+        return listing("vlans", self._gateway.vlans(), call.page, "vlans")
 
     def list_qos(self, call: ListCall) -> dict[str, Any]:
-        return listing("sessions", self._gateway.qos(), call.page)
+        return listing("sessions", self._gateway.qos(), call.page, "qos")
 
     def list_overhead_profiles(self, _: NoParameters) -> dict[str, Any]:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
@@ -148,14 +154,14 @@ class CoreService:
         return {"summary": self._gateway.bgp_summary()}
 
     def list_routes(self, call: ListCall) -> dict[str, Any]:
-        return listing("routes", self._gateway.routes(), call.page)
+        return listing("routes", self._gateway.routes(), call.page, "routes")
 
     def list_cgnat_sessions(self, call: ListCall) -> dict[str, Any]:
-        return listing("sessions", self._gateway.cgnat_sessions(), call.page)
+        return listing("sessions", self._gateway.cgnat_sessions(), call.page, "cgnat")
 
     def get_demux_state(self, call: ListCall) -> dict[str, Any]:
         vlans, rate_limited_total = self._gateway.demux_vlans()
-        return {**listing("vlans", vlans, call.page), "rate_limited_total": rate_limited_total}
+        return {**listing("vlans", vlans, call.page, "demux"), "rate_limited_total": rate_limited_total}
 
 
 def _by_id(session: Session) -> Key:
@@ -164,10 +170,6 @@ def _by_id(session: Session) -> Key:
 
 def _by_field(field: str, session: Session) -> Key:
     return sort_key(session, field), session.id
-
-
-def _summary(session: Session) -> SessionSummary:
-    return session.summary
 
 
 def _session_not_found(id: int) -> ErrorReply:

@@ -34,6 +34,11 @@ class Session(Record, frozen=True):
         return self.summary.id
 
     @property
+    def ifb_ifindex(self) -> int:
+        """The IFB is made right after the session's own device."""
+        return self.ifindex + 1
+
+    @property
     def interface(self) -> str:
         return self.summary.interface
 

@@ -5,6 +5,7 @@ typed struct and return one; what they raise on purpose is an `ErrorReply`, anyt
 interface's `InternalError` and a traceback in the log.
 """
 
+import errno
 import logging
 import os
 import re
@@ -194,6 +195,7 @@ class Server:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._listener = _listen(path)
+        self._inode = path.stat().st_ino
 
     def serve_forever(self) -> None:
         """Accepts connections until `close`."""
@@ -220,10 +222,18 @@ class Server:
         # shutdown wakes the thread that waits in accept; close alone would leave it there.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._path.unlink(missing_ok=True)
+        self._remove_socket()
         with self._lock:
             for connection in self._connections:
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def _remove_socket(self) -> None:
+        try:
+            # Only our own: another server may have taken the place.
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+        except FileNotFoundError:
+            pass
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -251,26 +261,31 @@ class Server:
 
 def _listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    # Bound aside and moved into place when it listens: between a bind and a listen, whoever connects
+    # is refused, and another server would take the socket for one that nobody serves.
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _remove_stale(path)
+        _check_free(path)
         # Set before bind: between a bind and a chmod anyone could connect.
         before = os.umask(0o117)
         try:
-            listener.bind(str(path))
+            listener.bind(str(aside))
         finally:
             os.umask(before)
         listener.listen(_BACKLOG)
+        aside.rename(path)
     except BaseException:
         listener.close()
+        aside.unlink(missing_ok=True)
         raise
     return listener
 
 
-def _remove_stale(path: Path) -> None:
+def _check_free(path: Path) -> None:
+    """Raises AlreadyServed, and FileExistsError for a file that isn't a socket: it isn't ours."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            # The bind will say what is in the way; a file that somebody needs is not ours to remove.
-            return
+            raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -279,7 +294,6 @@ def _remove_stale(path: Path) -> None:
         try:
             probe.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
-            path.unlink(missing_ok=True)
             return
         except BlockingIOError:
             pass

@@ -12,11 +12,12 @@ from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.rates import parse_rate
 from gateway_api.validation import Flag, Parsed, Schema, Text, Whole
 
-# Linux: IFNAMSIZ is 16 with the closing NUL; no slash, no white space, no colon, and not "." or "..".
+# Linux: IFNAMSIZ is 16 with the closing NUL; no slash, no colon, no white space; not "." or "..".
+LONGEST_INTERFACE_NAME = 15
 _INTERFACE_NAME = validate.Regexp(
-    r"(?!\.{1,2}\Z)[!-9;-~]{1,15}\Z(?<!/)", error="must be an interface name of up to 15 characters"
+    rf"(?!\.{{1,2}}\Z)[!-.0-9;-~]{{1,{LONGEST_INTERFACE_NAME}}}\Z",
+    error="must be an interface name: up to 15 characters, no slash, colon or white space",
 )
-_NO_SLASH = validate.ContainsNoneOf("/", error="must not contain a slash")
 _PORT = validate.Range(1, 65535, error="must be a port, 1 to 65535")
 _AS_NUMBER = validate.Range(1, 4294967295, error="must be an AS number, 1 to 4294967295")
 
@@ -30,9 +31,9 @@ def _address(text: str) -> IPv4Address:
 
 def _network(text: str) -> IPv4Network:
     try:
-        network = IPv4Network(text)
-        if "/" in text and network.prefixlen <= 30:
-            return network
+        # Not whatever IPv4Network takes: it knows netmasks, too.
+        if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
+            return IPv4Network(text)
     except ValueError:
         pass
     raise ValueError("must be an IPv4 network of /30 or larger without host bits, such as 100.64.0.0/10")
@@ -48,11 +49,11 @@ def _vlan_ids(text: str) -> sections.VlanRange:
 
 
 def _interface_name() -> Text:
-    return Text(required=True, validate=[_INTERFACE_NAME, _NO_SLASH])
+    return Text(required=True, validate=_INTERFACE_NAME)
 
 
 def _interface_names() -> List[str]:
-    name = Text(validate=[_INTERFACE_NAME, _NO_SLASH])
+    name = Text(validate=_INTERFACE_NAME)
     return List(name, required=True, validate=_unique(lambda item: item))
 
 
@@ -216,7 +217,7 @@ class Configuration(_Section):
         interfaces: sections.Interfaces = data["interfaces"]
         trunks, uplinks = set(interfaces.trunks), set(interfaces.uplinks)
         cgnat: sections.Cgnat = data["cgnat"]
-        broken = {
+        broken: dict[str, Any] = {
             "interfaces.trunks": "lo" in trunks and "must not hold the loopback",
             "interfaces.uplinks": (trunks | {"lo"}) & uplinks and "must not hold trunks or the loopback",
             "demux.trunks": set(data["demux"].trunks) - trunks and "must be among interfaces.trunks",
@@ -226,6 +227,13 @@ class Configuration(_Section):
             and cgnat.handoff_interface not in trunks | uplinks
             and "must be among the interfaces",
         }
+        for number, profile in enumerate(data["demux"].vlan_profiles):
+            for trunk in data["demux"].trunks:
+                tags = (profile.outer_vlan_range, profile.vlan_range)
+                name = ".".join([trunk, *(str(tag.last) for tag in tags if tag is not None)])
+                if len(name) > LONGEST_INTERFACE_NAME:
+                    path = f"demux.vlan_profiles.{number}.vlan_range"
+                    broken[path] = f"must leave interface names short enough for Linux, {name} is not"
         messages = {path: [rule] for path, rule in broken.items() if rule}
         if messages:
             raise ValidationError(messages)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from typing import Any
@@ -52,29 +53,39 @@ class LabGateway:
                 more = self._world.advance(now, _AT_ONCE)
 
     def configure(self, configuration: Configuration) -> None:
-        with self._lock:
-            self._world.configure(configuration, self._clock())
+        with self._present() as now:
+            self._world.configure(configuration, now)
 
     def disconnect(self, id: int) -> bool:
-        with self._lock:
+        with self._present() as now:
             session = self._world.sessions.get(id)
             if session is not None:
-                self._world.disconnect([session], self._clock())
+                self._world.disconnect([session], now)
             return session is not None
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session]:
-        with self._lock:
+        with self._present() as now:
             found = self._world.sessions.on_access_interface(interface)
             if not dry_run:
-                self._world.disconnect(found, self._clock())
+                self._world.disconnect(found, now)
             return found
 
     def set_rate(self, id: int, down_bps: int, up_bps: int) -> bool:
-        with self._lock:
+        with self._present() as now:
             session = self._world.sessions.get(id)
             if session is not None:
-                self._world.set_rate(session, down_bps, up_bps, self._clock())
+                self._world.set_rate(session, down_bps, up_bps, now)
             return session is not None
+
+    @contextmanager
+    def _present(self) -> Iterator[float]:
+        """The time, with the world in it: a change before the arrivals that were due before it would
+        turn the counters back."""
+        with self._lock:
+            now = self._clock()
+            while self._world.advance(now, _AT_ONCE):
+                pass
+            yield now
 
     def uptime(self) -> int:
         return max(0, int(self._clock() - self._world.started))
@@ -124,7 +135,7 @@ class LabGateway:
     def interfaces(self) -> Rows:
         with self._lock:
             now, sessions, vlans = self._clock(), list(self._world.sessions), list(self._world.vlans)
-            fixed = list(self._fixed_interfaces(now))
+            fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
         vlans.sort(key=_vlan_key)
         return Chained(
             Sorted(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
@@ -153,6 +164,7 @@ class LabGateway:
 
     def _fixed_interfaces(self, now: float) -> Iterator[Interface]:
         configuration, ifindex_of = self._world.configuration, self._world.ifindex_of
+        cgnat = configuration.cgnat
         yield interfaces.loopback()
         everything = Traffic.none(now)
         for name in configuration.interfaces.trunks:
@@ -165,7 +177,9 @@ class LabGateway:
             first = name == configuration.interfaces.uplinks[0]
             traffic = everything if first else Traffic.none(now)
             ifindex, addresses = ifindex_of[name], _uplink_addresses(configuration, name)
-            yield interfaces.uplink(ifindex, name, addresses, traffic, now)
+            handoff = cgnat.enabled and name == cgnat.handoff_interface
+            master = cgnat.vrf_name if handoff else None
+            yield interfaces.uplink(ifindex, name, addresses, master, traffic, now)
         if configuration.cgnat.enabled:
             ifindex = ifindex_of[configuration.cgnat.vrf_name]
             yield interfaces.vrf(ifindex, configuration.cgnat)

@@ -36,10 +36,15 @@ def trunk(ifindex: int, name: str, traffic: Traffic, now: float) -> Interface:
 
 
 def uplink(
-    ifindex: int, name: str, addresses: tuple[InterfaceAddress, ...], traffic: Traffic, now: float
+    ifindex: int,
+    name: str,
+    addresses: tuple[InterfaceAddress, ...],
+    master: str | None,
+    traffic: Traffic,
+    now: float,
 ) -> Interface:
     stats = traffic.stats(now, subscribers_side=False)
-    return _up(ifindex, name, "other", _ETHERNET_MTU, stats, addresses=addresses)
+    return _up(ifindex, name, "other", _ETHERNET_MTU, stats, master=master, addresses=addresses)
 
 
 def vrf(ifindex: int, cgnat: Cgnat) -> Interface:
@@ -80,7 +85,7 @@ def ifb(session: Session, now: float) -> Interface:
     """The device to which a session's upstream is redirected, to be shaped there."""
     up = Traffic(session.traffic.up, Traffic.none(now).down)
     stats = up.stats(now, subscribers_side=True)
-    return _up(session.ifindex + 1, ifb_name(session), "ifb", _ETHERNET_MTU, stats)
+    return _up(session.ifb_ifindex, ifb_name(session), "ifb", _ETHERNET_MTU, stats)
 
 
 def ifb_name(session: Session) -> str:
@@ -95,6 +100,7 @@ def _up(
     stats: InterfaceStats,
     *,
     parent: str | None = None,
+    master: str | None = None,
     addresses: tuple[InterfaceAddress, ...] = (),
 ) -> Interface:
     return Interface(
@@ -107,7 +113,7 @@ def _up(
         admin_state="up",
         oper_state="up",
         parent=parent,
-        master=None,
+        master=master,
         addresses=addresses,
         stats=stats,
     )

@@ -29,7 +29,7 @@ def network_routes(configuration: Configuration) -> Iterator[Route]:
             yield _route("0.0.0.0/0", uplinks[0], "bgp", "global", gateway=gateway, metric=20)
     if cgnat.enabled:
         network = f"{_transfer_network(cgnat.handoff_gateway)}/30"
-        yield _route(network, cgnat.handoff_interface, "kernel", "link")
+        yield _route(network, cgnat.handoff_interface, "kernel", "link", table=str(cgnat.vrf_table))
         yield _route(
             "0.0.0.0/0", cgnat.handoff_interface, "static", "global",
             gateway=str(cgnat.handoff_gateway), table=str(cgnat.vrf_table),

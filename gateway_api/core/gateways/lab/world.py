@@ -59,8 +59,7 @@ class World:
             self.vlans.expire(self._at)
             if arrives:
                 self._arrive(self._at)
-            # The one who was to leave may have been disconnected since, and may have been the last.
-            elif len(self._roster):
+            else:
                 self._leave(self._crowd.choose(self._roster), self._at)
             self._due = self._crowd.next_event(len(self.sessions))
         return True
@@ -69,6 +68,12 @@ class World:
         """Ends these sessions, which must be there."""
         for session in sessions:
             self._leave(session.id, now)
+        self._draw_next_event(now)
+
+    def _draw_next_event(self, now: float) -> None:
+        # Who is to come or go next depends on how many there are: the one drawn before may be gone.
+        self._at = now
+        self._due = self._crowd.next_event(len(self.sessions))
 
     def set_rate(self, before: Session, down_bps: int, up_bps: int, now: float) -> None:
         """Shapes a session, which must be there, at other rates."""
@@ -83,8 +88,7 @@ class World:
         self.traffic[trunk] = self.traffic[trunk].changed(before.traffic, after.traffic, now)
 
     def configure(self, configuration: Configuration, now: float) -> None:
-        """Follows a new running configuration: sessions on a trunk that it no longer has end, the
-        rest goes on; steering, limits, and the rates of sessions to come are the new ones."""
+        """As `Gateway.configure`."""
         source_range = configuration.cgnat.source_range
         if source_range != self.configuration.cgnat.source_range:
             self._shared = AddressPool(source_range)
@@ -100,6 +104,7 @@ class World:
             shared, steered = self._sharing(IPv4Address(session.summary.ip_address))
             if (shared, steered) != (session.shared_address, session.vrf_steered):
                 self.sessions.replace(replace(session, shared_address=shared, vrf_steered=steered))
+        self._draw_next_event(now)
 
     def _arrive(self, now: float, age: float = 0.0, *, limited: bool = True) -> None:
         if len(self.sessions) >= MAX_SESSIONS:
@@ -182,4 +187,5 @@ class World:
         for name in (*fixed, configuration.cgnat.vrf_name):
             if name not in self.ifindex_of:
                 self.ifindex_of[name] = next(self._ifindexes)
-                self.traffic[name] = Traffic.none(now)
+        for trunk in configuration.interfaces.trunks:
+            self.traffic.setdefault(trunk, Traffic.none(now))
