@@ -13,6 +13,7 @@ run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
 
 test: $(INSTALLED)
+	@command -v curl >/dev/null || { echo "Installing curl: the tests paste the README's lines"; apt-get -qq update && apt-get -qq install --yes --no-install-recommends curl >/dev/null; }
 	$(VENV)/bin/python -m pytest $(TESTS)
 
 lint: $(INSTALLED)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from http.client import HTTPSConnection
+from itertools import chain
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -39,25 +40,21 @@ def main() -> None:
             if sessions == 200:
                 measure_bare_flask(Path(folder))
             headers = {"Authorization": f"Bearer {api.token('admin')}"}
-            for name, method, path, clients in (
-                ("health", "GET", "/health", _CLIENTS),
-                ("one session", "GET", "/subscribers/7", _CLIENTS),
-                ("one by username", "GET", "/subscribers?username=nobody", _CLIENTS),
-                ("a page of 100", "GET", "/subscribers?limit=100", _CLIENTS),
-                ("a page of 100, sorted by address", "GET", "/subscribers?limit=100&sort=ip_address", 1),
-                ("the whole list", "GET", "/subscribers", 1),
-                ("the whole list", "GET", "/subscribers", 4),
-                ("disconnect one", "DELETE", "/subscribers/{id}", _CLIENTS),
+            where = (api.environment["GATEWAY_CA"], api.url, headers)
+            for name, path, clients in (
+                ("health", "/health", _CLIENTS),
+                ("one session", "/subscribers/7", _CLIENTS),
+                ("one by username", "/subscribers?username=nobody", _CLIENTS),
+                ("a page of 100", "/subscribers?limit=100", _CLIENTS),
+                ("a page of 100, sorted by address", "/subscribers?limit=100&sort=ip_address", 1),
+                ("the whole list", "/subscribers", 1),
+                ("the whole list", "/subscribers", 4),
             ):
-                row(
-                    f"{sessions:,}",
-                    name,
-                    clients,
-                    (api.environment["GATEWAY_CA"], api.url, headers, method, path),
-                )
+                row(f"{sessions:,}", name, clients, (*where, "GET", path))
             core = core_of(process)
             worker = max(resident(pid) for pid in descendants(process.pid) if pid != core)
             say(f"| {sessions:,} | memory: core {resident(core)} MB, largest worker {worker} MB | | | | |")
+            row(f"{sessions:,}", "disconnect one", _CLIENTS, (*where, "DELETE", "/subscribers/{id}"))
 
 
 def measure_bare_flask(state: Path) -> None:
@@ -88,7 +85,8 @@ def measure_bare_flask(state: Path) -> None:
 def row(sessions: str, name: str, clients: int, request: tuple[str, str, dict[str, str], str, str]) -> None:
     with multiprocessing.get_context("fork").Pool(clients) as pool:
         began = time.monotonic()
-        times = sum(pool.starmap(client, [(*request, number) for number in range(clients)]), [])
+        each = pool.starmap(client, [(*request, number) for number in range(clients)])
+        times = list(chain.from_iterable(each))
         rate = len(times) / (time.monotonic() - began)
     p99 = quantiles(times, n=100)[98]
     say(f"| {sessions} | {name} | {clients} | {median(times) * 1000:.1f} | {p99 * 1000:.1f} | {rate:.1f} |")

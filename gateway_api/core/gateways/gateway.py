@@ -3,6 +3,7 @@
 All of one call's answer is of one moment, and any thread may call.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
@@ -34,7 +35,7 @@ class Gateway(Protocol):
     def statistics(self) -> Statistics:
         """The counts; asking costs the same for any number of sessions."""
 
-    def find(self, wanted: SessionFilter) -> list[Session]:
+    def find(self, wanted: SessionFilter) -> Sequence[Session]:
         """The sessions that fit, by id."""
 
     def detail(self, id: int) -> SessionDetail | None:

@@ -1,7 +1,7 @@
 """The lab behind the `Gateway` interface: any thread may ask, and each answer is of one moment."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Address
@@ -102,7 +102,7 @@ class LabGateway:
                 qos_sessions=sessions.count("shaped"),
             )
 
-    def find(self, wanted: SessionFilter) -> list[Session]:
+    def find(self, wanted: SessionFilter) -> Sequence[Session]:
         with self._lock:
             return self._world.sessions.find(wanted)
 
@@ -113,12 +113,12 @@ class LabGateway:
 
     def qos(self) -> Rows:
         with self._lock:
-            sessions = list(self._world.sessions)
+            sessions = self._world.sessions.all()
         return Sorted(sessions, _session_key, _qos)
 
     def cgnat_sessions(self) -> Rows:
         with self._lock:
-            cgnat, sessions = self._world.configuration.cgnat, list(self._world.sessions)
+            cgnat, sessions = self._world.configuration.cgnat, self._world.sessions.all()
         steered = [session for session in sessions if session.vrf_steered]
         return Sorted(steered, _session_key, partial(_cgnat_session, cgnat))
 
@@ -134,7 +134,7 @@ class LabGateway:
 
     def interfaces(self) -> Rows:
         with self._lock:
-            now, sessions, vlans = self._clock(), list(self._world.sessions), list(self._world.vlans)
+            now, sessions, vlans = self._clock(), self._world.sessions.all(), list(self._world.vlans)
             fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
         vlans.sort(key=_vlan_key)
         return Chained(
@@ -146,7 +146,7 @@ class LabGateway:
 
     def routes(self) -> Rows:
         with self._lock:
-            configuration, sessions = self._world.configuration, list(self._world.sessions)
+            configuration, sessions = self._world.configuration, self._world.sessions.all()
         network = list(enumerate(routing.network_routes(configuration)))
         return Chained(
             Sorted(network, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),

@@ -100,7 +100,7 @@ class World:
         self._number_interfaces(now)
         self._crowd.configure(configuration.demux)
         self.vlans.configure(configuration.demux, now)
-        for session in list(self.sessions):
+        for session in self.sessions.all():
             shared, steered = self._sharing(IPv4Address(session.summary.ip_address))
             if (shared, steered) != (session.shared_address, session.vrf_steered):
                 self.sessions.replace(replace(session, shared_address=shared, vrf_steered=steered))

@@ -1,0 +1,50 @@
+"""The README tells the truth: every line works when pasted, and every endpoint has one."""
+
+import re
+import subprocess
+from configparser import ConfigParser
+from pathlib import Path
+
+from tests.routes import ROUTES
+from tests.stack import running_stack
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_every_endpoint_has_a_curl_line() -> None:
+    text = "".join(BLOCKS)
+    for route in ROUTES:
+        path = route.path if route.path == "/metrics" else "/api/v1" + route.path.replace("{id}", "7")
+        assert re.search(re.escape("$GATEWAY_URL" + path) + r'["?]', text), route
+        if route.method in ("PUT", "DELETE"):
+            assert f"-X {route.method} " in text
+
+
+def test_every_line_works_when_pasted(tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=200, arrivals=0.5):
+        lines = "".join(BLOCKS).replace(". .run/environment", f". {tmp_path}/environment")
+        # As pasted, but that an error status fails the test.
+        script = 'curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }\n' + lines
+        ended = subprocess.run(
+            ["bash", "-eu", "-o", "pipefail"],
+            input=script,
+            cwd=Path(__file__).parent.parent,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr
+    assert ended.stdout.count('{"status":"ok"') == lines.count("curl --cacert") - 1
+    assert "svc_active_sessions_total" in ended.stdout
+
+
+def test_every_dependency_has_a_line_saying_why() -> None:
+    setup = ConfigParser()
+    setup.read(Path(__file__).parent.parent / "setup.cfg")
+    extras = "".join(setup["options.extras_require"].values())
+    declared = re.findall(r"[a-z][\w-]+(?=\[|\n|$)", setup["options"]["install_requires"] + extras)
+    assert len(declared) > 10
+    for name in declared:
+        assert re.search(rf"^\| [^|]*\b{name}\b[^|]* \| .{{8,}} \|$", README, re.MULTILINE), name
