@@ -1,4 +1,8 @@
-"""gunicorn as this service needs it: a worker class, and what has to be done before the first fork."""
+"""gunicorn as this service needs it: a worker class, and what has to be done before the first fork.
+
+The arbiter imports this before gevent has patched anything, and its workers inherit what it imported.
+So nothing that takes names out of `ssl` or `socket` may be imported here: PyJWT, requests.
+"""
 
 import json
 import logging
@@ -16,8 +20,7 @@ from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.auth.ledger import prepare_ledger
-from gateway_api.auth.tokens import can_sign
-from gateway_api.settings import BadSetting, Settings
+from gateway_api.settings import Settings
 
 _log = logging.getLogger("gunicorn.error")
 
@@ -98,8 +101,6 @@ def prepare() -> None:
     settings = Settings.from_environment(os.environ)
     if settings.secret_is_short:
         _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
-    if not can_sign(settings.secret):
-        raise BadSetting("SVC_API_SECRET looks like a public or private key, which can't sign with HS256")
     prepare_ledger(settings.ledger)
 
 

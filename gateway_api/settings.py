@@ -1,6 +1,7 @@
 """What the process is told from outside: environment variables, read once, at the start."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,10 @@ from gateway_api.errors import GatewayApiError
 
 #: RFC 7518 section 3.2: a key of at least the hash's 256 bits.
 RECOMMENDED_SECRET_BYTES = 32
+
+
+# What PyJWT refuses to sign with, as public keys have been mistaken for secrets (CVE-2017-11424).
+_ANOTHER_KEY = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
 
 
 class BadSetting(GatewayApiError):
@@ -41,8 +46,11 @@ class Settings:
                 raise BadSetting(f"{name} is not set")
             return value
 
+        secret = os.fsencode(required("SVC_API_SECRET"))
+        if _ANOTHER_KEY.search(secret):
+            raise BadSetting("SVC_API_SECRET is a key of another kind: HS256 signs with any other text")
         return cls(
             core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
-            secret=os.fsencode(required("SVC_API_SECRET")),
+            secret=secret,
         )

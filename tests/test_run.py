@@ -122,6 +122,12 @@ def test_started_again_it_keeps_what_it_had(tmp_path: Path) -> None:
     assert kept["first"] == kept["second"]
 
 
+def test_a_start_and_a_stop_give_nobody_a_warning(tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=3) as (api, _):
+        assert api.get("/subscribers")["count"] == 3
+    assert not re.search("warn|error|traceback", (tmp_path / "log").read_text(), re.IGNORECASE)
+
+
 def test_a_core_that_was_killed_is_started_again(tmp_path: Path) -> None:
     with running_stack(tmp_path, sessions=3) as (api, process):
         os.kill(core_of(process), signal.SIGKILL)

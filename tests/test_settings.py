@@ -58,3 +58,11 @@ def test_the_ledger_lies_in_the_runtime_folder() -> None:
 
 def test_other_variables_do_not_matter() -> None:
     assert Settings.from_environment({**SECRET, "PATH": "/bin"}) == Settings.from_environment(SECRET)
+
+
+@pytest.mark.parametrize(
+    "secret", ["ssh-rsa " + "A" * 32, "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"]
+)
+def test_a_key_of_another_kind_is_no_secret(secret: str) -> None:
+    with pytest.raises(BadSetting, match="SVC_API_SECRET"):
+        Settings.from_environment({"SVC_API_SECRET": secret})

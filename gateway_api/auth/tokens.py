@@ -30,15 +30,6 @@ class Claims(msgspec.Struct, frozen=True):
     jti: str
 
 
-def can_sign(secret: bytes) -> bool:
-    """False for what PyJWT takes for a key of another kind: PEM, or an ssh key."""
-    try:
-        jwt.encode({}, secret, algorithm=_ALGORITHM)
-    except jwt.InvalidKeyError:
-        return False
-    return True
-
-
 class Tokens:
     """`secret` signs; `clock` gives epoch seconds."""
 
