@@ -7,7 +7,7 @@ from gateway_api.server import prepare, tls_context
 wsgi_app = "gateway_api.wsgi:app"
 proc_name = "gateway-api"
 
-bind = os.environ.get("GATEWAY_API_BIND", "[::]:8443")
+bind = os.environ.get("GATEWAY_API_BIND", "0.0.0.0:8443")
 certfile = os.environ.get("GATEWAY_API_CERTIFICATE", "/etc/gateway-api/tls/certificate.pem")
 keyfile = os.environ.get("GATEWAY_API_KEY", "/etc/gateway-api/tls/key.pem")
 workers = int(os.environ.get("GATEWAY_API_WORKERS", "2"))
