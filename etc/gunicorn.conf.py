@@ -1,7 +1,9 @@
 """How gunicorn serves the gateway API. Every value can be set from the environment."""
 
 import os
+import sys
 
+from gateway_api.errors import GatewayApiError
 from gateway_api.server import prepare, tls_context
 
 wsgi_app = "gateway_api.wsgi:app"
@@ -34,7 +36,10 @@ access_log_format = (
 
 
 def on_starting(server):
-    prepare()
+    try:
+        prepare()
+    except GatewayApiError as error:
+        sys.exit(f"cannot start the gateway API: {error}")
 
 
 def ssl_context(config, default_ssl_context_factory):

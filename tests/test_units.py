@@ -69,6 +69,21 @@ def test_the_api_s_unit_tells_systemd_when_it_listens(tmp_path: Path, api: Api, 
     assert process.wait(10) == 0
 
 
+def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    environment = {
+        "SVC_API_SECRET": "ssh-rsa AAAA",
+        "GATEWAY_API_RUNTIME": str(tmp_path),
+        "GATEWAY_API_BIND": "127.0.0.1:0",
+        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
+        "GATEWAY_API_KEY": str(state / "key.pem"),
+    }
+    started = command("gateway-api.service", tmp_path)
+    ended = subprocess.run(started, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert "cannot start the gateway API: SVC_API_SECRET" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_the_environment_file_names_every_variable_with_its_default() -> None:
     text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
     readers = "".join(
