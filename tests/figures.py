@@ -52,8 +52,11 @@ def main() -> None:
             ):
                 row(f"{sessions:,}", name, clients, (*where, "GET", path))
             core = core_of(process)
-            worker = max(resident(pid) for pid in descendants(process.pid) if pid != core)
-            say(f"| {sessions:,} | memory: core {resident(core)} MB, largest worker {worker} MB | | | | |")
+            worker = max((pid for pid in descendants(process.pid) if pid != core), key=peak)
+            say(
+                f"| {sessions:,} | memory now / at most: core {resident(core)} / {peak(core)} MB,"
+                f" worker {resident(worker)} / {peak(worker)} MB | | | | |"
+            )
             row(f"{sessions:,}", "disconnect one", _CLIENTS, (*where, "DELETE", "/subscribers/{id}"))
 
 
@@ -122,11 +125,20 @@ def client(
 
 
 def resident(pid: int) -> int:
-    """Megabytes of memory that a process holds: proc(5), VmRSS."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) // 1024
-    return 0
+    """Megabytes of memory that a process holds."""
+    return memory(pid, "VmRSS")
+
+
+def peak(pid: int) -> int:
+    """The most megabytes of memory that a process has held."""
+    return memory(pid, "VmHWM")
+
+
+def memory(pid: int, field: str) -> int:
+    """A field of proc(5)'s status, in megabytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{field}:"))
+    return int(line.split()[1]) // 1024
 
 
 def say(line: str) -> None:
