@@ -42,12 +42,12 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 
 # Pins the newest versions, with hashes.
 lock: $(INSTALLED)
-	$(VENV)/bin/pip install -qq pip-tools
+	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install -qq pip-tools
 	{ echo '# Every package of the service, its tests and its linters, pinned and hashed: `make lock` writes it.'; \
-	  $(VENV)/bin/pip-compile --quiet --upgrade --extra develop --extra fast --generate-hashes --strip-extras \
+	  $(VENV)/lock/bin/pip-compile --quiet --upgrade --extra develop --extra fast --generate-hashes --strip-extras \
 	    --allow-unsafe --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-options \
-	    --output-file - setup.cfg; } > requirements.new
-	mv requirements.new requirements.lock
+	    --output-file - setup.cfg; } > $(VENV)/new.lock
+	mv $(VENV)/new.lock requirements.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,4 +1,4 @@
-"""How gunicorn serves the gateway API. Every value can be set from the environment."""
+"""How gunicorn serves the gateway API. What an installation sets, it sets in the environment."""
 
 import os
 import sys
@@ -9,19 +9,19 @@ from gateway_api.server import prepare, tls_context
 wsgi_app = "gateway_api.wsgi:app"
 proc_name = "gateway-api"
 
-bind = os.environ.get("GATEWAY_API_BIND", "0.0.0.0:8443")
-certfile = os.environ.get("GATEWAY_API_CERTIFICATE", "/etc/gateway-api/tls/certificate.pem")
-keyfile = os.environ.get("GATEWAY_API_KEY", "/etc/gateway-api/tls/key.pem")
-workers = int(os.environ.get("GATEWAY_API_WORKERS", "2"))
+bind = os.environ.get("GATEWAY_API_BIND") or "0.0.0.0:8443"
+certfile = os.environ.get("GATEWAY_API_CERTIFICATE") or "/etc/gateway-api/tls/certificate.pem"
+keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
+workers = os.environ.get("GATEWAY_API_WORKERS") or "2"
 
 worker_class = "gateway_api.server.GatewayWorker"
 worker_connections = 4096
-worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME", "/run/gateway-api")
-graceful_timeout = 4
+worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"
+graceful_timeout = 2
 # Also how long the head of a request may take to come: never 0.
 keepalive = 30
 
-# With HTTP/2, a second request would wait behind an open event stream.
+# With HTTP/2, a second request would wait behind a long answer.
 http_protocols = "h1"
 # 27 opens a socket for commands of its own unless told not to.
 control_socket_disable = True

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import secrets
+import sqlite3
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.auth.ledger import prepare_ledger
-from gateway_api.settings import Settings
+from gateway_api.settings import BadSetting, Settings
 
 _log = logging.getLogger("gunicorn.error")
 
@@ -101,7 +102,10 @@ def prepare() -> None:
     settings = Settings.from_environment(os.environ)
     if settings.secret_is_short:
         _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
-    prepare_ledger(settings.ledger)
+    try:
+        prepare_ledger(settings.ledger)
+    except (OSError, sqlite3.Error) as error:
+        raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.ledger}: {error}") from error
 
 
 def tls_context(config: Any, default: Any) -> ssl.SSLContext:

@@ -12,8 +12,9 @@ import pytest
 from gateway_api.daemon.commands import INTERFACE, Daemon, Page
 from gateway_api.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.varlink.client import Client
+from gateway_api.varlink.dispatcher import Dispatcher, Identity, Interface, Method
 from gateway_api.varlink.message import ErrorReply
-from gateway_api.varlink.server import Dispatcher, Identity, Interface, Method, Server
+from gateway_api.varlink.server import Server
 
 Ask = Callable[[Daemon], Any]
 

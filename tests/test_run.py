@@ -154,6 +154,17 @@ def test_a_port_in_use_gets_one_sentence(tmp_path: Path) -> None:
     assert "PORT" in said
 
 
+def test_a_second_run_in_the_same_folder_gets_one_sentence_and_harms_the_first_in_nothing(
+    tmp_path: Path,
+) -> None:
+    with running_stack(tmp_path, sessions=3) as (api, _):
+        published = (tmp_path / "environment").read_text()
+        said = refusal(STATE=str(tmp_path), PORT=str(free_port()))
+        assert f"it runs in {tmp_path} already" in said
+        assert (tmp_path / "environment").read_text() == published
+        assert api.get("/subscribers")["count"] == 3
+
+
 def test_a_missing_openssl_gets_one_sentence(tmp_path: Path) -> None:
     said = refusal(STATE=str(tmp_path), PORT=str(free_port()), PATH=str(tmp_path))
     assert "openssl is not installed" in said

@@ -69,6 +69,25 @@ def test_the_api_s_unit_tells_systemd_when_it_listens(tmp_path: Path, api: Api, 
     assert process.wait(10) == 0
 
 
+def test_a_restart_keeps_what_was_logged_out() -> None:
+    assert service("gateway-api.service")["RuntimeDirectoryPreserve"] == "yes"
+
+
+def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    environment = {
+        "SVC_API_SECRET": "x" * 32,
+        "GATEWAY_API_RUNTIME": str(tmp_path / "none"),
+        "GATEWAY_API_BIND": "127.0.0.1:0",
+        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
+        "GATEWAY_API_KEY": str(state / "key.pem"),
+    }
+    started = command("gateway-api.service", tmp_path)
+    ended = subprocess.run(started, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert "GATEWAY_API_RUNTIME" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
     environment = {
         "SVC_API_SECRET": "ssh-rsa AAAA",

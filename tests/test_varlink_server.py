@@ -12,17 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.varlink.message import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
-from gateway_api.varlink.server import (
-    AlreadyServed,
+from gateway_api.varlink.dispatcher import (
     Dispatcher,
     Identity,
     Interface,
     Method,
     NoParameters,
-    Server,
     invalid_parameter,
 )
+from gateway_api.varlink.message import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
+from gateway_api.varlink.server import AlreadyServed, Server
 
 INTERFACE = "org.example.test"
 DESCRIPTION = f"# For tests.\ninterface {INTERFACE}\n\nmethod Echo(text: string) -> (text: string)\n"

@@ -23,6 +23,9 @@ _OPEN_TIMEOUT = 5.0
 # A worker waits for a lock with everything else it does; nobody holds one for longer than a write.
 _LOCK_TIMEOUT_MS = 500
 
+# ERROR is what a table of another shape gives.
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +50,8 @@ def prepare_ledger(path: Path) -> None:
             ledger.execute("SELECT jti, expires FROM revoked LIMIT 1")
             ledger.execute("SELECT username, address, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+        # A full disk or a lock says nothing of the ledger; the low byte is the kind of error.
+        if error.sqlite_errorcode & 0xFF not in _BROKEN:
             raise
         verdict = str(error)
     if verdict != "ok":

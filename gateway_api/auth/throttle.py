@@ -9,15 +9,15 @@ from math import ceil
 
 from gateway_api.errors import TooManyAttempts
 
-#: So often may one mistype.
-_FREE_FAILURES = 5
+#: The failure that begins the pauses.
+_FIRST_PAUSED = 5
 _LONGEST_PAUSE = 300.0
 #: After so long without a failure, seconds, all is forgotten.
 _FORGET = 900.0
 
 
 class Throttle:
-    """After five failures in a row each further one doubles the pause, from 1 s up to 5 minutes.
+    """From the fifth failure in a row on there is a pause, 1 s, doubled by each further one up to 5 minutes.
 
     `clock` gives epoch seconds.
     """
@@ -43,9 +43,9 @@ class Throttle:
                 (self._clock(), username, address),
             )
             since = 0.0
-        if failures < _FREE_FAILURES or since > _FORGET:
+        if failures < _FIRST_PAUSED or since > _FORGET:
             return
-        pause = min(_LONGEST_PAUSE, 2.0 ** min(failures - _FREE_FAILURES, 16))
+        pause = min(_LONGEST_PAUSE, 2.0 ** min(failures - _FIRST_PAUSED, 16))
         if since < pause:
             raise TooManyAttempts(max(1, ceil(pause - since)))
 

@@ -20,7 +20,8 @@ from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import MAX_SESSIONS
 from gateway_api.core.service import IDENTITY, CoreService
 from gateway_api.errors import GatewayApiError
-from gateway_api.varlink.server import Dispatcher, Server
+from gateway_api.varlink.dispatcher import Dispatcher
+from gateway_api.varlink.server import Server
 
 #: How long the lab lets due arrivals and departures wait, in seconds.
 _TICK = 0.05

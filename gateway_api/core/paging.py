@@ -11,8 +11,8 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from gateway_api.core.records import Page, Record
+from gateway_api.varlink.dispatcher import invalid_parameter
 from gateway_api.varlink.message import REPLY_CAP, ErrorReply
-from gateway_api.varlink.server import invalid_parameter
 
 T = TypeVar("T")
 

@@ -26,8 +26,8 @@ from gateway_api.core.records import (
 )
 from gateway_api.core.sessions import Session, sort_key
 from gateway_api.rates import MAX_BPS
+from gateway_api.varlink.dispatcher import Identity, Interface, Method, NoParameters, invalid_parameter
 from gateway_api.varlink.message import ErrorReply
-from gateway_api.varlink.server import Identity, Interface, Method, NoParameters, invalid_parameter
 from gateway_api.version import PRODUCT, VERSION
 
 IDENTITY = Identity(

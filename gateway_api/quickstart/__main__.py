@@ -18,7 +18,7 @@ from gateway_api.quickstart.wishes import CannotRun, Wishes
 
 _START_TIMEOUT = 60.0
 #: Both children together have 5 s after Ctrl-C.
-_API_STOP_TIMEOUT = 3.0
+_API_STOP_TIMEOUT = 3.5
 _CORE_STOP_TIMEOUT = 1.0
 _RESTART_PAUSE = 1.0
 
@@ -30,8 +30,8 @@ def main() -> int:
     try:
         wishes = Wishes.from_environment(os.environ)
         state = State(wishes.state)
-        state.prepare()
         _check_port(wishes.port)
+        state.prepare()
         url = f"https://localhost:{wishes.port}"
         children.append(_start_core(wishes, state))
         _wait(stop, children, state.core_socket.exists, "the core daemon didn't start")
@@ -54,7 +54,6 @@ def main() -> int:
 
 
 def _start_core(wishes: Wishes, state: State) -> Child:
-    state.core_socket.unlink(missing_ok=True)
     command = [
         *(sys.executable, "-m", "gateway_api.core"),
         *("--socket", str(state.core_socket), "--configuration", str(state.configuration)),

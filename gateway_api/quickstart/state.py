@@ -1,5 +1,6 @@
 """What is kept from one run to the next: certificate, users, configuration, secret."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -34,6 +35,8 @@ class State:
             raise CannotRun(
                 f"the path {self.core_socket} is too long for a socket; set STATE to a shorter one"
             )
+        self._lock()
+        self.core_socket.unlink(missing_ok=True)
         # From the last run: who waits for this file must not read it before it is true again.
         self.environment.unlink(missing_ok=True)
         if not (self.certificate.exists() and self.key.exists()):
@@ -44,6 +47,14 @@ class State:
             _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
         if not self.configuration.exists():
             _write(self.configuration, json.dumps(self._factory_configuration(), indent=2) + "\n")
+
+    def _lock(self) -> None:
+        """Until this process ends: two cores at one socket would take each other's place."""
+        self._held = (self.folder / "lock").open("w")
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CannotRun(f"it runs in {self.folder} already; set STATE to another folder") from error
 
     @property
     def passwords(self) -> dict[str, str]:

@@ -28,6 +28,8 @@ from gateway_api.varlink.message import (
 )
 
 _CHUNK = 256 << 10
+#: Seconds until a peer whose queue is full is tried again.
+_QUEUE_PAUSE = 0.02
 
 
 class Unreachable(GatewayApiError):
@@ -118,11 +120,23 @@ class _Connection:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._buffer = MessageBuffer(REPLY_CAP)
         try:
-            self._wait_until(deadline)
-            self._socket.connect(str(path))
+            self._connect(path, deadline)
         except BaseException:
             self._socket.close()
             raise
+
+    def _connect(self, path: Path, deadline: float) -> None:
+        # A Unix socket connects at once or, while the peer's queue is full, not at all; and gevent
+        # would spin until the deadline, because a socket in that state always counts as writable.
+        self._socket.setblocking(False)
+        while True:
+            try:
+                self._socket.connect(str(path))
+                return
+            except BlockingIOError:
+                if self._clock() + _QUEUE_PAUSE > deadline:
+                    raise
+                time.sleep(_QUEUE_PAUSE)
 
     def is_quiet(self) -> bool:
         """False when the peer has hung up, or sent what nobody asked for: it would be read as the

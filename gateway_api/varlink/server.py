@@ -1,36 +1,17 @@
-"""A varlink server: one thread a connection, replies in the order of the calls.
-
-It knows interfaces and methods, and nothing of what they do. Handlers get their parameters as a
-typed struct and return one; what they raise on purpose is an `ErrorReply`, anything else becomes the
-interface's `InternalError` and a traceback in the log.
-"""
+"""A varlink server: one thread a connection, replies in the order of the calls."""
 
 import errno
 import logging
 import os
-import re
 import socket
 import stat
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from gateway_api.errors import GatewayApiError
-from gateway_api.varlink.message import (
-    REQUEST_CAP,
-    Call,
-    ErrorReply,
-    MessageBuffer,
-    ProtocolError,
-    Reply,
-    decode_call,
-    encode,
-)
+from gateway_api.varlink.dispatcher import Dispatcher
+from gateway_api.varlink.message import REQUEST_CAP, MessageBuffer, ProtocolError
 
 _log = logging.getLogger(__name__)
 
@@ -42,146 +23,9 @@ _MAX_CONNECTIONS = 1024
 _SEND_TIMEOUT = 10
 _ACCEPT_PAUSE = 0.1
 
-_SERVICE = "org.varlink.service"
-_SERVICE_DESCRIPTION = """\
-# What every varlink service tells of itself.
-interface org.varlink.service
-
-# Who the service is and which interfaces it has.
-method GetInfo() -> (
-  vendor: string,
-  product: string,
-  version: string,
-  url: string,
-  interfaces: []string
-)
-
-# The text of one interface file.
-method GetInterfaceDescription(interface: string) -> (description: string)
-
-# No interface of that name here.
-error InterfaceNotFound (interface: string)
-
-# The interface has no method of that name.
-error MethodNotFound (method: string)
-
-# The method is part of the interface, and this service doesn't have it.
-error MethodNotImplemented (method: string)
-
-# A parameter is missing, unknown, of the wrong type or out of its range.
-error InvalidParameter (parameter: string)
-"""
-
 
 class AlreadyServed(GatewayApiError):
     """Another process answers at the socket."""
-
-
-class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
-    """The parameters of a method that takes none."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields."""
-
-    parameters: type[msgspec.Struct]
-    handler: Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class Interface:
-    """`description` is the text of the interface file, `methods` has one entry a method in it."""
-
-    description: str
-    methods: Mapping[str, Method]
-
-    @property
-    def name(self) -> str:
-        match = re.search(r"^interface\s+(\S+)", self.description, re.MULTILINE)
-        if match is None:
-            raise ValueError("an interface file without an interface line")
-        return match.group(1)
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What `org.varlink.service.GetInfo` tells of the service."""
-
-    vendor: str
-    product: str
-    version: str
-    url: str
-
-
-def invalid_parameter(name: str) -> ErrorReply:
-    """The standard error for a parameter, to be raised by a handler."""
-    return ErrorReply.of(f"{_SERVICE}.InvalidParameter", parameter=name)
-
-
-class _DescriptionCall(msgspec.Struct, forbid_unknown_fields=True):
-    interface: str
-
-
-class Dispatcher:
-    """Finds the method that a call names and runs it. Has no socket: bytes in, bytes out."""
-
-    def __init__(self, identity: Identity, interfaces: Iterable[Interface]) -> None:
-        self._identity = identity
-        itself = Interface(
-            _SERVICE_DESCRIPTION,
-            {
-                "GetInfo": Method(NoParameters, self._info),
-                "GetInterfaceDescription": Method(_DescriptionCall, self._describe),
-            },
-        )
-        self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
-
-    def answer(self, message: bytes) -> bytes | None:
-        """The reply to one call's bytes; None when the caller wants none. Raises ProtocolError."""
-        call = decode_call(message)
-        try:
-            reply = Reply(parameters=self._run(call))
-        except ErrorReply as error:
-            reply = Reply(error=error.name, parameters=error.parameters)
-        return None if call.oneway else encode(reply)
-
-    def _run(self, call: Call) -> msgspec.Raw:
-        interface_name, _, method_name = call.method.rpartition(".")
-        interface = self._interfaces.get(interface_name)
-        if interface is None:
-            raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=interface_name)
-        method = interface.methods.get(method_name)
-        if method is None:
-            raise ErrorReply.of(f"{_SERVICE}.MethodNotFound", method=method_name)
-        try:
-            parameters = msgspec.json.decode(call.parameters, type=method.parameters)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise invalid_parameter(_parameter_named_in(str(error))) from error
-        try:
-            return msgspec.Raw(msgspec.json.encode(method.handler(parameters)))
-        except ErrorReply:
-            raise
-        except Exception as error:
-            _log.exception("cannot answer %s", call.method)
-            raise ErrorReply.of(f"{interface_name}.InternalError") from error
-
-    def _info(self, _: NoParameters) -> Any:
-        return {**vars(self._identity), "interfaces": sorted(self._interfaces)}
-
-    def _describe(self, call: _DescriptionCall) -> Any:
-        interface = self._interfaces.get(call.interface)
-        if interface is None:
-            raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=call.interface)
-        return {"description": interface.description}
-
-
-def _parameter_named_in(message: str) -> str:
-    # msgspec gives a place as "at `$.page.limit`", and a missing or unknown field in backquotes.
-    field = re.search(r"field `([^`]+)`", message)
-    place = re.search(r"at `\$\.?([^`]*)`", message)
-    parts = [match.group(1) for match in (place, field) if match]
-    return ".".join(part for part in parts if part)
 
 
 class Server:
@@ -214,7 +58,11 @@ class Server:
                 continue
             with self._lock:
                 self._connections.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError as error:
+                _log.error("cannot serve a connection: %s", error)
+                self._done_with(connection)
 
     def close(self) -> None:
         """Stops listening and cuts every connection."""
@@ -244,10 +92,13 @@ class Server:
         except OSError as error:
             _log.info("lost a connection: %s", error)
         finally:
-            with self._lock:
-                self._connections.discard(connection)
-            connection.close()
-            self._slots.release()
+            self._done_with(connection)
+
+    def _done_with(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+        connection.close()
+        self._slots.release()
 
     def _converse(self, connection: socket.socket) -> None:
         buffer = MessageBuffer(REQUEST_CAP)

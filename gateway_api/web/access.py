@@ -73,7 +73,7 @@ def install(app: Flask) -> None:
             if view is None:
                 return
             if access is not Access.OPEN:
-                # Nobody is told how the core fares.
+                # Without a token that could hold it's 401, whatever the core does.
                 _claims()
             raise
         if not g.api_access.enabled:

@@ -54,7 +54,7 @@ def _not_allowed(error: NotAllowed) -> Response:
 
 
 def _not_found(error: NotFound) -> Response:
-    return envelope.error(404, str(error) or "Not found")
+    return envelope.error(404, str(error))
 
 
 def _too_large(error: AnswerTooLarge) -> Response:

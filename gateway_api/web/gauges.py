@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from gateway_api.daemon.commands import Daemon
 from gateway_api.errors import CoreUnavailable
+from gateway_api.web.request_id import request_id
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class GatewayGauges(Collector):
         try:
             counts = self._daemon.statistics()
         except CoreUnavailable as error:
-            _log.error("scrape without the core: %s", error)
+            _log.error("request_id=%s scrape without the core: %s", request_id(), error)
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon answers", 0)
             return
         yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon answers", 1)

@@ -15,6 +15,7 @@ _SESSIONS_A_VLAN = {"pppoe": 32, "dhcp": 16}
 _LEAST_VLANS = 4
 #: How long a subscriber stays when nothing else sets it: seconds, at the mean.
 _STAY = 3600.0
+_LONGEST_STAY = 30 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,9 @@ class Crowd:
     def age(self) -> float:
         """How long one who was here from the start has been, in seconds."""
         each = self._population.departures_each
-        return self._random.expovariate(each) if each else self._random.uniform(60, 24 * _STAY)
+        if not each:
+            return self._random.uniform(60, 24 * _STAY)
+        return min(self._random.expovariate(each), _LONGEST_STAY)
 
     def next_event(self, present: int) -> tuple[float, bool] | None:
         """Seconds until the next arrival or departure, and whether it's an arrival."""
@@ -136,7 +139,7 @@ class Crowd:
             return None
         return self._random.expovariate(rate), self._random.random() * rate < arrivals
 
-    def choose(self, roster: "Roster") -> int:
+    def choose(self, roster: Roster) -> int:
         """The id of one who leaves. The roster must not be empty."""
         return roster.at(self._random.randrange(len(roster)))
 

@@ -11,7 +11,7 @@ from gateway_api.core.sessions import Session
 #: FRR 8.4.4 on Debian 12 gives a RIB entry about this many bytes.
 _RIB_ENTRY_BYTES = 192
 _PEER_BYTES = 741_464
-#: The default route and the provider's own aggregates, as a border router announces them.
+#: The default route.
 _PREFIXES_RECEIVED = 1
 _KEEPALIVE_SECONDS = 60
 
@@ -114,7 +114,7 @@ def _transfer_network(peer: IPv4Address) -> IPv4Address:
 
 
 def _frr_duration(seconds: int) -> str:
-    # As FRR has it: hh:mm:ss for a day, then 3d04h05m, then 2w3d04h.
+    # As FRR has it: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h.
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if not days:
         return f"{hours:02d}:{minutes % 60:02d}:{seconds % 60:02d}"

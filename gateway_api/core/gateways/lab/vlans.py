@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
 from gateway_api.core.records import DemuxVlan, Record, Vlan
@@ -46,8 +46,7 @@ class ManagedVlan(Record, frozen=True):
         )
 
     def demux_record(self) -> DemuxVlan:
-        fields = {name: getattr(self.record(), name) for name in Vlan.__struct_fields__}
-        return DemuxVlan(**fields, state="active" if self.session_count else "idle")
+        return DemuxVlan(**asdict(self.record()), state="active" if self.session_count else "idle")
 
 
 class _TokenBucket:

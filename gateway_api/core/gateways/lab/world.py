@@ -11,6 +11,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.gateways.lab.interfaces import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.pools import AddressPool, UnitPool
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.gateways.lab.vlans import VlanTable
@@ -41,8 +42,7 @@ class World:
         self._pools: dict[int, AddressPool] = {}
         self._units = {"ppp": UnitPool(), "ipoe": UnitPool()}
         self._ids = count(1)
-        # 1 is the loopback's, as everywhere on Linux.
-        self._ifindexes = count(2)
+        self._ifindexes = count(LOOPBACK_IFINDEX + 1)
         self._number_interfaces(now)
         for _ in range(population.sessions):
             self._arrive(now, self._crowd.age(), limited=False)
