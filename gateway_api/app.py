@@ -42,10 +42,12 @@ def create_app(services: Services) -> Flask:
     app.extensions[metrics.EXTENSION] = PrometheusMetrics.for_app_factory(
         path=None, export_defaults=False, registry=gauges.registry(services.daemon)
     )
+    app.url_map.converters["session"] = parse.SessionSegment
     for resource in RESOURCES:
         app.register_blueprint(resource.routes)
     errors.install(app)
     request_id.install(app)
+    # In this order: who may not do a thing isn't told what is wrong with how it was asked for.
     access.install(app)
     parse.install(app)
     return app

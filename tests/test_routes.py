@@ -89,7 +89,7 @@ def test_the_application_has_exactly_the_routes_of_the_table(tmp_path: Path) -> 
     settings = Settings(core_socket=tmp_path / "none", runtime=tmp_path, secret=b"-" * 32)
     app = create_app(Services.from_settings(settings))
     there = {
-        (method, rule.rule.replace("<id>", "{id}"))
+        (method, rule.rule.replace("<session:id>", "{id}"))
         for rule in app.url_map.iter_rules()
         for method in rule.methods or ()
         if method != "HEAD"
@@ -333,6 +333,24 @@ def test_a_bad_filter_or_sort_is_400(api: Api, name: str, value: str) -> None:
 
 
 # Wrong paths and methods
+
+
+ALLOWED = {route.path: {other.method for other in ROUTES if other.path == route.path} for route in ROUTES}
+METHODS_OF_OTHERS = [
+    (path, method, allowed)
+    for path, allowed in ALLOWED.items()
+    for method in sorted({"GET", "POST", "PUT", "DELETE"} - allowed)
+]
+
+
+@pytest.mark.parametrize(("path", "method", "allowed"), METHODS_OF_OTHERS)
+def test_a_method_that_only_other_paths_have_is_405(
+    api: Api, path: str, method: str, allowed: set[str]
+) -> None:
+    answer = api.send(method, path.replace("{id}", "1"), "admin")
+    assert_civil(answer)
+    assert answer.status_code == 405
+    assert allowed <= set(answer.headers["Allow"].split(", "))
 
 
 @named([*ROUTES])

@@ -73,34 +73,31 @@ def test_a_restart_keeps_what_was_logged_out() -> None:
     assert service("gateway-api.service")["RuntimeDirectoryPreserve"] == "yes"
 
 
-def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
+    """What the API's unit says when it can't start: a sentence, and no traceback."""
     environment = {
         "SVC_API_SECRET": "x" * 32,
-        "GATEWAY_API_RUNTIME": str(tmp_path / "none"),
-        "GATEWAY_API_BIND": "127.0.0.1:0",
-        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
-        "GATEWAY_API_KEY": str(state / "key.pem"),
-    }
-    started = command("gateway-api.service", tmp_path)
-    ended = subprocess.run(started, env=environment, capture_output=True, text=True, timeout=30, check=False)
-    assert ended.returncode == 1
-    assert "GATEWAY_API_RUNTIME" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
-    environment = {
-        "SVC_API_SECRET": "ssh-rsa AAAA",
         "GATEWAY_API_RUNTIME": str(tmp_path),
         "GATEWAY_API_BIND": "127.0.0.1:0",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
         "GATEWAY_API_KEY": str(state / "key.pem"),
+        **settings,
     }
     started = command("gateway-api.service", tmp_path)
     ended = subprocess.run(started, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
-    assert "cannot start the gateway API: SVC_API_SECRET" in ended.stderr
     assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_RUNTIME=str(tmp_path / "none"))
+    assert "cannot start the gateway API: GATEWAY_API_RUNTIME" in said
+
+
+def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, SVC_API_SECRET="ssh-rsa AAAA")
+    assert "cannot start the gateway API: SVC_API_SECRET" in said
 
 
 def test_the_environment_file_names_every_variable_with_its_default() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from flask import Flask, request
 from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.routing import BaseConverter
 
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.validation import Schema, load
@@ -55,6 +56,13 @@ def session_id(text: str) -> int:
     if not _ID.fullmatch(text) or int(text) > _MAX_ID:
         raise NotFound("No such session")
     return int(text)
+
+
+class SessionSegment(BaseConverter):
+    """The place of a session's id in a path: anything but the names that stand beside it, or a wrong
+    method on one of those would be taken for a session that doesn't exist."""
+
+    regex = r"(?!(?:summary|disconnect-by-interface)\Z)[^/]+"
 
 
 def install(app: Flask) -> None:

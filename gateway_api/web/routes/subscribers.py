@@ -33,14 +33,14 @@ def summary() -> Response:
     )
 
 
-@routes.get("/<id>")
+@routes.get("/<session:id>")
 @access.any_role
 def show(id: str) -> Response:
     """One session with its counters."""
     return envelope.ok(daemon().session(parse.session_id(id)))
 
 
-@routes.delete("/<id>")
+@routes.delete("/<session:id>")
 @access.admin
 def disconnect(id: str) -> Response:
     """Ends a session; when the answer comes, it is gone."""
@@ -61,7 +61,7 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
     return envelope.ok({"message": message, "count": count, **({"sessions": sessions} if dry_run else {})})
 
 
-@routes.put("/<id>/rate")
+@routes.put("/<session:id>/rate")
 @access.admin
 @parse.body(RateChange)
 def change_rate(body: dict[str, Any], id: str) -> Response:
