@@ -111,6 +111,12 @@ def test_without_a_token_it_is_401(api: Api, route: Route) -> None:
 
 
 @named(WITH_TOKEN)
+def test_without_a_token_nothing_is_said_of_the_request_itself(api: Api, route: Route) -> None:
+    answer = send(api, route, None, id="abc", params={"tpye": "pppoe"}, data=b"{")
+    assert (answer.status_code, answer.json()) == (401, NOBODY)
+
+
+@named(WITH_TOKEN)
 @pytest.mark.parametrize(
     "value", ["Bearer", "Bearer x.y.z", "Basic YTpi", "bearer  ", "é", "Basic é", "Token abc"]
 )
