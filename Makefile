@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
+# curl pastes the README's lines, strace breaks the disk under a commit.
+TEST_TOOLS := curl strace
+
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
 .PHONY: run test lint lock figures clean
@@ -13,7 +16,8 @@ run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
 
 test: $(INSTALLED)
-	@command -v curl >/dev/null || { echo "Installing curl: the tests paste the README's lines"; apt-get -qq update && apt-get -qq install --yes --no-install-recommends curl >/dev/null; }
+	@for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null || { echo "The tests need $(TEST_TOOLS): installing them"; \
+	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(TEST_TOOLS) >/dev/null && break; }; done
 	$(VENV)/bin/python -m pytest $(TESTS)
 
 lint: $(INSTALLED)

@@ -45,6 +45,29 @@ class CoreUnavailable(GatewayApiError):
     """The core daemon can't be reached, or failed. The text is for the log, never for a client."""
 
 
+class Conflict(GatewayApiError):
+    """The request makes no sense as things stand."""
+
+
+class Stale(GatewayApiError):
+    """What the caller has seen of a thing is no longer so; nothing was changed."""
+
+    def __init__(self, etag: str) -> None:
+        #: The entity tag of the thing as it is.
+        self.etag = etag
+        super().__init__("The configuration has changed since; look again")
+
+
+class NotDone(GatewayApiError):
+    """The gateway could not do it, a full disk say; nothing was changed."""
+
+    def __init__(self, step: str, reason: str) -> None:
+        #: What failed, as a verb and an object, and why: both fit for a client.
+        self.step = step
+        self.reason = reason
+        super().__init__(f"Cannot {step}: {reason}. Nothing was changed")
+
+
 class NotAuthenticated(GatewayApiError):
     """No token, or none that holds: the caller is nobody."""
 

@@ -10,7 +10,9 @@ from gateway_api.auth.login import Login
 from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.throttle import Throttle
 from gateway_api.auth.tokens import Tokens
+from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
+from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.settings import Settings
 from gateway_api.varlink.client import Client
 
@@ -23,6 +25,7 @@ class Services:
     """What the routes work with."""
 
     daemon: Daemon
+    configuration: ConfigurationCommands
     tokens: Tokens
     revocations: Revocations
     login: Login
@@ -31,8 +34,10 @@ class Services:
     def from_settings(cls, settings: Settings) -> "Services":
         """To be called in the process that will use them, not before its fork."""
         ledger = open_ledger(settings.ledger)
+        calls = Calls(Client(settings.core_socket, timeout=_CALL_TIMEOUT))
         return cls(
-            daemon=Daemon(Client(settings.core_socket, timeout=_CALL_TIMEOUT)),
+            daemon=Daemon(calls),
+            configuration=ConfigurationCommands(calls),
             tokens=Tokens(settings.secret, time.time),
             revocations=Revocations(ledger, time.time),
             login=Login(Throttle(ledger, time.time), gevent.get_hub().threadpool),

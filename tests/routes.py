@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_api.validation import Schema
+from gateway_api.web.schemas import configuration
 from gateway_api.web.schemas import records as schemas
 from gateway_api.web.schemas.records import list_of
 
@@ -13,8 +14,10 @@ ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
 @dataclass(frozen=True)
 class Route:
-    """`path` is relative to `/api/v1`; `{id}` stands for a session. `data` is the schema of the
-    envelope's data, `bare` that of a document without envelope. `body` is one that works."""
+    """`path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}` for an archived one.
+    `data` is the schema of the envelope's data, `nothing` says that it is null; `bare` is the schema of a
+    document without envelope. `body` is one that works and must be, `may_have` one that may be left out;
+    `free` are fields that take any JSON."""
 
     method: str
     path: str
@@ -23,6 +26,9 @@ class Route:
     bare: type[Schema] | None = None
     body: Mapping[str, Any] | None = None
     paged: type[Schema] | None = None
+    nothing: bool = False
+    may_have: Mapping[str, Any] | None = None
+    free: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -38,6 +44,9 @@ def _list(path: str, name: str, record: type[schemas.Record], **more: Any) -> Ro
     )
 
 
+_HOSTNAME = {"path": "system.hostname", "value": "bng2"}
+_CONFIRM = {"confirm_seconds": 600}
+_RATE = {"path": "qos.default_down", "value": "150mbit"}
 _RATES = {"rate_down": "50 Mbit", "rate_up": "10mbps"}
 
 ROUTES = (
@@ -58,7 +67,25 @@ ROUTES = (
     Route("GET", "/system/version", ALWAYS, data=schemas.Version),
     Route("GET", "/system/health", ALWAYS, data=schemas.Health),
     Route("GET", "/health", ALWAYS, data=schemas.Health),
-    Route("GET", "/system/config", ANY_ROLE, data=schemas.Configuration),
+    Route("GET", "/system/config", ANY_ROLE, data=configuration.Configuration),
+    # In an order in which each works after the one before.
+    Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),
+    Route("POST", "/system/config/edit", ADMIN, nothing=True, body={"operations": [{"op": "set", **_RATE}]}),
+    Route(
+        "POST",
+        "/system/config/commit",
+        ADMIN,
+        data=configuration.Committed,
+        may_have={"confirm_seconds": 600},
+    ),
+    Route("POST", "/system/config/confirm", ADMIN, data=schemas.Message),
+    Route("POST", "/system/config/rollback", ADMIN, data=configuration.RolledBack, body={"revision": 1}),
+    Route("GET", "/system/config/candidate", ADMIN, data=configuration.Candidate),
+    Route("GET", "/system/config/compare", ADMIN, data=configuration.Difference),
+    Route("POST", "/system/config/delete", ADMIN, nothing=True, body={"path": "qos.default_down"}),
+    Route("POST", "/system/config/discard", ADMIN, nothing=True),
+    Route("GET", "/system/config/archive", ANY_ROLE, data=list_of("revisions", configuration.ArchivedCommit)),
+    Route("GET", "/system/config/archive/{revision}", ANY_ROLE, data=configuration.ArchivedRevision),
     _list("/interfaces", "interfaces", schemas.Interface),
     _list("/interfaces/vlans", "vlans", schemas.Vlan),
     _list("/qos", "sessions", schemas.SessionQos),
@@ -67,7 +94,7 @@ ROUTES = (
     _list("/routing/routes", "routes", schemas.Route),
     _list("/cgnat/sessions", "sessions", schemas.CgnatSession),
     Route("GET", "/cgnat/stats", ANY_ROLE, data=schemas.CgnatStats),
-    Route("GET", "/demux/config", ANY_ROLE, data=schemas.DemuxConfiguration),
+    Route("GET", "/demux/config", ANY_ROLE, data=configuration.DemuxConfiguration),
     _list("/demux/state", "vlans", schemas.DemuxVlan, rate_limited_total=schemas.Whole()),
     Route("GET", "/metrics", ALWAYS),
 )

@@ -196,13 +196,15 @@ def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[st
 
 @contextmanager
 def running_core(
-    socket_path: Path, configuration: Path, *arguments: str
+    socket_path: Path, factory: Path, *arguments: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """The embedded core alone, until the end of the block."""
+    """The embedded core alone, until the end of the block. Its configuration is in a folder beside the
+    socket, and in the beginning that of `factory`."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "gateway_api.core", "--socket", str(socket_path)),
-            *("--configuration", str(configuration), *arguments),
+            *("--configuration", str(socket_path.parent / "configuration")),
+            *("--factory", str(factory), *arguments),
         ]
     )
     try:

@@ -1,8 +1,7 @@
 """Who is let in, for how long, and what ends it: against a stack of its own, whose users change."""
 
+import copy
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,8 @@ import pytest
 import requests
 
 from gateway_api.auth.passwords import hash_password
-from tests.stack import Api, core_of, running_stack, wait_for
+from gateway_api.varlink.client import Client
+from tests.stack import Api, running_stack
 
 WRONG = {"detail": "Incorrect username or password"}
 NOBODY = {"detail": "Could not validate credentials"}
@@ -37,25 +37,26 @@ def stack(running: Running) -> Api:
 
 @pytest.fixture
 def reconfigure(running: Running) -> Iterator[Reconfigure]:
-    """Changes the running configuration, and at the test's end changes it back."""
-    api, process = running
-    path = Path(api.environment["CORE_SOCKET"]).parent / "running.json"
-    log = path.parent / "log"
-    before = path.read_text()
+    """Commits a change of the configuration's API section, and at the test's end the one before: at the
+    core's own socket, because the API may be the thing that was turned off."""
+    core = Client(Path(running[0].environment["CORE_SOCKET"]), timeout=10)
 
-    def write(text: str) -> None:
-        path.write_text(text)
-        seen = log.read_text().count("running configuration")
-        os.kill(core_of(process), signal.SIGHUP)
-        wait_for("the core to follow", lambda: log.read_text().count("running configuration") > seen)
+    def commit(api: Any) -> None:
+        edit = {"action": "set", "path": "api", "value_json": json.dumps(api)}
+        core.call("org.gatewayapi.core.EditCandidate", {"edits": [edit]})
+        core.call("org.gatewayapi.core.CommitCandidate", {"author": "test"})
+
+    state = Path(running[0].environment["CORE_SOCKET"]).parent
+    before = json.loads((state / "factory.json").read_text())["api"]
 
     def change(edit: Callable[[dict[str, Any]], None]) -> None:
-        document = json.loads(path.read_text())
-        edit(document)
-        write(json.dumps(document))
+        api = copy.deepcopy(before)
+        edit(api)
+        commit(api)
 
     yield change
-    write(before)
+    commit(before)
+    core.close()
 
 
 def both_workers(ask: Callable[[], requests.Response]) -> list[requests.Response]:
@@ -144,18 +145,16 @@ def test_a_logged_out_token_is_worthless_in_every_worker(stack: Api) -> None:
 
 def test_a_removed_user_is_nobody_at_once(stack: Api, reconfigure: Reconfigure) -> None:
     token = stack.new_token("operator")
-    reconfigure(lambda document: document["api"]["users"].pop())
+    reconfigure(lambda api: api["users"].pop())
     answers = both_workers(lambda: fresh(stack, "/qos", token))
     assert {answer.status_code for answer in answers} == {401}
     assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).status_code == 401
 
 
 def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Reconfigure) -> None:
-    def demote(document: dict[str, Any]) -> None:
-        document["api"]["users"][0]["role"] = "operator"
-        document["api"]["users"].append(
-            {"username": "other", "password_hash": hash_password("x"), "role": "admin"}
-        )
+    def demote(api: dict[str, Any]) -> None:
+        api["users"][0]["role"] = "operator"
+        api["users"].append({"username": "other", "password_hash": hash_password("x"), "role": "admin"})
 
     token = stack.new_token("admin")
     reconfigure(demote)
@@ -166,7 +165,7 @@ def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Reconf
 
 
 def test_the_token_lifetime_is_the_configured_one(stack: Api, reconfigure: Reconfigure) -> None:
-    reconfigure(lambda document: document["api"].update(token_lifetime=60))
+    reconfigure(lambda api: api.update(token_lifetime=60))
     claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
     assert claims["exp"] - claims["iat"] == 60
 
@@ -175,7 +174,7 @@ def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(
     stack: Api, reconfigure: Reconfigure
 ) -> None:
     token = stack.new_token("admin")
-    reconfigure(lambda document: document["api"].update(enabled=False))
+    reconfigure(lambda api: api.update(enabled=False))
     for method, path in (("GET", "/subscribers"), ("POST", "/auth/login"), ("GET", "/nope")):
         answer = stack.send(method, path, token=token)
         assert (answer.status_code, answer.json()["status"]) == (503, "error")

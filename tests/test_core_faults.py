@@ -29,12 +29,12 @@ LIES_AFTER_THE_ACCESS_CHECK = [lie for lie in LIES if lie not in ("refuse", "cut
 
 @dataclass
 class Lone:
-    """An API without a core: `socket` is where it looks for one, `configuration` is for a core."""
+    """An API without a core: `socket` is where it looks for one, `factory` is for a core."""
 
     url: str
     certificate: Path
     socket: Path
-    configuration: Path
+    factory: Path
     token: str
 
     def ask(self, method: str = "GET", path: str = "/subscribers", **more: Any) -> requests.Response:
@@ -59,7 +59,7 @@ def lone(api: Any, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     secret = (state / "secret").read_text()
     token = Tokens(secret.encode(), time.time).issue("admin", "admin", 3600)
     with running_api(folder / "core.sock", state) as url:
-        yield Lone(url, state / "certificate.pem", folder / "core.sock", state / "running.json", token)
+        yield Lone(url, state / "certificate.pem", folder / "core.sock", state / "factory.json", token)
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def lying_core(lone: Lone, mode: str, *arguments: str) -> Iterator[None]:
 
 @contextmanager
 def real_core(lone: Lone) -> Iterator["subprocess.Popen[bytes]"]:
-    with running_core(lone.socket, lone.configuration, "--sessions", "50") as process:
+    with running_core(lone.socket, lone.factory, "--sessions", "50") as process:
         yield process
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.daemon.commands import INTERFACE, Daemon, Page
+from gateway_api.daemon.calls import INTERFACE, Calls
+from gateway_api.daemon.commands import Daemon, Page
+from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.varlink.client import Client
 from gateway_api.varlink.dispatcher import Dispatcher, Identity, Interface, Method
@@ -28,7 +30,6 @@ QUESTIONS: dict[str, Ask] = {
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
     "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
     "SetSessionRate": lambda daemon: daemon.set_session_rate(7, 1000, 2000),
-    "GetConfiguration": lambda daemon: daemon.configuration(),
     "ListInterfaces": lambda daemon: daemon.list_interfaces(None),
     "ListVlans": lambda daemon: daemon.list_vlans(None),
     "ListQos": lambda daemon: daemon.list_qos(None),
@@ -108,7 +109,14 @@ def core(tmp_path: Path) -> Iterator[Core]:
 @pytest.fixture
 def daemon(core: Core, tmp_path: Path) -> Iterator[Daemon]:
     client = Client(tmp_path / "core.sock", timeout=5)
-    yield Daemon(client)
+    yield Daemon(Calls(client))
+    client.close()
+
+
+@pytest.fixture
+def configuration(core: Core, tmp_path: Path) -> Iterator[ConfigurationCommands]:
+    client = Client(tmp_path / "core.sock", timeout=5)
+    yield ConfigurationCommands(Calls(client))
     client.close()
 
 
@@ -191,7 +199,7 @@ def test_an_invalid_parameter_without_a_name_is_still_invalid(
     assert [problem.path for problem in caught.value.problems] == [""]
 
 
-@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiAccess", "GetConfiguration"])
+@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiAccess"])
 def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
     core: Core, daemon: Daemon, method: str
 ) -> None:
@@ -259,16 +267,16 @@ def test_disconnected_sessions_that_are_no_list_are_core_unavailable(
     "answer", [{"configuration": [], "etag": "x"}, {"configuration": {}, "etag": 1}, {"configuration": {}}]
 )
 def test_a_configuration_of_another_shape_is_core_unavailable(
-    core: Core, daemon: Daemon, answer: Any
+    core: Core, configuration: ConfigurationCommands, answer: Any
 ) -> None:
     core.answer = answer
     with pytest.raises(CoreUnavailable):
-        daemon.configuration()
+        configuration.running()
 
 
 def test_a_core_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(CoreUnavailable):
-        Daemon(Client(tmp_path / "nothing.sock", timeout=1)).health()
+        Daemon(Calls(Client(tmp_path / "nothing.sock", timeout=1))).health()
 
 
 def test_after_an_error_the_next_answer_is_good(core: Core, daemon: Daemon) -> None:

@@ -15,7 +15,8 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 def test_every_endpoint_has_a_curl_line() -> None:
     text = "".join(BLOCKS)
     for route in ROUTES:
-        path = route.path if route.path == "/metrics" else "/api/v1" + route.path.replace("{id}", "7")
+        relative = route.path.replace("{id}", "7").replace("{revision}", "1")
+        path = relative if relative == "/metrics" else f"/api/v1{relative}"
         assert re.search(re.escape("$GATEWAY_URL" + path) + r'["?]', text), route
         if route.method in ("PUT", "DELETE"):
             assert f"-X {route.method} " in text

@@ -116,7 +116,7 @@ def test_started_again_it_keeps_what_it_had(tmp_path: Path) -> None:
     kept = {}
     for run in ("first", "second"):
         with running_stack(tmp_path, sessions=3) as (api, _):
-            names = ("certificate.pem", "key.pem", "running.json", "passwords.json", "secret")
+            names = ("certificate.pem", "key.pem", "factory.json", "passwords.json", "secret")
             kept[run] = [(tmp_path / name).read_bytes() for name in names]
             assert api.get("/subscribers/summary")["total"] == 3
     assert kept["first"] == kept["second"]

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.paging import MAX_LIMIT, Chained, Key, Rows, Sorted, Unsorted, encoded, listing
@@ -533,13 +535,15 @@ def place_record(place: tuple[int, int]) -> OverheadProfile:
 
 
 @pytest.fixture
-def service(document: dict[str, Any]) -> CoreService:
+def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
     """150 sessions that stay; every third of them has rates of its own."""
-    running = RunningConfiguration.of(document)
+    running, store = RunningConfiguration.of(document), Store(tmp_path)
+    workspace = Workspace(store, lambda: running, lambda: 1_700_000_000.0, lambda _: None)
     gateway = LabGateway(running.sections, Population(150, 0.0, 1), lambda: 1_700_000_000.0)
     for id in range(1, 151, 3):
         gateway.set_rate(id, 1_000_000 * (id % 7 + 1), 500_000)
-    return CoreService(gateway, running, Path("unused"))
+    yield CoreService(gateway, workspace)
+    store.close()
 
 
 def listed(service: CoreService, **call: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:

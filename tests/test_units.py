@@ -29,7 +29,7 @@ def command(name: str, root: Path) -> list[str]:
     text = service(name)["ExecStart"]
     text = text.replace("/opt/gateway-api/bin", str(Path(sys.executable).parent))
     text = text.replace("/etc/gateway-api/gunicorn.conf.py", str(REPOSITORY / "etc" / "gunicorn.conf.py"))
-    return re.sub(r"(?<= )/(run|etc)/[\w-]+", str(root), text).split()
+    return re.sub(r"(?<= )/(run|etc|var/lib)/[\w-]+", str(root), text).split()
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -40,7 +40,7 @@ def test_a_unit_runs_as_a_user_of_its_own_and_comes_back(unit: Path) -> None:
 
 
 def test_the_core_s_unit_starts_a_core(tmp_path: Path, document: dict[str, Any]) -> None:
-    (tmp_path / "running.json").write_text(json.dumps(document))
+    (tmp_path / "factory.json").write_text(json.dumps(document))
     process = subprocess.Popen(command("gateway-core.service", tmp_path))
     try:
         wait_for("the core's socket", (tmp_path / "core.sock").exists)

@@ -1,7 +1,4 @@
-"""`python -m gateway_api.core`: the embedded core daemon, until SIGTERM or SIGINT.
-
-SIGHUP reads the running configuration again.
-"""
+"""`python -m gateway_api.core`: the embedded core daemon, until SIGTERM or SIGINT."""
 
 import argparse
 import logging
@@ -12,9 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from gateway_api.core.configuration.check import check
+from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import MAX_SESSIONS
@@ -23,8 +25,10 @@ from gateway_api.errors import GatewayApiError
 from gateway_api.varlink.dispatcher import Dispatcher
 from gateway_api.varlink.server import Server
 
-#: How long the lab lets due arrivals and departures wait, in seconds.
+#: How long the lab lets due arrivals and departures wait, and a deadline goes unnoticed, in seconds.
 _TICK = 0.05
+#: Until a return that failed, say for want of space, is tried again.
+_RETRY = 5.0
 
 _log = logging.getLogger("gateway_api.core")
 
@@ -33,29 +37,31 @@ def main() -> int:
     arguments = _arguments()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s core: %(message)s")
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
-    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        running = RunningConfiguration.read(arguments.configuration)
+        clock = _steady_clock()
+        workspace = Workspace(
+            Store(arguments.configuration), partial(_factory, arguments.factory), clock, check
+        )
+        # Before there is a gateway: its sessions must not begin with what should no longer run.
+        _return_if_due(workspace)
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
-        gateway = LabGateway(running.sections, population, _steady_clock())
-        service = CoreService(gateway, running, arguments.configuration)
+        gateway = LabGateway(workspace.view.running.sections, population, clock)
+        workspace.follow(gateway.configure)
+        service = CoreService(gateway, workspace)
         server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"cannot start the core daemon: {error}\n")
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Thread(target=_tick, args=(gateway,), daemon=True).start()
+    threading.Thread(target=_watch_deadline, args=(workspace,), daemon=True).start()
     _log.info("serving %d sessions at %s", arguments.sessions, arguments.socket)
-    while signal.sigwait(signals) == signal.SIGHUP:
-        try:
-            service.reload()
-            _log.info("running configuration read again")
-        except GatewayApiError as error:
-            _log.error("kept the running configuration: %s", error)
+    signal.sigwait(signals)
     server.close()
     return 0
 
@@ -77,10 +83,32 @@ def _tick(gateway: LabGateway) -> None:
         os._exit(1)
 
 
+def _watch_deadline(workspace: Workspace) -> None:
+    while True:
+        time.sleep(_TICK if _return_if_due(workspace) else _RETRY)
+
+
+def _return_if_due(workspace: Workspace) -> bool:
+    """False when the configuration to return to can't be made to run now."""
+    try:
+        workspace.return_if_due()
+    except GatewayApiError as error:
+        _log.critical("cannot return to the configuration before an unconfirmed commit: %s", error)
+        return False
+    return True
+
+
+def _factory(path: Path | None) -> RunningConfiguration:
+    if path is None:
+        raise Unreadable("there is no configuration yet, and no --factory to begin with")
+    return RunningConfiguration.read(path)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gateway_api.core", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True, help="where to listen")
-    parser.add_argument("--configuration", type=Path, required=True, help="the running configuration")
+    parser.add_argument("--configuration", type=Path, required=True, help="the folder of the configuration")
+    parser.add_argument("--factory", type=Path, help="the configuration to begin with, a JSON document")
     parser.add_argument("--sessions", type=_sessions, default=200, help=f"at the start, 0 to {MAX_SESSIONS}")
     parser.add_argument("--arrivals", type=_arrivals, default=0.0, help="a second, at the mean")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")

@@ -1,19 +1,16 @@
-"""The interface file's methods, answered from a gateway and the running configuration."""
+"""The interface file's methods, answered from a gateway and its configuration."""
 
 from functools import partial
 from importlib.resources import files
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
-from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.service import ConfigurationService
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.gateway import Gateway
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.records import (
-    ApiAccess,
-    ApiUser,
-    ConfigurationReply,
     DisconnectInterfaceCall,
     Health,
     ListCall,
@@ -42,19 +39,11 @@ _summary = attrgetter("summary")
 
 
 class CoreService:
-    """Serves one gateway. `configuration_path` is where the running configuration lies."""
+    """Serves one gateway, and the workspace of its configuration."""
 
-    def __init__(self, gateway: Gateway, running: RunningConfiguration, configuration_path: Path) -> None:
+    def __init__(self, gateway: Gateway, workspace: Workspace) -> None:
         self._gateway = gateway
-        self._running = running
-        self._configuration_path = configuration_path
-
-    def reload(self) -> None:
-        """Reads the running configuration again and follows it. Raises Unreadable and Invalid, and
-        then goes on with the one it had."""
-        running = RunningConfiguration.read(self._configuration_path)
-        self._gateway.configure(running.sections)
-        self._running = running
+        self._configuration = ConfigurationService(workspace, INTERFACE)
 
     def interface(self) -> Interface:
         """The interface with a handler for each of its methods."""
@@ -69,8 +58,7 @@ class CoreService:
                 "DisconnectSession": Method(SessionCall, self.disconnect_session),
                 "DisconnectInterface": Method(DisconnectInterfaceCall, self.disconnect_interface),
                 "SetSessionRate": Method(SetSessionRateCall, self.set_session_rate),
-                "GetConfiguration": Method(NoParameters, self.get_configuration),
-                "GetApiAccess": Method(NoParameters, self.get_api_access),
+                **self._configuration.methods(),
                 "ListInterfaces": Method(ListCall, self.list_interfaces),
                 "ListVlans": Method(ListCall, self.list_vlans),
                 "ListQos": Method(ListCall, self.list_qos),
@@ -127,16 +115,6 @@ class CoreService:
         if not self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps):
             raise _session_not_found(call.id)
         return {}
-
-    def get_configuration(self, _: NoParameters) -> ConfigurationReply:
-        # Once: a reload may come between two looks.
-        running = self._running
-        return ConfigurationReply(running.redacted(), running.etag)
-
-    def get_api_access(self, _: NoParameters) -> ApiAccess:
-        api = self._running.sections.api
-        users = (ApiUser(user.username, user.password_hash, user.role) for user in api.users)
-        return ApiAccess(api.enabled, api.token_lifetime, tuple(users))
 
     def list_interfaces(self, call: ListCall) -> dict[str, Any]:
         return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")

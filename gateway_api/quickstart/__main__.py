@@ -56,7 +56,8 @@ def main() -> int:
 def _start_core(wishes: Wishes, state: State) -> Child:
     command = [
         *(sys.executable, "-m", "gateway_api.core"),
-        *("--socket", str(state.core_socket), "--configuration", str(state.configuration)),
+        *("--socket", str(state.core_socket)),
+        *("--configuration", str(state.configuration), "--factory", str(state.factory)),
         *("--sessions", str(wishes.sessions), "--arrivals", str(wishes.arrivals)),
     ]
     # The core has no business with what signs the tokens.

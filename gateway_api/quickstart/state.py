@@ -22,7 +22,8 @@ class State:
         self.folder = folder
         self.certificate = folder / "certificate.pem"
         self.key = folder / "key.pem"
-        self.configuration = folder / "running.json"
+        self.configuration = folder / "configuration"
+        self.factory = folder / "factory.json"
         self.environment = folder / "environment"
         self.core_socket = folder / "core.sock"
         self._passwords = folder / "passwords.json"
@@ -45,8 +46,8 @@ class State:
             _write(self._secret, secrets.token_hex(32))
         if not self._passwords.exists():
             _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
-        if not self.configuration.exists():
-            _write(self.configuration, json.dumps(self._factory_configuration(), indent=2) + "\n")
+        if not self.factory.exists():
+            _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
 
     def _lock(self) -> None:
         """Until this process ends: two cores at one socket would take each other's place."""

@@ -6,6 +6,7 @@ from flask import Flask, current_app, g
 
 from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess, Daemon
+from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.services import Services
 
 _EXTENSION = "gateway-api"
@@ -22,6 +23,10 @@ def services() -> Services:
 
 def daemon() -> Daemon:
     return services().daemon
+
+
+def configuration() -> ConfigurationCommands:
+    return services().configuration
 
 
 def caller() -> Claims:

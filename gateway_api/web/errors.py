@@ -13,13 +13,16 @@ from werkzeug.exceptions import HTTPException
 
 from gateway_api.errors import (
     AnswerTooLarge,
+    Conflict,
     CoreUnavailable,
     Disabled,
     GatewayApiError,
     Invalid,
     NotAllowed,
     NotAuthenticated,
+    NotDone,
     NotFound,
+    Stale,
     TooManyAttempts,
     WrongCredentials,
 )
@@ -61,6 +64,21 @@ def _too_large(error: AnswerTooLarge) -> Response:
     return envelope.error(400, str(error))
 
 
+def _conflict(error: Conflict) -> Response:
+    return envelope.error(409, str(error))
+
+
+def _stale(error: Stale) -> Response:
+    response = envelope.error(412, str(error))
+    response.set_etag(error.etag)
+    return response
+
+
+def _not_done(error: NotDone) -> Response:
+    _log.error("request_id=%s %s %r: %s", request_id(), request.method, request.path, error)
+    return envelope.error(500, str(error))
+
+
 def _too_many(error: TooManyAttempts) -> Response:
     response = envelope.error(429, str(error))
     response.headers["Retry-After"] = str(error.retry_after)
@@ -83,6 +101,9 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     NotAllowed: _not_allowed,
     NotFound: _not_found,
     AnswerTooLarge: _too_large,
+    Conflict: _conflict,
+    Stale: _stale,
+    NotDone: _not_done,
     TooManyAttempts: _too_many,
     Disabled: _disabled,
     CoreUnavailable: _core_unavailable,

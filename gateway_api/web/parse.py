@@ -22,14 +22,15 @@ _TAKES_QUERY = "__takes_query__"
 View = Callable[..., Any]
 
 
-def body(schema: type[Schema]) -> Callable[[View], View]:
-    """The view's first argument is the request's JSON object, loaded with the schema."""
+def body(schema: type[Schema], *, optional: bool = False) -> Callable[[View], View]:
+    """The view's first argument is the request's JSON object, loaded with the schema. An `optional` one may
+    be left out, which is the same as an empty object."""
     loader = schema()
 
     def decorate(view: View) -> View:
         @wraps(view)
         def parsed(*args: Any, **kwargs: Any) -> Any:
-            return view(load(loader, _json_object()), *args, **kwargs)
+            return view(load(loader, _json_object(optional=optional)), *args, **kwargs)
 
         return parsed
 
@@ -53,9 +54,20 @@ def query(schema: type[Schema]) -> Callable[[View], View]:
 
 def session_id(text: str) -> int:
     """The id in a path. What can't be one belongs to no session: raises NotFound."""
-    if not _ID.fullmatch(text) or int(text) > _MAX_ID:
-        raise NotFound("No such session")
-    return int(text)
+    return _number(text, "No such session")
+
+
+def revision(text: str) -> int:
+    """The number in a path. What can't be one belongs to no revision: raises NotFound."""
+    return _number(text, "No such revision")
+
+
+def if_match() -> list[str] | None:
+    """The entity tags of which one must still be right; None when any will do (RFC 9110 section 13.1.1)."""
+    if request.if_match.star_tag or "If-Match" not in request.headers:
+        return None
+    # Weak ones never match. A header without any tag in it promises that nothing does.
+    return list(request.if_match.as_set())
 
 
 class SessionSegment(BaseConverter):
@@ -76,6 +88,12 @@ def install(app: Flask) -> None:
             raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
 
 
+def _number(text: str, otherwise: str) -> int:
+    if not _ID.fullmatch(text) or int(text) > _MAX_ID:
+        raise NotFound(otherwise)
+    return int(text)
+
+
 def _query() -> dict[str, str]:
     repeated = [name for name, values in request.args.lists() if len(values) > 1]
     if repeated:
@@ -83,7 +101,7 @@ def _query() -> dict[str, str]:
     return request.args.to_dict()
 
 
-def _json_object() -> dict[str, Any]:
+def _json_object(*, optional: bool) -> dict[str, Any]:
     if (request.content_length or 0) > MAX_BODY:
         raise RequestEntityTooLarge
     try:
@@ -95,6 +113,8 @@ def _json_object() -> dict[str, Any]:
         raise Invalid(Problem("", "invalid", "The body could not be read")) from error
     if len(data) > MAX_BODY:
         raise RequestEntityTooLarge
+    if optional and not data:
+        return {}
     try:
         document = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

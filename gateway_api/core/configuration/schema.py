@@ -1,83 +1,39 @@
-"""Which configurations are valid: a document of plain JSON in, the typed sections out."""
+"""Which configurations are valid: a document of plain JSON in, the typed sections out.
 
-import re
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+What holds for one value alone is refused as soon as somebody sets it; `validates_schema` marks the
+rules that need several, which a candidate may break until it is committed.
+"""
+
+from itertools import combinations
 from typing import Any
 
-from marshmallow import ValidationError, post_load, validate, validates_schema
-from marshmallow.fields import List, Nested
+from marshmallow import ValidationError, validate, validates_schema
+from marshmallow.fields import Nested
 
 from gateway_api.core.configuration import sections
+from gateway_api.core.configuration.fields import (
+    LONGEST_INTERFACE_NAME,
+    Item,
+    Section,
+    address,
+    as_number,
+    interface_name,
+    interface_names,
+    items,
+    network,
+    port,
+    secret,
+    vlan_ids,
+)
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.rates import parse_rate
-from gateway_api.validation import Flag, Parsed, Schema, Text, Whole
+from gateway_api.validation import Flag, Parsed, Text, Whole
 
-# Linux: IFNAMSIZ is 16 with the closing NUL; no slash, no colon, no white space; not "." or "..".
-LONGEST_INTERFACE_NAME = 15
-_INTERFACE_NAME = validate.Regexp(
-    rf"(?!\.{{1,2}}\Z)[!-.0-9;-~]{{1,{LONGEST_INTERFACE_NAME}}}\Z",
-    error="must be an interface name: up to 15 characters, no slash, colon or white space",
-)
-_PORT = validate.Range(1, 65535, error="must be a port, 1 to 65535")
-_AS_NUMBER = validate.Range(1, 4294967295, error="must be an AS number, 1 to 4294967295")
+#: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
+_TABLES_OF_LINUX = (253, 254, 255)
 
 
-def _address(text: str) -> IPv4Address:
-    try:
-        return IPv4Address(text)
-    except AddressValueError as error:
-        raise ValueError("must be an IPv4 address") from error
-
-
-def _network(text: str) -> IPv4Network:
-    try:
-        # Not whatever IPv4Network takes: it knows netmasks, too.
-        if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
-            return IPv4Network(text)
-    except ValueError:
-        pass
-    raise ValueError("must be an IPv4 network of /30 or larger without host bits, such as 100.64.0.0/10")
-
-
-def _vlan_ids(text: str) -> sections.VlanRange:
-    match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text, re.ASCII)
-    if match:
-        first, last = int(match[1]), int(match[2] or match[1])
-        if 1 <= first <= last <= 4094:
-            return sections.VlanRange(first, last)
-    raise ValueError("must be VLAN ids from 1 to 4094, such as 100-499")
-
-
-def _interface_name() -> Text:
-    return Text(required=True, validate=_INTERFACE_NAME)
-
-
-def _interface_names() -> List[str]:
-    name = Text(validate=_INTERFACE_NAME)
-    return List(name, required=True, validate=_unique(lambda item: item))
-
-
-def _unique(key: Any) -> Any:
-    def check(items: list[Any]) -> None:
-        if len({key(item) for item in items}) < len(items):
-            raise ValidationError("must not name the same thing twice")
-
-    return check
-
-
-class _Section(Schema):
-    """A schema whose fields are those of one class in `sections`."""
-
-    made_of: type
-
-    @post_load
-    def _make(self, data: dict[str, Any], **_: Any) -> Any:
-        return self.made_of(
-            **{key: tuple(held) if isinstance(held, list) else held for key, held in data.items()}
-        )
-
-
-class System(_Section):
+class System(Section):
     made_of = sections.System
     hostname = Text(
         required=True,
@@ -89,38 +45,50 @@ class System(_Section):
     )
 
 
-class Interfaces(_Section):
+class Interfaces(Section):
     made_of = sections.Interfaces
-    trunks = _interface_names()
-    uplinks = _interface_names()
+    trunks = interface_names()
+    uplinks = interface_names()
 
 
-class Radius(_Section):
+class Radius(Section):
     made_of = sections.Radius
-    server = Parsed(_address, load_default=None, allow_none=True)
-    authentication_port = Whole(load_default=1812, validate=_PORT)
-    accounting_port = Whole(load_default=1813, validate=_PORT)
-    secret = Text(load_default=None, allow_none=True, validate=validate.Length(min=1))
+    server = Parsed(address, load_default=None, allow_none=True)
+    authentication_port = port(1812)
+    accounting_port = port(1813)
+    secret = secret(load_default=None, allow_none=True)
+
+    @validates_schema
+    def _server_has_a_secret(self, data: dict[str, Any], **_: Any) -> None:
+        if data["server"] is not None and data["secret"] is None:
+            raise ValidationError("is required with a server", "secret")
 
 
-class Cgnat(_Section):
+class Cgnat(Section):
     made_of = sections.Cgnat
     enabled = Flag(required=True)
-    vrf_name = _interface_name()
-    vrf_table = Whole(required=True, validate=validate.Range(1, 4294967295, error="must be 1 to 4294967295"))
-    handoff_interface = _interface_name()
-    handoff_gateway = Parsed(_address, required=True)
-    source_range = Parsed(_network, required=True)
+    vrf_name = interface_name()
+    vrf_table = Whole(
+        required=True,
+        validate=[
+            validate.Range(1, 4294967295, error="must be 1 to 4294967295"),
+            validate.NoneOf(_TABLES_OF_LINUX, error="must not be one of Linux's own: 253, 254, 255"),
+        ],
+    )
+    handoff_interface = interface_name()
+    handoff_gateway = Parsed(address, required=True)
+    source_range = Parsed(network, required=True)
 
 
-class Qos(_Section):
+class Qos(Section):
     made_of = sections.Qos
     default_down = Parsed(parse_rate, required=True)
     default_up = Parsed(parse_rate, required=True)
 
 
-class VlanProfile(_Section):
+class VlanProfile(Item):
     made_of = sections.VlanProfile
+    key = "name"
     name = Text(
         required=True,
         validate=validate.Regexp(
@@ -128,31 +96,40 @@ class VlanProfile(_Section):
         ),
     )
     type = Text(required=True, validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"))
-    vlan_range = Parsed(_vlan_ids, required=True)
-    outer_vlan_range = Parsed(_vlan_ids, required=True, allow_none=True)
+    vlan_range = Parsed(vlan_ids, required=True)
+    outer_vlan_range = Parsed(vlan_ids, required=True, allow_none=True)
     overhead_profile = Text(
         required=True,
         validate=validate.OneOf(sorted(OVERHEAD_PROFILES), error="must be one of {choices}"),
     )
 
 
-class RateLimits(_Section):
+class RateLimits(Section):
     made_of = sections.RateLimits
     vlans_per_second = Whole(required=True, validate=validate.Range(1, 100_000))
     burst = Whole(required=True, validate=validate.Range(1, 100_000))
     max_vlans = Whole(required=True, validate=validate.Range(1, 4094 * 4094))
 
 
-class Demux(_Section):
+class Demux(Section):
     made_of = sections.Demux
-    trunks = _interface_names()
-    vlan_profiles = List(Nested(VlanProfile), required=True, validate=_unique(lambda profile: profile.name))
+    trunks = interface_names()
+    vlan_profiles = items(VlanProfile, required=True)
     rate_limits = Nested(RateLimits, required=True)
     idle_timeout = Whole(required=True, validate=validate.Range(1, 7 * 86400))
 
+    @validates_schema
+    def _ranges_do_not_overlap(self, data: dict[str, Any], **_: Any) -> None:
+        # Or it would depend on their order which of two profiles a subscriber gets.
+        for (_n, one), (number, other) in combinations(enumerate(data["vlan_profiles"]), 2):
+            if one.overlaps(other):
+                rule = f"must not overlap with the VLANs of {one.name}"
+                raise ValidationError({f"vlan_profiles.{number}.vlan_range": [rule]})
 
-class User(_Section):
+
+class User(Item):
     made_of = sections.User
+    key = "username"
     username = Text(
         required=True,
         validate=validate.Regexp(
@@ -173,11 +150,11 @@ class User(_Section):
     )
 
 
-class Api(_Section):
+class Api(Section):
     made_of = sections.Api
     enabled = Flag(required=True)
     token_lifetime = Whole(load_default=3600, validate=validate.Range(60, 86400))
-    users = List(Nested(User), load_default=(), validate=_unique(lambda user: user.username))
+    users = items(User, load_default=())
 
     @validates_schema
     def _someone_can_administer(self, data: dict[str, Any], **_: Any) -> None:
@@ -185,21 +162,46 @@ class Api(_Section):
             raise ValidationError("must hold an admin while the API is enabled", "users")
 
 
-class Neighbor(_Section):
+class Neighbor(Item):
     made_of = sections.Neighbor
-    address = Parsed(_address, required=True)
-    remote_as = Whole(required=True, validate=_AS_NUMBER)
-    description = Text(load_default="", validate=validate.Length(max=80))
+    key = "address"
+    address = Parsed(address, required=True)
+    remote_as = as_number()
+    description = Text(
+        load_default="",
+        validate=validate.Regexp(
+            r"([!-~]([ -~]{0,78}[!-~])?)?\Z", error="must be up to 80 printable ASCII characters"
+        ),
+    )
 
 
-class Bgp(_Section):
+class Bgp(Section):
     made_of = sections.Bgp
-    as_number = Whole(required=True, validate=_AS_NUMBER)
-    router_id = Parsed(_address, required=True)
-    neighbors = List(Nested(Neighbor), load_default=(), validate=_unique(lambda neighbor: neighbor.address))
+    as_number = as_number()
+    router_id = Parsed(address, required=True)
+    neighbors = items(Neighbor, load_default=())
 
 
-class Configuration(_Section):
+class LocalSubscriber(Item):
+    made_of = sections.LocalSubscriber
+    key = "username"
+    username = Text(
+        required=True,
+        validate=validate.Regexp(
+            r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,63}\Z",
+            error="must be 1 to 64 letters, digits and . _ @ / -",
+        ),
+    )
+    password = secret(required=True)
+    ip_address = Parsed(address, load_default=None, allow_none=True)
+
+
+class Subscribers(Section):
+    made_of = sections.Subscribers
+    local = items(LocalSubscriber, load_default=())
+
+
+class Configuration(Section):
     """The whole document, one field a section."""
 
     made_of = sections.Configuration
@@ -211,6 +213,7 @@ class Configuration(_Section):
     demux = Nested(Demux, required=True)
     api = Nested(Api, required=True)
     bgp = Nested(Bgp, load_default=None, allow_none=True)
+    subscribers = Nested(Subscribers, load_default=sections.Subscribers(()))
 
     @validates_schema
     def _names_refer_to_interfaces(self, data: dict[str, Any], **_: Any) -> None:

@@ -15,6 +15,12 @@ class VlanRange:
     def __len__(self) -> int:
         return self.last - self.first + 1
 
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+    def overlaps(self, other: "VlanRange") -> bool:
+        return self.first <= other.last and other.first <= self.last
+
 
 @dataclass(frozen=True)
 class System:
@@ -66,6 +72,13 @@ class VlanProfile:
     vlan_range: VlanRange
     outer_vlan_range: VlanRange | None
     overhead_profile: str
+
+    def overlaps(self, other: "VlanProfile") -> bool:
+        """True when a VLAN can belong to both: tagged once or twice, it's another VLAN."""
+        one, two = self.outer_vlan_range, other.outer_vlan_range
+        if one is None or two is None:
+            return one is two and self.vlan_range.overlaps(other.vlan_range)
+        return one.overlaps(two) and self.vlan_range.overlaps(other.vlan_range)
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,20 @@ class Bgp:
 
 
 @dataclass(frozen=True)
+class LocalSubscriber:
+    """A subscriber for when no RADIUS server is asked. Without an `ip_address` it gets one of the pool."""
+
+    username: str
+    password: str
+    ip_address: IPv4Address | None
+
+
+@dataclass(frozen=True)
+class Subscribers:
+    local: tuple[LocalSubscriber, ...]
+
+
+@dataclass(frozen=True)
 class Configuration:
     system: System
     interfaces: Interfaces
@@ -131,3 +158,4 @@ class Configuration:
     demux: Demux
     api: Api
     bgp: Bgp | None
+    subscribers: Subscribers

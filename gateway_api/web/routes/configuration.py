@@ -1,9 +1,26 @@
-"""The running configuration."""
+"""The configuration: what runs, the candidate, and the commits between them.
 
+Every answer but those about the archive has an ETag, which stands for the running configuration and the
+candidate together; whatever changes one of them honours If-Match.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope
-from gateway_api.web.context import daemon
+from gateway_api.daemon.configuration import Committed, Edit
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import caller, configuration
+from gateway_api.web.schemas.requests import (
+    Commit,
+    CompareQuery,
+    DeleteValue,
+    EditConfiguration,
+    Rollback,
+    SetValue,
+)
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
@@ -11,8 +28,110 @@ routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config"
 @routes.get("")
 @access.any_role
 def running() -> Response:
-    """All sections, secrets masked, with an entity tag that changes whenever they do."""
-    sections, etag = daemon().configuration()
-    response = envelope.ok(sections)
+    """All sections of what runs, secrets masked."""
+    return _tagged(*configuration().running())
+
+
+@routes.get("/candidate")
+@access.admin
+def candidate() -> Response:
+    """All sections of what a commit would make run, secrets masked."""
+    return _tagged(*configuration().candidate())
+
+
+@routes.get("/compare")
+@access.admin
+@parse.query(CompareQuery)
+def compare(query: dict[str, Any]) -> Response:
+    """What a commit would change; or what the candidate has changed since an archived revision."""
+    diff, etag = configuration().compare(query["revision"])
+    return _tagged({"diff": diff}, etag)
+
+
+@routes.post("/set")
+@access.admin
+@parse.body(SetValue)
+def set_value(edit: Edit) -> Response:
+    """Stages a value at a path."""
+    return _tagged(None, configuration().edit([edit], parse.if_match()))
+
+
+@routes.post("/delete")
+@access.admin
+@parse.body(DeleteValue)
+def delete(edit: Edit) -> Response:
+    """Stages that there is nothing at a path. 404 where nothing is."""
+    return _tagged(None, configuration().edit([edit], parse.if_match()))
+
+
+@routes.post("/edit")
+@access.admin
+@parse.body(EditConfiguration)
+def edit_all(body: dict[str, list[Edit]]) -> Response:
+    """Stages several changes, or none of them."""
+    return _tagged(None, configuration().edit_all(body["operations"], parse.if_match()))
+
+
+@routes.post("/commit")
+@access.admin
+@parse.body(Commit, optional=True)
+def commit(body: dict[str, Any]) -> Response:
+    """Makes the candidate run, for good or until a deadline by which somebody has to confirm."""
+    committed = configuration().commit(caller().sub, **body, if_match=parse.if_match())
+    record = {"message": _message(committed), **msgspec.structs.asdict(committed)}
+    return _tagged(record, record.pop("etag"))
+
+
+@routes.post("/confirm")
+@access.admin
+def confirm() -> Response:
+    """Lets a commit stay that waits for it. 409 when none does."""
+    configuration().confirm()
+    return envelope.ok({"message": "Confirmed"})
+
+
+@routes.post("/rollback")
+@access.admin
+@parse.body(Rollback)
+def rollback(body: dict[str, Any]) -> Response:
+    """Stages an archived revision, 1 being the newest."""
+    revision = body["revision"]
+    changes, etag = configuration().rollback(revision, parse.if_match())
+    message = f"Revision {revision} is the candidate; commit to make it run"
+    return _tagged({"message": message, "revision": revision, "changes": changes}, etag)
+
+
+@routes.post("/discard")
+@access.admin
+def discard() -> Response:
+    """Drops what is staged."""
+    return _tagged(None, configuration().discard(parse.if_match()))
+
+
+@routes.get("/archive")
+@access.any_role
+def archive() -> Response:
+    """Who committed what ran before, when and why: the newest first."""
+    return envelope.ok(configuration().archive())
+
+
+@routes.get("/archive/<revision>")
+@access.any_role
+def archived(revision: str) -> Response:
+    """One archived revision, secrets masked."""
+    return envelope.ok(configuration().archived(parse.revision(revision)))
+
+
+def _tagged(data: Any, etag: str) -> Response:
+    response = envelope.ok(data)
     response.set_etag(etag)
     return response
+
+
+def _message(committed: Committed) -> str:
+    number = committed.changes
+    said = f"Committed {number} change{'s' if number > 1 else ''}" if number else "Nothing to commit"
+    if committed.confirm_deadline is None:
+        return said
+    deadline = datetime.fromtimestamp(committed.confirm_deadline, UTC)
+    return f"{said}; what ran before comes back at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"

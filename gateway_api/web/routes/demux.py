@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse
-from gateway_api.web.context import daemon
+from gateway_api.web.context import configuration, daemon
 from gateway_api.web.schemas.requests import ListQuery
 
 routes = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
@@ -13,9 +13,9 @@ routes = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 @routes.get("/config")
 @access.any_role
-def configuration() -> Response:
+def demux_configuration() -> Response:
     """The demux section of the running configuration."""
-    sections, _ = daemon().configuration()
+    sections, _ = configuration().running()
     return envelope.ok(sections.get("demux", {}))
 
 

@@ -200,40 +200,6 @@ class CgnatStats(Record):
     total_sessions = Whole(validate=_COUNT)
 
 
-class VlanProfile(Record):
-    name = Text()
-    type = Text(validate=validate.OneOf(("pppoe", "dhcp")))
-    vlan_range = Text()
-    outer_vlan_range = Text(allow_none=True)
-    overhead_profile = Text()
-
-
-class RateLimits(Record):
-    vlans_per_second = Whole()
-    burst = Whole()
-    max_vlans = Whole()
-
-
-class DemuxConfiguration(Record):
-    trunks = List(Text())
-    vlan_profiles = List(Nested(VlanProfile))
-    rate_limits = Nested(RateLimits)
-    idle_timeout = Whole()
-
-
-class Configuration(Record):
-    """One object a section; what is in them is the core's to say."""
-
-    system = Dict(keys=Text())
-    interfaces = Dict(keys=Text())
-    radius = Dict(keys=Text())
-    cgnat = Dict(keys=Text())
-    qos = Dict(keys=Text())
-    demux = Nested(DemuxConfiguration)
-    api = Dict(keys=Text())
-    bgp = Dict(keys=Text())
-
-
 class FrrSummary(Record):
     """FRR's own document, an object for each address family."""
 

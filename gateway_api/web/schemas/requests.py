@@ -3,10 +3,12 @@
 from typing import Any
 
 from marshmallow import ValidationError, post_load, validate
+from marshmallow.fields import List, Nested, Raw
 
 from gateway_api.daemon.commands import Page
+from gateway_api.daemon.configuration import Edit
 from gateway_api.rates import parse_rate
-from gateway_api.validation import Flag, Parsed, Schema, Text
+from gateway_api.validation import Flag, Parsed, Schema, Text, Whole
 from gateway_api.web.schemas.records import SessionSummary
 
 MAX_LIMIT = 10_000
@@ -23,6 +25,16 @@ def _sort(text: str) -> str:
     if text.removeprefix("-") in fields:
         return text
     raise ValueError(f"must be one of {', '.join(fields)}; with - before it for descending")
+
+
+def _revision(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 9:
+        return int(text)
+    raise ValueError("must be the number of an archived revision")
+
+
+def _path() -> Text:
+    return Text(required=True, validate=validate.Length(1, 512, error="must have 1 to 512 characters"))
 
 
 def _rate(text: str) -> tuple[str, int]:
@@ -44,6 +56,75 @@ class RateChange(Schema):
 class DisconnectInterface(Schema):
     interface = Text(required=True, validate=validate.Length(1, 64, error="must have 1 to 64 characters"))
     dry_run = Flag(load_default=False)
+
+
+class SetValue(Schema):
+    """Loaded as an Edit. `value` is any JSON; whether it fits, the core knows."""
+
+    path = _path()
+    value = Raw(required=True, allow_none=True)
+
+    @post_load
+    def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
+        return Edit("set", **data)
+
+
+class DeleteValue(Schema):
+    """Loaded as an Edit."""
+
+    path = _path()
+
+    @post_load
+    def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
+        return Edit("delete", **data)
+
+
+class Operation(Schema):
+    """Loaded as an Edit."""
+
+    op = Text(required=True, validate=validate.OneOf(("set", "delete"), error="must be set or delete"))
+    path = _path()
+    value = Raw(allow_none=True)
+
+    @post_load
+    def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
+        if data["op"] == "set" and "value" not in data:
+            raise ValidationError("is required to set", "value")
+        if data["op"] == "delete" and "value" in data:
+            raise ValidationError("must not be given to delete", "value")
+        return Edit(data["op"], data["path"], data.get("value"))
+
+
+class EditConfiguration(Schema):
+    operations = List(
+        Nested(Operation),
+        required=True,
+        validate=validate.Length(1, 1000, error="must hold 1 to 1000 operations"),
+    )
+
+
+class Commit(Schema):
+    comment = Text(
+        load_default=None,
+        allow_none=True,
+        validate=[
+            validate.Length(max=256, error="must have at most 256 characters"),
+            validate.Predicate("isprintable", error="must be one line of printable characters"),
+        ],
+    )
+    confirm_seconds = Whole(
+        load_default=None,
+        allow_none=True,
+        validate=validate.Range(1, 86_400, error="must be 1 to 86400"),
+    )
+
+
+class Rollback(Schema):
+    revision = Whole(required=True)
+
+
+class CompareQuery(Schema):
+    revision = Parsed(_revision, load_default=None)
 
 
 class ListQuery(Schema):

@@ -1,0 +1,39 @@
+"""Files that are there after a power cut: whole, and only when they were said to be.
+
+A name without its content, and a content without its name, both survive a power cut that comes between
+the two: so a file is synced before it gets its name, and the folder after.
+"""
+
+import os
+from pathlib import Path
+
+_MODE = 0o600
+
+
+def write(path: Path, data: bytes) -> None:
+    """A new file, synced. Its name is safe only after `sync` of its folder. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """A file's new content, all of it or none. Raises OSError: then it may be either."""
+    draft = path.with_name(f".{path.name}.new")
+    write(draft, data)
+    draft.rename(path)
+    sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """The names in a folder. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,177 @@
+"""Changes to a candidate: values set and deleted at paths.
+
+Only the shape of the document is known here, from the schema: which names an object may have, which
+lists are of objects with a key.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from marshmallow.fields import Field, List, Nested
+
+from gateway_api.core.configuration.fields import key_of
+from gateway_api.core.configuration.paths import Path, Segment, parse_path, path_text
+from gateway_api.core.configuration.schema import Configuration
+from gateway_api.core.configuration.values import coerced
+from gateway_api.errors import GatewayApiError, Invalid, NotFound, Problem
+
+_ROOT = Nested(Configuration)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`value` is any JSON; text is read as what the schema wants at the path. To delete, there is none."""
+
+    action: Literal["set", "delete"]
+    path: str
+    value: Any = None
+
+
+class Refused(GatewayApiError):
+    """One operation can't be done, so none of them was."""
+
+    def __init__(self, number: int, path: str, reason: Invalid | NotFound) -> None:
+        #: Which one, from 0.
+        self.number = number
+        #: Its path, as given.
+        self.path = path
+        #: Invalid has the paths of what is wrong; NotFound says that there is nothing to delete.
+        self.reason = reason
+        super().__init__(f"operation {number}: {reason}")
+
+
+def edited(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
+    """A copy of the document with all operations done, in their order. Raises Refused."""
+    made = copy.deepcopy(document)
+    for number, operation in enumerate(operations):
+        try:
+            path = _parsed(operation.path)
+            if operation.action == "set":
+                _set(made, path, operation.value)
+            else:
+                _delete(made, path)
+        except (Invalid, NotFound) as error:
+            raise Refused(number, operation.path, error) from error
+    return made
+
+
+def _parsed(text: str) -> Path:
+    try:
+        return parse_path(text)
+    except ValueError as error:
+        # Not the text as the problem's path: it is none, and may be long.
+        raise Invalid(Problem("path", "invalid", str(error))) from error
+
+
+def _set(document: dict[str, Any], path: Path, value: Any) -> None:
+    holder: Any = document
+    field: Any = _ROOT
+    for depth, segment in enumerate(path[:-1], 1):
+        holder, field = _entered(holder, field, segment, path, path_text(path[:depth]))
+        if not isinstance(field, List | Nested):
+            raise _unknown(path)
+    _put(holder, field, path[-1], value, path)
+
+
+def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -> tuple[Any, Any]:
+    """What is at a segment of an object or a list, and its field; made if it isn't there yet."""
+    if isinstance(field, Nested):
+        below = _named(field, segment, path)
+        if holder.get(segment.text) is None:
+            holder[segment.text] = [] if isinstance(below, List) else {}
+        return holder[segment.text], below
+    key, place = key_of(field), _place(holder, field, segment)
+    if place is None:
+        if key is None or segment.index is not None:
+            raise _unknown(path)
+        holder.append({key: coerced(field.inner.schema.fields[key], segment.text, f"{here}.{key}")})
+        place = len(holder) - 1
+    return holder[place], field.inner
+
+
+def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> None:
+    here = path_text(path)
+    if isinstance(field, Nested):
+        made = coerced(_named(field, segment, path), value, here)
+        _check_key(holder, field, segment, made, here)
+        holder[segment.text] = made
+        return
+    key, place = key_of(field), _place(holder, field, segment)
+    if place is None and segment.index is None and key is None:
+        raise Invalid(Problem(here, "invalid", "must end in an index"))
+    if place is None and segment.index not in (None, len(holder)):
+        raise Invalid(Problem(here, "invalid", f"must be an index up to {len(holder)}, which appends"))
+    made = coerced(field.inner, value, here)
+    if key is not None:
+        _check_item(holder, key, made, segment, place, here)
+    if place is None:
+        holder.append(made)
+    else:
+        holder[place] = made
+
+
+def _check_key(holder: Any, field: Nested, segment: Segment, made: Any, here: str) -> None:
+    """An item that took another's key would be lost, one without would be out of reach."""
+    key = getattr(field.schema, "key", None)
+    if segment.text == key and holder.get(key) not in (None, made):
+        raise Invalid(Problem(here, "invalid", "is the key of its item: delete that, and set another"))
+
+
+def _check_item(
+    holder: list[Any], key: str, made: dict[str, Any], segment: Segment, place: int | None, here: str
+) -> None:
+    if segment.index is None:
+        made.setdefault(key, segment.text)
+    if made.get(key) is None:
+        raise Invalid(Problem(f"{here}.{key}", "missing", "is required"))
+    if segment.index is None and made[key] != segment.text:
+        raise Invalid(Problem(f"{here}.{key}", "invalid", "must be the key that the path names"))
+    if any(item[key] == made[key] for number, item in enumerate(holder) if number != place):
+        raise Invalid(Problem(f"{here}.{key}", "invalid", "must not be that of another item"))
+
+
+def _delete(document: dict[str, Any], path: Path) -> None:
+    holder: Any = document
+    field: Any = _ROOT
+    for segment in path[:-1]:
+        place, field = _found(holder, field, segment, path)
+        holder = holder[place]
+    place, _below = _found(holder, field, path[-1], path)
+    if isinstance(field, Nested) and getattr(field.schema, "key", None) == path[-1].text:
+        rule = "is the key of its item: delete that"
+        raise Invalid(Problem(path_text(path), "invalid", rule))
+    del holder[place]
+
+
+def _found(holder: Any, field: Any, segment: Segment, path: Path) -> tuple[Any, Field[Any]]:
+    """The key or index of what is at a segment, and its field. Raises NotFound."""
+    if isinstance(field, Nested) and isinstance(holder, dict) and segment.text in holder:
+        return segment.text, field.schema.fields[segment.text]
+    if isinstance(field, List) and isinstance(holder, list):
+        place = _place(holder, field, segment)
+        if place is not None:
+            return place, field.inner
+    raise NotFound(f"There is no {path_text(path)} in the candidate")
+
+
+def _named(field: Nested, segment: Segment, path: Path) -> Field[Any]:
+    fields = field.schema.fields
+    if segment.index is not None or segment.text not in fields:
+        raise _unknown(path)
+    found: Field[Any] = fields[segment.text]
+    return found
+
+
+def _unknown(path: Path) -> Invalid:
+    return Invalid(Problem(path_text(path), "unknown", "is not a known path"))
+
+
+def _place(holder: list[Any], field: Any, segment: Segment) -> int | None:
+    """Where the item is that an index, a key or, in a list of texts, the text itself names."""
+    if segment.index is not None:
+        return segment.index if segment.index < len(holder) else None
+    key = key_of(field)
+    texts = [item if key is None else item.get(key) for item in holder]
+    return texts.index(segment.text) if segment.text in texts else None

@@ -1,0 +1,112 @@
+"""The kinds of value that a configuration holds, and what its sections and items are made of."""
+
+import re
+from collections.abc import Callable
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from typing import Any, ClassVar
+
+from marshmallow import ValidationError, post_load, validate
+from marshmallow.fields import List, Nested
+
+from gateway_api.core.configuration.sections import VlanRange
+from gateway_api.validation import Schema, Text, Whole
+
+# Linux: IFNAMSIZ is 16 with the closing NUL; not "." or "..". Of the characters, those that need no
+# quotes in any service's file.
+LONGEST_INTERFACE_NAME = 15
+_INTERFACE_NAME = validate.Regexp(
+    rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}\Z",
+    error="must be an interface name: up to 15 letters, digits and . _ @ + -",
+)
+#: What all of the services' files can hold without an escape: see the templates.
+_SECRET = validate.Regexp(
+    r"[!$-&(-+\--\[\]-~]{1,128}\Z",
+    error="must be 1 to 128 printable ASCII characters without spaces, quotes, commas, # and \\",
+)
+
+
+class Section(Schema):
+    """A schema whose fields are those of one class in `sections`."""
+
+    made_of: type
+
+    @post_load
+    def _make(self, data: dict[str, Any], **_: Any) -> Any:
+        return self.made_of(
+            **{key: tuple(held) if isinstance(held, list) else held for key, held in data.items()}
+        )
+
+
+class Item(Section):
+    """An object of a list in which each is known by its `key`, the name of a text field."""
+
+    key: ClassVar[str]
+
+
+def items(schema: type[Item], **more: Any) -> List[Any]:
+    """A list of objects, no two with the same key."""
+    return List(Nested(schema), validate=_unique(lambda item: getattr(item, schema.key)), **more)
+
+
+def key_of(field: Any) -> str | None:
+    """The name of the field by which the objects of a list are known; None for any other field."""
+    if isinstance(field, List) and isinstance(field.inner, Nested) and isinstance(field.inner.schema, Item):
+        return field.inner.schema.key
+    return None
+
+
+def interface_name() -> Text:
+    return Text(required=True, validate=_INTERFACE_NAME)
+
+
+def interface_names() -> List[str]:
+    return List(Text(validate=_INTERFACE_NAME), required=True, validate=_unique(lambda item: item))
+
+
+def port(default: int) -> Whole:
+    return Whole(load_default=default, validate=validate.Range(1, 65535, error="must be a port, 1 to 65535"))
+
+
+def as_number() -> Whole:
+    error = "must be an AS number, 1 to 4294967295"
+    return Whole(required=True, validate=validate.Range(1, 4294967295, error=error))
+
+
+def secret(**more: Any) -> Text:
+    """Something that services are told and nobody else."""
+    return Text(validate=_SECRET, **more)
+
+
+def address(text: str) -> IPv4Address:
+    """Raises ValueError with the rule, as all of these."""
+    try:
+        return IPv4Address(text)
+    except AddressValueError as error:
+        raise ValueError("must be an IPv4 address") from error
+
+
+def network(text: str) -> IPv4Network:
+    try:
+        # Not whatever IPv4Network takes: it knows netmasks, too.
+        if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
+            return IPv4Network(text)
+    except ValueError:
+        pass
+    raise ValueError("must be an IPv4 network of /30 or larger without host bits, such as 100.64.0.0/10")
+
+
+def vlan_ids(text: str) -> VlanRange:
+    match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text, re.ASCII)
+    if match:
+        first, last = int(match[1]), int(match[2] or match[1])
+        if 1 <= first <= last <= 4094:
+            return VlanRange(first, last)
+    raise ValueError("must be VLAN ids from 1 to 4094, such as 100-499")
+
+
+def _unique(key: Callable[[Any], Any]) -> Callable[[list[Any]], None]:
+    def check(items: list[Any]) -> None:
+        if len({key(item) for item in items}) < len(items):
+            raise ValidationError("must not name the same thing twice")
+
+    return check

@@ -1,0 +1,145 @@
+"""Configurations on disk: every revision in a folder of its own, and one small file that says which counts.
+
+    state.json                      which revision runs, which are archived, the candidate, a deadline
+    revisions/18/configuration.json the document
+    revisions/18/commit.json        when, by whom, why
+    revisions/18/services/...       what was rendered for the services
+
+A revision never changes, and doesn't count until `state.json` names it. So everything that happens
+to the configuration happens in one rename, that of `state.json`: what it doesn't name was never there.
+"""
+
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway_api.core.configuration import documents, durable
+from gateway_api.core.configuration.documents import Unreadable
+from gateway_api.core.configuration.steps import disk_step
+
+_log = logging.getLogger(__name__)
+
+
+class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a revision came to be. `committed_at` is epoch seconds."""
+
+    committed_at: int
+    author: str
+    comment: str | None
+
+
+class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unless confirmed by `at`, in epoch seconds, the revision `baseline` is to run again."""
+
+    at: int
+    baseline: int
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, it is what
+    runs."""
+
+    running: int
+    archive: tuple[int, ...] = ()
+    candidate: dict[str, Any] | None = None
+    deadline: Deadline | None = None
+
+    def names(self) -> set[int]:
+        """The revisions that must stay."""
+        return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}
+
+
+class Store:
+    """The configurations in a folder, which is made if it isn't there. One process, one thread at a time.
+
+    Raises Unreadable.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._state_file = folder / "state.json"
+        self._revisions = folder / "revisions"
+        try:
+            self._revisions.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._state = documents.read(self._state_file, State) if self._state_file.exists() else None
+            self._last = max(self._numbers(), default=0)
+        except BlockingIOError as error:
+            raise Unreadable(f"another core keeps its configuration in {folder}") from error
+        except OSError as error:
+            raise Unreadable(f"cannot read the configuration in {folder}: {error.strerror}") from error
+
+    @property
+    def state(self) -> State | None:
+        """What counts; None before the first commit."""
+        return self._state
+
+    def document(self, number: int) -> dict[str, Any]:
+        """The configuration of a revision. Raises Unreadable."""
+        return documents.read(self._revision(number) / "configuration.json", dict[str, Any])
+
+    def commit(self, number: int) -> Commit:
+        """How a revision came to be. Raises Unreadable."""
+        return documents.read(self._revision(number) / "commit.json", Commit)
+
+    def services(self, number: int) -> Path:
+        """The folder with what was rendered for a revision."""
+        return self._revision(number) / "services"
+
+    def add(self, document: dict[str, Any], commit: Commit, services: Mapping[str, str]) -> int:
+        """The number of a new revision, safe on disk, which doesn't count yet. Raises StepFailed."""
+        self._sweep()
+        number = self._last + 1
+        folder = self._revision(number)
+        with disk_step("write the revision"):
+            self._last = number
+            (folder / "services").mkdir(mode=0o700, parents=True)
+            for name, text in services.items():
+                durable.write(folder / "services" / name, text.encode())
+            durable.sync(folder / "services")
+            durable.write(folder / "configuration.json", documents.encoded(document))
+            durable.write(folder / "commit.json", documents.encoded(commit))
+            durable.sync(folder)
+            durable.sync(self._revisions)
+        return number
+
+    def publish(self, state: State, step: str) -> None:
+        """From now on, this counts, whatever happens. Raises StepFailed; `step` is what it then says."""
+        with disk_step(step):
+            try:
+                durable.replace(self._state_file, documents.encoded(state))
+            except OSError:
+                self._restore()
+                raise
+        self._state = state
+
+    def close(self) -> None:
+        """Lets another core have the folder."""
+        os.close(self._lock)
+
+    def _restore(self) -> None:
+        # The rename may have happened: then the next start would find what the caller was told isn't so.
+        if self._state is None:
+            return
+        try:
+            durable.replace(self._state_file, documents.encoded(self._state))
+        except OSError as error:
+            _log.critical("the state on disk may be ahead of the one that counts: %s", error.strerror)
+
+    def _sweep(self) -> None:
+        """Removes the revisions that don't count: too old, or of commits that didn't succeed."""
+        with disk_step("remove old revisions"):
+            for number in self._numbers() - (self._state.names() if self._state else set()):
+                shutil.rmtree(self._revision(number))
+
+    def _numbers(self) -> set[int]:
+        return {int(entry.name) for entry in self._revisions.iterdir() if entry.name.isdigit()}
+
+    def _revision(self, number: int) -> Path:
+        return self._revisions / str(number)

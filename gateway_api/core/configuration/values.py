@@ -1,0 +1,97 @@
+"""One value of a candidate: made of what somebody sent, and checked as far as it can be alone.
+
+A command line has only text, so text is read as what the schema wants at its place. What is missing, and
+what must fit to something elsewhere, is for the commit to find.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from marshmallow import ValidationError
+from marshmallow.fields import Boolean, Field, Integer, List, Nested
+
+from gateway_api.core.configuration.fields import key_of
+from gateway_api.errors import Invalid, Problem
+from gateway_api.redact import MASK
+from gateway_api.validation import Text
+
+_FLAGS = {"true": True, "false": False}
+_LONGEST_INTEGER = 20
+
+
+def coerced(field: Field[Any], value: Any, path: str) -> Any:
+    """The JSON value to store at a place of the document. Raises Invalid with the paths of what is wrong."""
+    if isinstance(value, str):
+        value = _read(field, value)
+    problems = list(_problems(field, value, path))
+    if problems:
+        raise Invalid(*problems)
+    return value
+
+
+def _read(field: Field[Any], text: str) -> Any:
+    """What the text means there; the text itself where it means nothing, so that its type is refused."""
+    if field.allow_none and text == "null" and not isinstance(field, Text):
+        return None
+    if isinstance(field, Boolean):
+        return _FLAGS.get(text.lower(), text)
+    if isinstance(field, Integer):
+        digits = text.removeprefix("-")
+        return int(text) if digits.isascii() and digits.isdigit() and len(text) <= _LONGEST_INTEGER else text
+    if isinstance(field, List | Nested):
+        try:
+            return msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError):
+            return text
+    return text
+
+
+def _problems(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
+    if value is None:
+        if not field.allow_none:
+            yield Problem(path, "invalid", "must not be null")
+    elif value == MASK:
+        yield Problem(path, "invalid", "must be a value, not the mask that hides one")
+    elif isinstance(field, Nested):
+        yield from _problems_of_object(field, value, path)
+    elif isinstance(field, List):
+        yield from _problems_of_list(field, value, path)
+    else:
+        try:
+            field.deserialize(value)
+        except ValidationError as error:
+            yield from (Problem(path, "invalid", str(message)) for message in error.messages)
+
+
+def _problems_of_object(field: Nested, value: Any, path: str) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield Problem(path, "invalid", "must be an object, in JSON")
+        return
+    for name, held in value.items():
+        below = f"{path}.{name}"
+        if name in field.schema.fields:
+            yield from _problems(field.schema.fields[name], held, below)
+        else:
+            yield Problem(below, "unknown", "is not a known field")
+
+
+def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Problem]:
+    if not isinstance(value, list):
+        yield Problem(path, "invalid", "must be a list, in JSON")
+        return
+    for number, item in enumerate(value):
+        yield from _problems(field.inner, item, f"{path}.{number}")
+    key = key_of(field)
+    if key is None:
+        return
+    # Without it, nobody could say which item is meant.
+    seen: set[str] = set()
+    for number, item in enumerate(value):
+        held = item.get(key) if isinstance(item, dict) else None
+        if held is None:
+            yield Problem(f"{path}.{number}.{key}", "missing", "is required")
+        elif isinstance(held, str):
+            if held in seen:
+                yield Problem(f"{path}.{number}.{key}", "invalid", "must not be that of another item")
+            seen.add(held)

@@ -1,0 +1,150 @@
+"""What the API asks of the core daemon about the configuration, one method a call.
+
+All that change something take `if_match`, the entity tags of which one must be the configuration's, or None
+for any; they raise Stale, and NotDone. Entity tags are of the running configuration and the candidate
+together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from gateway_api.daemon.calls import Calls, EditRefused, Fields, decoded
+from gateway_api.errors import Invalid, NotFound, Problem
+
+#: A commit syncs a dozen files, asks FRR's parser, and has 100,000 sessions follow. Sent again because nobody
+#: waited for its answer, it would look as if there had been nothing to commit.
+_COMMIT_TIMEOUT = 30.0
+
+IfMatch = Sequence[str] | None
+Sections = dict[str, msgspec.Raw]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`value` is any JSON, of no meaning to delete."""
+
+    action: Literal["set", "delete"]
+    path: str
+    value: Any = None
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Times are epoch seconds. When nothing was `committed`, the last commit's author, comment and time."""
+
+    committed: bool
+    changes: int
+    author: str
+    committed_at: int
+    etag: str
+    comment: str | None = None
+    archived_revision: int | None = None
+    confirm_deadline: int | None = None
+
+
+class _Etag(msgspec.Struct):
+    etag: str
+
+
+class _RolledBack(msgspec.Struct):
+    changes: int
+    etag: str
+
+
+class _Difference(msgspec.Struct):
+    diff: str
+    etag: str
+
+
+class ConfigurationCommands:
+    """Every method raises CoreUnavailable when the core can't be asked, or answers nonsense."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def running(self) -> tuple[Sections, str]:
+        """Its sections, secrets masked, and the entity tag."""
+        return self._sections("GetConfiguration")
+
+    def candidate(self) -> tuple[Sections, str]:
+        """Its sections, secrets masked, and the entity tag."""
+        return self._sections("GetCandidate")
+
+    def compare(self, revision: int | None) -> tuple[str, str]:
+        """The lines from running, or from an archived revision, to the candidate; and the entity tag.
+        Raises NotFound."""
+        wanted = None if revision is None else _revision(revision)
+        said = self._calls.typed(_Difference, "CompareConfiguration", revision=wanted)
+        return said.diff, said.etag
+
+    def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
+        """Stages all or none; the new entity tag. Raises EditRefused and NotFound."""
+        sent = [
+            {
+                "action": edit.action,
+                "path": edit.path,
+                "value_json": msgspec.json.encode(edit.value).decode() if edit.action == "set" else None,
+            }
+            for edit in edits
+        ]
+        return self._calls.typed(_Etag, "EditCandidate", edits=sent, if_match=if_match).etag
+
+    def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
+        """As `edit`, but the paths of what is wrong begin with `operations` and the edit's number."""
+        try:
+            return self.edit(edits, if_match)
+        except EditRefused as error:
+            above = f"operations.{error.number}"
+            problems = (Problem(f"{above}.{p.path}", p.code, p.message) for p in error.problems)
+            raise Invalid(*problems) from error
+
+    def commit(
+        self, author: str, comment: str | None, confirm_seconds: int | None, if_match: IfMatch
+    ) -> Committed:
+        """Raises Invalid."""
+        return self._calls.typed(
+            Committed,
+            "CommitCandidate",
+            timeout=_COMMIT_TIMEOUT,
+            author=author,
+            comment=comment,
+            confirm_seconds=confirm_seconds,
+            if_match=if_match,
+        )
+
+    def confirm(self) -> None:
+        """Raises Conflict."""
+        self._calls.call("ConfirmCommit")
+
+    def rollback(self, revision: int, if_match: IfMatch) -> tuple[int, str]:
+        """How many values a commit would change, and the new entity tag. Raises NotFound."""
+        wanted = _revision(revision)
+        said = self._calls.typed(_RolledBack, "RollbackCandidate", revision=wanted, if_match=if_match)
+        return said.changes, said.etag
+
+    def discard(self, if_match: IfMatch) -> str:
+        """The new entity tag."""
+        return self._calls.typed(_Etag, "DiscardCandidate", if_match=if_match).etag
+
+    def archive(self) -> Fields:
+        """`revisions`, newest first, and `count`."""
+        return self._calls.fields("ListArchive", "revisions", "count")
+
+    def archived(self, revision: int) -> Fields:
+        """`revision`, `committed_at`, `author`, `comment` and the `configuration`, secrets masked. Raises
+        NotFound."""
+        names = ("revision", "committed_at", "author", "comment", "configuration")
+        return self._calls.fields("GetArchivedRevision", *names, revision=_revision(revision))
+
+    def _sections(self, method: str) -> tuple[Sections, str]:
+        reply = self._calls.fields(method, "configuration", "etag")
+        return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
+
+
+def _revision(number: int) -> int:
+    """A number that a core can read; what can't be a revision is none."""
+    if not 1 <= number < 1 << 31:
+        raise NotFound("No such revision")
+    return number
