@@ -1,6 +1,7 @@
 """What a client of the API gets while the core is stopped, hangs, lies or comes back."""
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -198,3 +199,23 @@ def test_a_fault_of_the_core_is_in_the_log_with_the_request_id(lone: Lone, state
     lone.ask(headers={"X-Request-ID": "find-me-in-the-log"})
     lines = [line for line in (state / "api.log").read_text().splitlines() if "find-me-in-the-log" in line]
     assert any("cannot call org.gatewayapi.core" in line for line in lines)
+
+
+def test_a_commit_that_the_disk_refuses_says_which_step_failed_and_works_later(
+    lone: Lone, state: Path
+) -> None:
+    with real_core(lone) as core:
+        wait_for("the core", lambda: lone.ask().ok)
+        lone.ask("POST", "/system/config/set", json={"path": "radius.secret", "value": "a-new-one"})
+        before = lone.ask(path="/system/config").content
+        limits = resource.prlimit(core.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(core.pid, resource.RLIMIT_FSIZE, (10, limits[1]))
+        answer = lone.ask("POST", "/system/config/commit", headers={"X-Request-ID": "disk-full"})
+        message = "Cannot write the revision: File too large. Nothing was changed"
+        assert (answer.status_code, answer.json()) == (500, {"status": "error", "message": message})
+        assert f"request_id=disk-full POST '/api/v1/system/config/commit': {message}" in (
+            (state / "api.log").read_text()
+        )
+        assert lone.ask(path="/system/config").content == before
+        resource.prlimit(core.pid, resource.RLIMIT_FSIZE, limits)
+        assert lone.ask("POST", "/system/config/commit").json()["data"]["changes"] == 1
