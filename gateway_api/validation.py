@@ -17,7 +17,7 @@ _UNKNOWN = "is not a known field"
 _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
 
 # A body of unknown fields alone would get an answer ten times its size.
-_MOST_PROBLEMS = 20
+MOST_PROBLEMS = 20
 
 fields.Field.default_error_messages.update(required=_MISSING, null="must not be null")
 
@@ -87,7 +87,7 @@ def load(schema: Schema, data: Any) -> Any:
     try:
         return schema.load(data)
     except marshmallow.ValidationError as error:
-        raise Invalid(*islice(_problems(error.messages_dict), _MOST_PROBLEMS)) from error
+        raise Invalid(*islice(_problems(error.messages_dict), MOST_PROBLEMS)) from error
 
 
 def _problems(messages: Mapping[Any, Any], above: str = "") -> Iterator[Problem]:

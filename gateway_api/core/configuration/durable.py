@@ -10,6 +10,10 @@ from pathlib import Path
 _MODE = 0o600
 
 
+class NotSynced(OSError):
+    """The file has its new content, but might not after a power cut."""
+
+
 def write(path: Path, data: bytes) -> None:
     """A new file, synced. Its name is safe only after `sync` of its folder. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
@@ -23,11 +27,15 @@ def write(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """A file's new content, all of it or none. Raises OSError: then it may be either."""
+    """A file's new content, all of it or none. Raises OSError: then it has the old one, unless it is
+    NotSynced."""
     draft = path.with_name(f".{path.name}.new")
     write(draft, data)
     draft.rename(path)
-    sync(path.parent)
+    try:
+        sync(path.parent)
+    except OSError as error:
+        raise NotSynced(error.errno, error.strerror) from error
 
 
 def sync(folder: Path) -> None:

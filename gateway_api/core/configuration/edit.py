@@ -105,6 +105,8 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> N
         raise Invalid(Problem(here, "invalid", f"must be an index up to {len(holder)}, which appends"))
     made = coerced(field.inner, value, here)
     if key is not None:
+        if segment.index is None:
+            made = {key: segment.text, **made}
         _check_item(holder, key, made, segment, place, here)
     if place is None:
         holder.append(made)
@@ -122,8 +124,6 @@ def _check_key(holder: Any, field: Nested, segment: Segment, made: Any, here: st
 def _check_item(
     holder: list[Any], key: str, made: dict[str, Any], segment: Segment, place: int | None, here: str
 ) -> None:
-    if segment.index is None:
-        made.setdefault(key, segment.text)
     if made.get(key) is None:
         raise Invalid(Problem(f"{here}.{key}", "missing", "is required"))
     if segment.index is None and made[key] != segment.text:

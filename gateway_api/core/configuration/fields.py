@@ -18,6 +18,7 @@ _INTERFACE_NAME = validate.Regexp(
     rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}\Z",
     error="must be an interface name: up to 15 letters, digits and . _ @ + -",
 )
+_MOST_INTERFACES = 64
 #: What all of the services' files can hold without an escape: see the templates.
 _SECRET = validate.Regexp(
     r"[!$-&(-+\--\[\]-~]{1,128}\Z",
@@ -43,9 +44,10 @@ class Item(Section):
     key: ClassVar[str]
 
 
-def items(schema: type[Item], **more: Any) -> List[Any]:
+def items(schema: type[Item], *, most: int, **more: Any) -> List[Any]:
     """A list of objects, no two with the same key."""
-    return List(Nested(schema), validate=_unique(lambda item: getattr(item, schema.key)), **more)
+    rules = (_at_most(most), _unique(lambda item: getattr(item, schema.key)))
+    return List(Nested(schema), validate=rules, **more)
 
 
 def key_of(field: Any) -> str | None:
@@ -60,7 +62,8 @@ def interface_name() -> Text:
 
 
 def interface_names() -> List[str]:
-    return List(Text(validate=_INTERFACE_NAME), required=True, validate=_unique(lambda item: item))
+    rules = (_at_most(_MOST_INTERFACES), _unique(lambda item: item))
+    return List(Text(validate=_INTERFACE_NAME), required=True, validate=rules)
 
 
 def port(default: int) -> Whole:
@@ -80,9 +83,12 @@ def secret(**more: Any) -> Text:
 def address(text: str) -> IPv4Address:
     """Raises ValueError with the rule, as all of these."""
     try:
-        return IPv4Address(text)
+        made = IPv4Address(text)
     except AddressValueError as error:
         raise ValueError("must be an IPv4 address") from error
+    if made.is_unspecified or made.is_multicast or made.is_reserved:
+        raise ValueError("must be an address that one host can have")
+    return made
 
 
 def network(text: str) -> IPv4Network:
@@ -102,6 +108,10 @@ def vlan_ids(text: str) -> VlanRange:
         if 1 <= first <= last <= 4094:
             return VlanRange(first, last)
     raise ValueError("must be VLAN ids from 1 to 4094, such as 100-499")
+
+
+def _at_most(number: int) -> Callable[[list[Any]], Any]:
+    return validate.Length(max=number, error=f"must hold at most {number}")
 
 
 def _unique(key: Callable[[Any], Any]) -> Callable[[list[Any]], None]:

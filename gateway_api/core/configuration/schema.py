@@ -31,6 +31,7 @@ from gateway_api.validation import Flag, Parsed, Text, Whole
 
 #: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
 _TABLES_OF_LINUX = (253, 254, 255)
+_MOST_OUTER_VLANS = 65_536
 
 
 class System(Section):
@@ -114,9 +115,17 @@ class RateLimits(Section):
 class Demux(Section):
     made_of = sections.Demux
     trunks = interface_names()
-    vlan_profiles = items(VlanProfile, required=True)
+    vlan_profiles = items(VlanProfile, most=256, required=True)
     rate_limits = Nested(RateLimits, required=True)
     idle_timeout = Whole(required=True, validate=validate.Range(1, 7 * 86400))
+
+    @validates_schema
+    def _outer_vlans_can_be_watched(self, data: dict[str, Any], **_: Any) -> None:
+        # accel-ppp is told of each one.
+        outer = sum(len(one.outer_vlan_range or ()) for one in data["vlan_profiles"])
+        if outer * len(data["trunks"]) > _MOST_OUTER_VLANS:
+            rule = f"must have at most {_MOST_OUTER_VLANS} outer VLANs on all trunks together"
+            raise ValidationError(rule, "vlan_profiles")
 
     @validates_schema
     def _ranges_do_not_overlap(self, data: dict[str, Any], **_: Any) -> None:
@@ -154,7 +163,7 @@ class Api(Section):
     made_of = sections.Api
     enabled = Flag(required=True)
     token_lifetime = Whole(load_default=3600, validate=validate.Range(60, 86400))
-    users = items(User, load_default=())
+    users = items(User, most=1000, load_default=())
 
     @validates_schema
     def _someone_can_administer(self, data: dict[str, Any], **_: Any) -> None:
@@ -179,7 +188,7 @@ class Bgp(Section):
     made_of = sections.Bgp
     as_number = as_number()
     router_id = Parsed(address, required=True)
-    neighbors = items(Neighbor, load_default=())
+    neighbors = items(Neighbor, most=1000, load_default=())
 
 
 class LocalSubscriber(Item):
@@ -198,7 +207,7 @@ class LocalSubscriber(Item):
 
 class Subscribers(Section):
     made_of = sections.Subscribers
-    local = items(LocalSubscriber, load_default=())
+    local = items(LocalSubscriber, most=10_000, load_default=())
 
 
 class Configuration(Section):

@@ -64,16 +64,17 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._state_file = folder / "state.json"
         self._revisions = folder / "revisions"
+        self._lock = _locked(folder)
         try:
-            self._revisions.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._revisions.mkdir(mode=0o700, exist_ok=True)
             self._state = documents.read(self._state_file, State) if self._state_file.exists() else None
             self._last = max(self._numbers(), default=0)
-        except BlockingIOError as error:
-            raise Unreadable(f"another core keeps its configuration in {folder}") from error
         except OSError as error:
+            self.close()
             raise Unreadable(f"cannot read the configuration in {folder}: {error.strerror}") from error
+        except Unreadable:
+            self.close()
+            raise
 
     @property
     def state(self) -> State | None:
@@ -99,7 +100,9 @@ class Store:
         folder = self._revision(number)
         with disk_step("write the revision"):
             self._last = number
-            (folder / "services").mkdir(mode=0o700, parents=True)
+            # One by one: a mode is for the last folder of a path only.
+            folder.mkdir(mode=0o700)
+            (folder / "services").mkdir(mode=0o700)
             for name, text in services.items():
                 durable.write(folder / "services" / name, text.encode())
             durable.sync(folder / "services")
@@ -114,7 +117,7 @@ class Store:
         with disk_step(step):
             try:
                 durable.replace(self._state_file, documents.encoded(state))
-            except OSError:
+            except durable.NotSynced:
                 self._restore()
                 raise
         self._state = state
@@ -124,7 +127,7 @@ class Store:
         os.close(self._lock)
 
     def _restore(self) -> None:
-        # The rename may have happened: then the next start would find what the caller was told isn't so.
+        # The next start would find what the caller is told isn't so.
         if self._state is None:
             return
         try:
@@ -143,3 +146,17 @@ class Store:
 
     def _revision(self, number: int) -> Path:
         return self._revisions / str(number)
+
+
+def _locked(folder: Path) -> int:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreadable(f"cannot read the configuration in {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise Unreadable(f"another core keeps its configuration in {folder}") from error
+    return descriptor

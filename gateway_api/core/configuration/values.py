@@ -5,6 +5,7 @@ what must fit to something elsewhere, is for the commit to find.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from marshmallow.fields import Boolean, Field, Integer, List, Nested
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.errors import Invalid, Problem
 from gateway_api.redact import MASK
-from gateway_api.validation import Text
+from gateway_api.validation import MOST_PROBLEMS, Text
 
 _FLAGS = {"true": True, "false": False}
 _LONGEST_INTEGER = 20
@@ -24,7 +25,7 @@ def coerced(field: Field[Any], value: Any, path: str) -> Any:
     """The JSON value to store at a place of the document. Raises Invalid with the paths of what is wrong."""
     if isinstance(value, str):
         value = _read(field, value)
-    problems = list(_problems(field, value, path))
+    problems = list(islice(_problems(field, value, path), MOST_PROBLEMS))
     if problems:
         raise Invalid(*problems)
     return value
@@ -58,10 +59,7 @@ def _problems(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
     elif isinstance(field, List):
         yield from _problems_of_list(field, value, path)
     else:
-        try:
-            field.deserialize(value)
-        except ValidationError as error:
-            yield from (Problem(path, "invalid", str(message)) for message in error.messages)
+        yield from _broken_rules(field, value, path)
 
 
 def _problems_of_object(field: Nested, value: Any, path: str) -> Iterator[Problem]:
@@ -80,10 +78,15 @@ def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Probl
     if not isinstance(value, list):
         yield Problem(path, "invalid", "must be a list, in JSON")
         return
+    broken = False
     for number, item in enumerate(value):
-        yield from _problems(field.inner, item, f"{path}.{number}")
+        for problem in _problems(field.inner, item, f"{path}.{number}"):
+            broken = True
+            yield problem
     key = key_of(field)
     if key is None:
+        if not broken:
+            yield from _broken_rules(field, value, path)
         return
     # Without it, nobody could say which item is meant.
     seen: set[str] = set()
@@ -95,3 +98,10 @@ def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Probl
             if held in seen:
                 yield Problem(f"{path}.{number}.{key}", "invalid", "must not be that of another item")
             seen.add(held)
+
+
+def _broken_rules(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
+    try:
+        field.deserialize(value)
+    except ValidationError as error:
+        yield from (Problem(path, "invalid", str(message)) for message in error.messages)

@@ -1,0 +1,117 @@
+"""Places in a configuration as text, and back."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_api.core.configuration.paths import LONGEST, Path, Segment, parse_path, path_text
+
+#: A busy machine is no reason to fail.
+unhurried = settings(deadline=None, max_examples=100)
+
+#: All that may stand between quotes; among it what names and indexes are made of, and what separates.
+quotable = st.text(
+    st.sampled_from(" .0129_-aZ\u00e9\u0661\U0001f600'\\")
+    | st.characters(min_codepoint=0x20, exclude_characters='"\x7f', exclude_categories=["Cs"]),
+    min_size=1,
+    max_size=12,
+)
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,8}", fullmatch=True)
+indexes = st.integers(0, 999_999).map(lambda number: Segment(str(number), number))
+paths = st.lists(quotable.map(Segment) | names.map(Segment) | indexes, min_size=1, max_size=8).map(tuple)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ValueError) as refused:
+        parse_path(text)
+    return str(refused.value)
+
+
+@given(paths)
+@unhurried
+def test_the_text_of_any_path_is_read_as_that_path(path: Path) -> None:
+    assert parse_path(path_text(path)) == path
+
+
+@given(st.text(st.sampled_from('a0."-_ \n\u0661'), max_size=8) | st.text(max_size=8))
+@unhurried
+def test_a_text_is_refused_or_means_the_same_when_it_is_written_again(text: str) -> None:
+    try:
+        path = parse_path(text)
+    except ValueError:
+        return
+    assert parse_path(path_text(path)) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "segments"),
+    [
+        ("system", [Segment("system")]),
+        ("qos.default_down", [Segment("qos"), Segment("default_down")]),
+        ("_a.B-1", [Segment("_a"), Segment("B-1")]),
+        ("interfaces.trunks.0", [Segment("interfaces"), Segment("trunks"), Segment("0", 0)]),
+        ("a.10.b", [Segment("a"), Segment("10", 10), Segment("b")]),
+        ("a.999999", [Segment("a"), Segment("999999", 999_999)]),
+        ('a."eth0.100".b', [Segment("a"), Segment("eth0.100"), Segment("b")]),
+        ('a."10.255.0.2"', [Segment("a"), Segment("10.255.0.2")]),
+        ('"system"', [Segment("system")]),
+        ('a." "', [Segment("a"), Segment(" ")]),
+        ('a."."', [Segment("a"), Segment(".")]),
+        ('a."it\'s"', [Segment("a"), Segment("it's")]),
+        (r'a."back\slash"', [Segment("a"), Segment(r"back\slash")]),
+        ('a."\u00e9"', [Segment("a"), Segment("\u00e9")]),
+    ],
+)
+def test_a_path_has_these_segments(text: str, segments: list[Segment]) -> None:
+    assert parse_path(text) == tuple(segments)
+
+
+def test_a_number_is_an_index_and_in_quotes_a_key() -> None:
+    (_users, index), (_other, key) = parse_path("users.5"), parse_path('users."5"')
+    assert (index.text, index.index) == ("5", 5)
+    assert (key.text, key.index) == ("5", None)
+
+
+def test_a_key_of_digits_is_written_in_quotes() -> None:
+    assert path_text([Segment("users"), Segment("5")]) == 'users."5"'
+
+
+def test_a_name_needs_no_quotes_when_it_is_written() -> None:
+    assert path_text(parse_path('"api"."users"."alice"."role"')) == "api.users.alice.role"
+
+
+@pytest.mark.parametrize("key", ["eth0.100", "10.255.0.2", "0", "-a", "1st", "a b", "\u00e9", "a@b", "name!"])
+def test_a_key_that_is_no_name_is_written_in_quotes(key: str) -> None:
+    assert path_text([Segment(key)]) == f'"{key}"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ".", "..", " ", "\n"),
+        *(".a", "a.", "a..b", "a.b.", "a. b", "a .b", " a", "a ", "a\n", "a.b\n", "a.0\n", 'a."b"\n'),
+        *("-a", "a.-b", "a.-1", "a.+1", "1a", "a.1b", "a.01", "a.00", "a.1_0", "a.1000000", "a.12345678"),
+        *("a.1.5e3", "a.0x1", "a[0]", "a/b", "a:b", "a=b", "a@b", "a$", "a*", "a,b", "a'b'"),
+        *('"', '""', 'a.""', 'a."', 'a."b', 'a.b"', 'a."b"c', 'a.b"c"', '"a""b"', "a.'b'", r'a."b\"c"'),
+        *('a."b\nc"', 'a."b\tc"', 'a."b\x00c"', 'a."b\x7fc"', 'a."\x1f"', 'a."b" .c', 'a. "b"'),
+        *("\u00e9", "a.\u00e9", "a.\u0661", "a.\uff11", "a\u2028b", "a\u00a0", "\u0430pi"),
+    ],
+)
+def test_what_is_no_path_is_refused(text: str) -> None:
+    assert "segments joined by dots" in refusal(text)
+
+
+def test_the_longest_path_is_read() -> None:
+    text = "a." * (LONGEST // 2 - 1) + "bb"
+    assert len(text) == LONGEST
+    assert len(parse_path(text)) == LONGEST // 2
+
+
+@pytest.mark.parametrize("text", ["a" * (LONGEST + 1), "." * 100_000, '"' + "x" * LONGEST, "a." * 1_000_000])
+def test_a_path_that_is_too_long_is_refused_for_its_length(text: str) -> None:
+    assert refusal(text) == f"must have at most {LONGEST} characters"
+
+
+@pytest.mark.parametrize("text", ['hunter2."', "hunter2 hunter2", "hunter2" * 100])
+def test_a_refusal_does_not_repeat_the_text(text: str) -> None:
+    assert "hunter2" not in refusal(text)
