@@ -16,7 +16,7 @@ from gateway_api.errors import (
     Problem,
     Stale,
 )
-from gateway_api.varlink.client import Client, Unreachable
+from gateway_api.varlink.client import Client, TooLarge, Unreachable
 from gateway_api.varlink.message import ErrorReply
 
 INTERFACE = "org.gatewayapi.core"
@@ -34,6 +34,15 @@ class EditRefused(Invalid):
         #: Which one, from 0.
         self.number = number
         super().__init__(*problems)
+
+
+class EditNotFound(NotFound):
+    """One of several edits deletes what isn't there, and none was done."""
+
+    def __init__(self, number: int, message: str) -> None:
+        #: Which one, from 0.
+        self.number = number
+        super().__init__(message)
 
 
 class Calls:
@@ -94,6 +103,8 @@ class _Refusal(msgspec.Struct):
 def _translated(had_parameters: bool) -> Iterator[None]:
     try:
         yield
+    except TooLarge as error:
+        raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
     except Unreachable as error:
         raise CoreUnavailable(str(error)) from error
     except ErrorReply as error:
@@ -111,7 +122,7 @@ def _translation(error: ErrorReply, had_parameters: bool) -> Exception:
         case "EditRefused":
             return EditRefused(said.edit, problems)
         case "PathNotFound":
-            return NotFound(f"The candidate has no {said.path}")
+            return EditNotFound(said.edit, f"The candidate has no {said.path}")
         case "ConfigurationInvalid":
             return Invalid(*problems)
         case "ConfigurationChanged":

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway_api.daemon.calls import Calls, EditRefused, Fields, decoded
+from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
 from gateway_api.errors import Invalid, NotFound, Problem
 
 #: A commit syncs a dozen files, asks FRR's parser, and has 100,000 sessions follow. Sent again because nobody
@@ -80,25 +80,20 @@ class ConfigurationCommands:
         return said.diff, said.etag
 
     def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
-        """Stages all or none; the new entity tag. Raises EditRefused and NotFound."""
-        sent = [
-            {
-                "action": edit.action,
-                "path": edit.path,
-                "value_json": msgspec.json.encode(edit.value).decode() if edit.action == "set" else None,
-            }
-            for edit in edits
-        ]
+        """Stages all or none; the new entity tag. Raises EditRefused, Invalid and EditNotFound."""
+        sent = [_sent(edit) for edit in edits]
         return self._calls.typed(_Etag, "EditCandidate", edits=sent, if_match=if_match).etag
 
     def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
-        """As `edit`, but the paths of what is wrong begin with `operations` and the edit's number."""
+        """As `edit`, but what is wrong is said with `operations` and the edit's number before it."""
         try:
             return self.edit(edits, if_match)
         except EditRefused as error:
             above = f"operations.{error.number}"
             problems = (Problem(f"{above}.{p.path}", p.code, p.message) for p in error.problems)
             raise Invalid(*problems) from error
+        except EditNotFound as error:
+            raise NotFound(f"operations.{error.number}: {error}") from error
 
     def commit(
         self, author: str, comment: str | None, confirm_seconds: int | None, if_match: IfMatch
@@ -141,6 +136,17 @@ class ConfigurationCommands:
     def _sections(self, method: str) -> tuple[Sections, str]:
         reply = self._calls.fields(method, "configuration", "etag")
         return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
+
+
+def _sent(edit: Edit) -> dict[str, str | None]:
+    if edit.action == "delete":
+        return {"action": edit.action, "path": edit.path, "value_json": None}
+    try:
+        value = msgspec.json.encode(edit.value).decode()
+    except RecursionError as error:
+        # It was just not too deep to be read.
+        raise Invalid(Problem(edit.path, "invalid", "must not be nested as deeply")) from error
+    return {"action": edit.action, "path": edit.path, "value_json": value}
 
 
 def _revision(number: int) -> int:

@@ -36,6 +36,10 @@ class Unreachable(GatewayApiError):
     """No answer: nobody listens, the peer hung up, sent garbage, or let the deadline pass."""
 
 
+class TooLarge(Unreachable):
+    """The call is longer than a peer takes, and was not sent."""
+
+
 class _NotSent(Exception):
     """The peer was gone before the call's last byte: it can't have acted on it."""
 
@@ -71,7 +75,7 @@ class Client:
             call.parameters = msgspec.Raw(msgspec.json.encode(parameters))
         request = encode(call)
         if len(request) > REQUEST_CAP:
-            raise Unreachable(f"cannot call {method}: a request of over {REQUEST_CAP} bytes")
+            raise TooLarge(f"cannot call {method}: a request of over {REQUEST_CAP} bytes")
         deadline = self._clock() + (self._timeout if timeout is None else timeout)
         if not self._free.acquire(timeout=deadline - self._clock()):
             raise Unreachable(f"cannot call {method}: no connection came free in time")

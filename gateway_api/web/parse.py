@@ -66,8 +66,8 @@ def if_match() -> list[str] | None:
     """The entity tags of which one must still be right; None when any will do (RFC 9110 section 13.1.1)."""
     if request.if_match.star_tag or "If-Match" not in request.headers:
         return None
-    # Weak ones never match. A header without any tag in it promises that nothing does.
-    return list(request.if_match.as_set())
+    # Weak ones never match; an empty one, which werkzeug makes None of, is no configuration's.
+    return [tag or "" for tag in request.if_match.as_set()]
 
 
 class SessionSegment(BaseConverter):

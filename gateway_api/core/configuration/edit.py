@@ -49,7 +49,7 @@ def edited(document: dict[str, Any], operations: Sequence[Operation]) -> dict[st
         try:
             path = _parsed(operation.path)
             if operation.action == "set":
-                _set(made, path, operation.value)
+                _set(made, path, copy.deepcopy(operation.value))
             else:
                 _delete(made, path)
         except (Invalid, NotFound) as error:

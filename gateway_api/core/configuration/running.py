@@ -10,6 +10,8 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.redact import redacted
 from gateway_api.validation import load
 
+_SCHEMA = ConfigurationSchema()
+
 
 @dataclass(frozen=True)
 class RunningConfiguration:
@@ -21,7 +23,7 @@ class RunningConfiguration:
     @classmethod
     def of(cls, document: dict[str, Any]) -> "RunningConfiguration":
         """Raises Invalid, with the dotted path of everything that is wrong."""
-        return cls(document, load(ConfigurationSchema(), document))
+        return cls(document, load(_SCHEMA, document))
 
     @classmethod
     def read(cls, path: Path) -> "RunningConfiguration":

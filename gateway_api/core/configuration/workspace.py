@@ -149,7 +149,8 @@ class Workspace:
         self, author: str, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
     ) -> Outcome:
         """Makes the candidate run. With `confirm_seconds`, what ran before comes back after that time
-        unless somebody confirms; a commit without confirms what was waiting.
+        unless somebody confirms. While one waits for that, a commit of changes without it confirms, and
+        one with it moves the deadline, even where there is nothing to commit.
 
         Raises Invalid for a candidate that doesn't hold.
         """
