@@ -18,6 +18,7 @@ _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
 
 # A body of unknown fields alone would get an answer ten times its size.
 MOST_PROBLEMS = 20
+_LONGEST_NAME = 64
 
 fields.Field.default_error_messages.update(required=_MISSING, null="must not be null")
 
@@ -82,6 +83,12 @@ class Parsed(fields.Field[Any]):
             raise marshmallow.ValidationError(str(error)) from error
 
 
+def shown(name: Any) -> str:
+    """A name that somebody sent, short enough to be sent back."""
+    text = str(name)
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+
+
 def load(schema: Schema, data: Any) -> Any:
     """What the schema makes of the data. Raises Invalid with the problems that it found."""
     try:
@@ -93,7 +100,7 @@ def load(schema: Schema, data: Any) -> Any:
 def _problems(messages: Mapping[Any, Any], above: str = "") -> Iterator[Problem]:
     for key, held in messages.items():
         # marshmallow files a message about the whole object under "_schema".
-        path = above if key == "_schema" else f"{above}.{key}".lstrip(".")
+        path = above if key == "_schema" else f"{above}.{shown(key)}".lstrip(".")
         if isinstance(held, Mapping):
             yield from _problems(held, path)
             continue

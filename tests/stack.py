@@ -195,9 +195,7 @@ def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[st
 
 
 @contextmanager
-def running_core(
-    socket_path: Path, factory: Path, *arguments: str
-) -> Iterator["subprocess.Popen[bytes]"]:
+def running_core(socket_path: Path, factory: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """The embedded core alone, until the end of the block. Its configuration is in a folder beside the
     socket, and in the beginning that of `factory`."""
     process = subprocess.Popen(

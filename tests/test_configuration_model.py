@@ -356,7 +356,8 @@ class Model:
     def commit(
         self, author: str, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
     ) -> tuple[int, str, str | None, int, int | None]:
-        self.return_if_due()
+        if self.return_if_due():
+            raise No("Stale")
         self._expect(if_match)
         found = len(differing(self.running.document, self.candidate))
         waiting = self.deadline is not None
@@ -380,9 +381,9 @@ class Model:
             raise No("NothingToConfirm")
         self.deadline = None
 
-    def return_if_due(self) -> None:
+    def return_if_due(self) -> bool:
         if self.deadline is None or self.now < self.deadline:
-            return
+            return False
         staged = self.candidate if self.something_is_staged() else None
         assert self.baseline is not None
         lost = self.baseline not in [revision.document for revision in self.archive]
@@ -390,6 +391,7 @@ class Model:
         self.returned, self.returned_lost = self.returned + 1, self.returned_lost + lost
         self.deadline = None
         self.candidate = self.running.document if staged is None else staged
+        return True
 
     def something_is_staged(self) -> bool:
         return self.candidate != self.running.document
@@ -720,7 +722,7 @@ class Pair:
 
     def _look_at_view(self) -> None:
         view, model = self.workspace.view, self.model
-        assert Revision.of(view.running.document, view.commit) == model.running
+        assert Revision.of(view.running.document, view.commits[0]) == model.running
         assert view.candidate == model.candidate
         # As text, for Python takes True for 1.
         assert in_json([view.running.document, view.candidate]) == model.contents()

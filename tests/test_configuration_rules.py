@@ -100,7 +100,7 @@ def test_a_secret_may_hold_all_printable_characters_but_those_that_would_end_it_
     document: dict[str, Any], path: str
 ) -> None:
     with_subscribers(document, {**SUBSCRIBER})
-    refused = refused_characters(document, path, PRINTABLE + NEVER, "{}", "a{}b")
+    refused = refused_characters(document, path, PRINTABLE + NEVER, "a{}", "a{}b")
     assert refused == {*SPECIAL_IN_A_SECRET, *NEVER}
 
 
@@ -331,3 +331,21 @@ def test_no_two_items_have_the_same_key(document: dict[str, Any], path: str, key
     one, other = document[section][name]
     other[key] = one[key]
     assert refused_at(document) == [path]
+
+
+def test_a_secret_that_pppd_would_take_for_the_name_of_a_file_is_refused(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"local": [{"username": "alice", "password": "@/etc/shadow"}]}
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    assert [problem.path for problem in refused.value.problems] == ["subscribers.local.0.password"]
+
+
+def test_two_subscribers_with_one_address_are_refused(document: dict[str, Any]) -> None:
+    document["subscribers"] = {
+        "local": [
+            {"username": name, "password": "pw", "ip_address": "100.64.0.9"} for name in ("alice", "bob")
+        ]
+    }
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    assert [problem.path for problem in refused.value.problems] == ["subscribers.local.1.ip_address"]

@@ -583,3 +583,15 @@ def test_a_file_on_disk_can_be_read_by_people(store: Store, folder: Path) -> Non
     number = store.add({"system": {"hostname": "bng1"}}, COMMIT, {})
     text = (folder / "revisions" / str(number) / "configuration.json").read_text()
     assert text == json.dumps({"system": {"hostname": "bng1"}}, indent=2) + "\n"
+
+
+def test_revisions_that_no_state_names_are_not_taken_for_a_first_start(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number in (1, 2):
+        added = store.add({"number": number}, Commit(1, "admin", None), {})
+        store.publish(State(running=added, archive=tuple(range(added - 1, 0, -1))), "publish")
+    store.close()
+    (tmp_path / "state.json").unlink()
+    with pytest.raises(Unreadable, match=r"no state\.json"):
+        Store(tmp_path)
+    assert {entry.name for entry in (tmp_path / "revisions").iterdir()} == {"1", "2"}

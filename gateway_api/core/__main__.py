@@ -15,6 +15,7 @@ from pathlib import Path
 from gateway_api.core.configuration.check import check
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
@@ -51,7 +52,7 @@ def main() -> int:
         _return_if_due(workspace)
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
         gateway = LabGateway(workspace.view.running.sections, population, clock)
-        workspace.follow(gateway.configure)
+        workspace.follow(_or_end(gateway.configure))
         service = CoreService(gateway, workspace)
         server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
     except (GatewayApiError, OSError) as error:
@@ -92,10 +93,24 @@ def _return_if_due(workspace: Workspace) -> bool:
     """False when the configuration to return to can't be made to run now."""
     try:
         workspace.return_if_due()
-    except GatewayApiError as error:
-        _log.critical("cannot return to the configuration before an unconfirmed commit: %s", error)
+    except Exception:  # noqa: BLE001 - logged, and tried again
+        # Who waits for the return may have no other way back in.
+        _log.critical("cannot return to the configuration before an unconfirmed commit", exc_info=True)
         return False
     return True
+
+
+def _or_end(configure: Callable[[Configuration], None]) -> Callable[[Configuration], None]:
+    """Ends the process where the gateway can't follow: what runs is on disk, and a new start follows it."""
+
+    def follow(configuration: Configuration) -> None:
+        try:
+            configure(configuration)
+        except BaseException:  # noqa: BLE001 - it ends the process
+            _log.exception("the gateway can't follow the configuration")
+            os._exit(1)
+
+    return follow
 
 
 def _factory(path: Path | None) -> RunningConfiguration:

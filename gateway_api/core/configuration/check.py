@@ -25,7 +25,9 @@ _SHAPES = {
 
 def check(services: Path) -> None:
     """Looks at all files in a folder. Raises StepFailed."""
-    for path in sorted(services.iterdir()):
+    with disk_step(_STEP):
+        paths = sorted(services.iterdir())
+    for path in paths:
         with disk_step(_STEP):
             # Whatever the bytes are, each is one character, and none is taken for another's line end.
             text = path.read_bytes().decode("latin-1")

@@ -46,7 +46,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     orders = dict(_orders(before, _ROOT, ()))
     for path, now in _orders(after, _ROOT, ()):
         was = orders.get(path, [])
-        if [key for key in was if key in now] != [key for key in now if key in was]:
+        in_both = set(was) & set(now)
+        if [key for key in was if key in in_both] != [key for key in now if key in in_both]:
             old[path], new[path] = _json(was), _json(now)
     paths = sorted((path for path in {**old, **new} if old.get(path) != new.get(path)), key=path_text)
     return [Change(path, old.get(path), new.get(path)) for path in paths]

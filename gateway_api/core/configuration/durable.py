@@ -14,6 +14,15 @@ class NotSynced(OSError):
     """The file has its new content, but might not after a power cut."""
 
 
+def make_folder(path: Path) -> None:
+    """A folder for the owner alone, and those above it, where there are none yet. Raises OSError."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    sync(path.parent)
+
+
 def write(path: Path, data: bytes) -> None:
     """A new file, synced. Its name is safe only after `sync` of its folder. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)

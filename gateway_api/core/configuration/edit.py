@@ -49,7 +49,7 @@ def edited(document: dict[str, Any], operations: Sequence[Operation]) -> dict[st
         try:
             path = _parsed(operation.path)
             if operation.action == "set":
-                _set(made, path, copy.deepcopy(operation.value))
+                _set(made, path, operation.value)
             else:
                 _delete(made, path)
         except (Invalid, NotFound) as error:
@@ -94,7 +94,8 @@ def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -
 def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> None:
     here = path_text(path)
     if isinstance(field, Nested):
-        made = coerced(_named(field, segment, path), value, here)
+        # A copy, once it is known to be of the schema's depth: a later operation may change a part of it.
+        made = copy.deepcopy(coerced(_named(field, segment, path), value, here))
         _check_key(holder, field, segment, made, here)
         holder[segment.text] = made
         return
@@ -103,7 +104,7 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> N
         raise Invalid(Problem(here, "invalid", "must end in an index"))
     if place is None and segment.index not in (None, len(holder)):
         raise Invalid(Problem(here, "invalid", f"must be an index up to {len(holder)}, which appends"))
-    made = coerced(field.inner, value, here)
+    made = copy.deepcopy(coerced(field.inner, value, here))
     if key is not None:
         if segment.index is None:
             made = {key: segment.text, **made}

@@ -21,8 +21,9 @@ _INTERFACE_NAME = validate.Regexp(
 _MOST_INTERFACES = 64
 #: What all of the services' files can hold without an escape: see the templates.
 _SECRET = validate.Regexp(
-    r"[!$-&(-+\--\[\]-~]{1,128}\Z",
-    error="must be 1 to 128 printable ASCII characters without spaces, quotes, commas, # and \\",
+    # To pppd, a secret that begins with @ is the name of a file.
+    r"(?!@)[!$-&(-+\--\[\]-~]{1,128}\Z",
+    error="must be 1 to 128 printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
 )
 
 
@@ -95,10 +96,14 @@ def network(text: str) -> IPv4Network:
     try:
         # Not whatever IPv4Network takes: it knows netmasks, too.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
-            return IPv4Network(text)
+            made = IPv4Network(text)
+            if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
+                return made
     except ValueError:
         pass
-    raise ValueError("must be an IPv4 network of /30 or larger without host bits, such as 100.64.0.0/10")
+    raise ValueError(
+        "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10"
+    )
 
 
 def vlan_ids(text: str) -> VlanRange:

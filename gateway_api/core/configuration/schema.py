@@ -107,9 +107,9 @@ class VlanProfile(Item):
 
 class RateLimits(Section):
     made_of = sections.RateLimits
-    vlans_per_second = Whole(required=True, validate=validate.Range(1, 100_000))
-    burst = Whole(required=True, validate=validate.Range(1, 100_000))
-    max_vlans = Whole(required=True, validate=validate.Range(1, 4094 * 4094))
+    vlans_per_second = Whole(required=True, validate=validate.Range(1, 100_000, error="must be 1 to 100000"))
+    burst = Whole(required=True, validate=validate.Range(1, 100_000, error="must be 1 to 100000"))
+    max_vlans = Whole(required=True, validate=validate.Range(1, 4094 * 4094, error="must be 1 to 16760836"))
 
 
 class Demux(Section):
@@ -117,7 +117,7 @@ class Demux(Section):
     trunks = interface_names()
     vlan_profiles = items(VlanProfile, most=256, required=True)
     rate_limits = Nested(RateLimits, required=True)
-    idle_timeout = Whole(required=True, validate=validate.Range(1, 7 * 86400))
+    idle_timeout = Whole(required=True, validate=validate.Range(1, 7 * 86400, error="must be 1 to 604800"))
 
     @validates_schema
     def _outer_vlans_can_be_watched(self, data: dict[str, Any], **_: Any) -> None:
@@ -162,7 +162,7 @@ class User(Item):
 class Api(Section):
     made_of = sections.Api
     enabled = Flag(required=True)
-    token_lifetime = Whole(load_default=3600, validate=validate.Range(60, 86400))
+    token_lifetime = Whole(load_default=3600, validate=validate.Range(60, 86400, error="must be 60 to 86400"))
     users = items(User, most=1000, load_default=())
 
     @validates_schema
@@ -208,6 +208,16 @@ class LocalSubscriber(Item):
 class Subscribers(Section):
     made_of = sections.Subscribers
     local = items(LocalSubscriber, most=10_000, load_default=())
+
+    @validates_schema
+    def _addresses_are_given_once(self, data: dict[str, Any], **_: Any) -> None:
+        seen: set[Any] = set()
+        for number, one in enumerate(data["local"]):
+            if one.ip_address is not None and one.ip_address in seen:
+                raise ValidationError(
+                    {f"local.{number}.ip_address": ["must not be that of another subscriber"]}
+                )
+            seen.add(one.ip_address)
 
 
 class Configuration(Section):

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from gateway_api.core.configuration.diff import diff_text
+from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.steps import StepFailed
+from gateway_api.core.configuration.view import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.workspace import NothingToConfirm, Stale, Workspace
 from gateway_api.core.records import (
     ApiAccess,
@@ -33,7 +35,6 @@ from gateway_api.varlink.message import ErrorReply
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_CONFIRMATION = 86_400
 _LONGEST_TEXT = 256
 
 
@@ -94,7 +95,7 @@ class ConfigurationService:
 
     def commit_candidate(self, call: CommitCandidateCall) -> CommitReply:
         seconds = call.confirm_seconds
-        if seconds is not None and not 1 <= seconds <= _LONGEST_CONFIRMATION:
+        if seconds is not None and not 1 <= seconds <= LONGEST_CONFIRMATION:
             raise invalid_parameter("confirm_seconds")
         for name in ("author", "comment"):
             if not _is_one_line(getattr(call, name) or ""):
@@ -152,6 +153,10 @@ class ConfigurationService:
         except StepFailed as error:
             _log.error("the configuration stays as it was: %s", error)
             raise self._error("StepFailed", step=error.name, reason=error.reason) from error
+        except Unreadable as error:
+            _log.error("a revision is lost: %s", error)
+            reason = "the core's log says why"
+            raise self._error("StepFailed", step="read an archived revision", reason=reason) from error
 
     def _error(self, name: str, **parameters: Any) -> ErrorReply:
         return ErrorReply.of(f"{self._interface}.{name}", **parameters)

@@ -43,12 +43,13 @@ class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, it is what
-    runs."""
+    runs. `key` is for entity tags: who gets one must not find out secrets by trying."""
 
     running: int
     archive: tuple[int, ...] = ()
     candidate: dict[str, Any] | None = None
     deadline: Deadline | None = None
+    key: str = ""
 
     def names(self) -> set[int]:
         """The revisions that must stay."""
@@ -65,16 +66,23 @@ class Store:
         self._state_file = folder / "state.json"
         self._revisions = folder / "revisions"
         self._lock = _locked(folder)
+        #: The file may hold another state than the one that counts.
+        self._ahead = False
         try:
-            self._revisions.mkdir(mode=0o700, exist_ok=True)
+            durable.make_folder(self._revisions)
             self._state = documents.read(self._state_file, State) if self._state_file.exists() else None
-            self._last = max(self._numbers(), default=0)
+            numbers = self._numbers()
         except OSError as error:
             self.close()
             raise Unreadable(f"cannot read the configuration in {folder}: {error.strerror}") from error
         except Unreadable:
             self.close()
             raise
+        if self._state is None and len(numbers) > 1:
+            self.close()
+            # A first start that was broken off leaves one. More were somebody's configurations.
+            raise Unreadable(f"{folder} has revisions, but no state.json that says which one runs")
+        self._last = max(numbers, default=0)
 
     @property
     def state(self) -> State | None:
@@ -118,9 +126,10 @@ class Store:
             try:
                 durable.replace(self._state_file, documents.encoded(state))
             except durable.NotSynced:
+                self._ahead = True
                 self._restore()
                 raise
-        self._state = state
+        self._state, self._ahead = state, False
 
     def close(self) -> None:
         """Lets another core have the folder."""
@@ -128,16 +137,21 @@ class Store:
 
     def _restore(self) -> None:
         # The next start would find what the caller is told isn't so.
-        if self._state is None:
-            return
         try:
-            durable.replace(self._state_file, documents.encoded(self._state))
+            self._mend()
         except OSError as error:
             _log.critical("the state on disk may be ahead of the one that counts: %s", error.strerror)
+
+    def _mend(self) -> None:
+        if self._ahead and self._state is not None:
+            durable.replace(self._state_file, documents.encoded(self._state))
+            self._ahead = False
 
     def _sweep(self) -> None:
         """Removes the revisions that don't count: too old, or of commits that didn't succeed."""
         with disk_step("remove old revisions"):
+            # First, or it could be the one that a state on disk says to run.
+            self._mend()
             for number in self._numbers() - (self._state.names() if self._state else set()):
                 shutil.rmtree(self._revision(number))
 
@@ -150,7 +164,7 @@ class Store:
 
 def _locked(folder: Path) -> int:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable.make_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise Unreadable(f"cannot read the configuration in {folder}: {error.strerror}") from error

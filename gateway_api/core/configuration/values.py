@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 from marshmallow import ValidationError
 from marshmallow.fields import Boolean, Field, Integer, List, Nested
+from marshmallow.validate import Length
 
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.errors import Invalid, Problem
 from gateway_api.redact import MASK
-from gateway_api.validation import MOST_PROBLEMS, Text
+from gateway_api.validation import MOST_PROBLEMS, Text, shown
 
 _FLAGS = {"true": True, "false": False}
 _LONGEST_INTEGER = 20
@@ -67,7 +68,7 @@ def _problems_of_object(field: Nested, value: Any, path: str) -> Iterator[Proble
         yield Problem(path, "invalid", "must be an object, in JSON")
         return
     for name, held in value.items():
-        below = f"{path}.{name}"
+        below = f"{path}.{shown(name)}"
         if name in field.schema.fields:
             yield from _problems(field.schema.fields[name], held, below)
         else:
@@ -78,6 +79,11 @@ def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Probl
     if not isinstance(value, list):
         yield Problem(path, "invalid", "must be a list, in JSON")
         return
+    # Of the rules for the whole list its length first: the others want items that lack nothing.
+    for rule in field.validators:
+        if isinstance(rule, Length) and rule.max is not None and len(value) > rule.max:
+            yield Problem(path, "invalid", str(rule.error))
+            return
     broken = False
     for number, item in enumerate(value):
         for problem in _problems(field.inner, item, f"{path}.{number}"):

@@ -3,11 +3,12 @@
 Any thread may call. What changes something does so for good, on disk, before it returns, or not at all.
 """
 
-import hashlib
 import logging
 import math
+import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.diff import Change, changes
+from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, edited
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Commit, Deadline, State, Store
-from gateway_api.errors import GatewayApiError, Invalid, NotFound, Problem
+from gateway_api.core.configuration.view import View, tidy, within_reach
+from gateway_api.errors import GatewayApiError, Invalid, Problem
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +33,9 @@ _log = logging.getLogger(__name__)
 ARCHIVED = 49
 #: The most bytes of a candidate as JSON.
 LARGEST = 1 << 20
+
+#: Seconds that a change waits for another. The API waits for one second more.
+_PATIENCE = 2.0
 
 #: The author of what the core does by itself.
 CORE = "core"
@@ -58,25 +65,6 @@ class Outcome:
     etag: str
 
 
-class View:
-    """What there is at one moment, to be looked at without waiting for whoever changes it."""
-
-    def __init__(self, state: State, running: RunningConfiguration, commit: Commit) -> None:
-        self.state = state
-        #: What runs, and how it came to.
-        self.running = running
-        self.commit = commit
-        #: The candidate's document; that of what runs, if nothing is staged.
-        self.candidate = running.document if state.candidate is None else state.candidate
-        canonical = msgspec.json.encode((running.document, self.candidate), order="sorted")
-        #: A hash of both documents, secrets included: a changed password is a change.
-        self.etag = hashlib.sha256(canonical).hexdigest()[:32]
-
-    def changes(self) -> list[Change]:
-        """From what runs to the candidate."""
-        return changes(self.running.document, self.candidate)
-
-
 class Workspace:
     """The configurations in a store; in an empty one, to begin with, the one that `factory` gives. `clock`
     gives epoch seconds; `check` looks at a folder of rendered files and raises StepFailed.
@@ -98,13 +86,17 @@ class Workspace:
         self._lock = threading.RLock()
         self._followers: list[Callable[[Configuration], None]] = []
         if store.state is None:
-            self._run(factory(), Commit(int(clock()), "factory", None), State(running=0))
+            first = State(running=0, key=secrets.token_hex(16))
+            self._run(factory(), Commit(int(clock()), "factory", None), first, ())
         else:
-            running = RunningConfiguration.of(store.document(store.state.running))
-            self._view = View(store.state, running, store.commit(store.state.running))
+            state = within_reach(store.state, clock())
+            running = RunningConfiguration.of(store.document(state.running))
+            commits = tuple(map(store.commit, (state.running, *state.archive)))
+            self._view = View(state, running, commits)
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
-        """Has it called with every configuration that comes to run from now on, before anybody is told."""
+        """Has it called with every configuration that comes to run from now on, before who changed it is
+        told. It must not raise: the configuration runs already."""
         self._followers.append(follower)
 
     @property
@@ -115,14 +107,14 @@ class Workspace:
     def edit(self, operations: Sequence[Operation], if_match: Sequence[str] | None) -> str:
         """Stages all operations or none; the entity tag after them. Raises Refused, and Invalid for a
         candidate that has grown too large."""
-        with self._lock:
+        with self._writing():
             self._expect(if_match)
             self._stage(edited(self.view.candidate, operations))
             return self.view.etag
 
     def discard(self, if_match: Sequence[str] | None) -> str:
         """Makes the candidate what runs; the entity tag after that."""
-        with self._lock:
+        with self._writing():
             self._expect(if_match)
             self._stage(self.view.running.document)
             return self.view.etag
@@ -130,9 +122,9 @@ class Workspace:
     def rollback(self, revision: int, if_match: Sequence[str] | None) -> tuple[int, str]:
         """Makes the candidate an archived configuration, 1 being the newest. How many values a commit
         would change, and the entity tag. Raises NotFound and Unreadable."""
-        with self._lock:
+        with self._writing():
             self._expect(if_match)
-            self._stage(self._store.document(self._archived(revision)))
+            self._stage(self._document(revision))
             return len(self.view.changes()), self.view.etag
 
     def compare(self, revision: int | None) -> tuple[list[Change], str]:
@@ -141,9 +133,9 @@ class Workspace:
         if revision is None:
             view = self.view
             return view.changes(), view.etag
-        with self._lock:
-            before = self._store.document(self._archived(revision))
-            return changes(before, self.view.candidate), self.view.etag
+        before = self._document(revision)
+        view = self.view
+        return changes(before, view.candidate), view.etag
 
     def commit(
         self, author: str, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
@@ -154,8 +146,10 @@ class Workspace:
 
         Raises Invalid for a candidate that doesn't hold.
         """
-        with self._lock:
-            self.return_if_due()
+        with self._writing():
+            if self.return_if_due():
+                # The caller meant to change another one.
+                raise Stale(self.view.etag)
             self._expect(if_match)
             view = self.view
             found = len(view.changes())
@@ -163,49 +157,65 @@ class Workspace:
             if found:
                 commit = Commit(int(self._clock()), author, comment)
                 candidate = RunningConfiguration.of(view.candidate)
-                self._run(candidate, commit, replace(view.state, candidate=None, deadline=deadline))
+                state = replace(view.state, candidate=None, deadline=deadline)
+                self._run(candidate, commit, state, view.commits)
             elif deadline is not None and view.state.deadline is not None:
                 self._amend(replace(view.state, deadline=deadline), "move the deadline")
             view = self.view
-            return Outcome(found, view.commit, view.state.deadline, view.etag)
+            return Outcome(found, view.commits[0], view.state.deadline, view.etag)
 
     def confirm(self) -> None:
         """Lets what runs stay. Raises NothingToConfirm."""
-        with self._lock:
+        with self._writing():
             self.return_if_due()
             state = self.view.state
             if state.deadline is None:
                 raise NothingToConfirm("no commit waits for a confirmation")
             self._amend(replace(state, deadline=None), "store the confirmation")
 
-    def return_if_due(self) -> None:
-        """Has the configuration before an unconfirmed commit run again, once its deadline has come. Raises
-        what `commit` raises, and Unreadable."""
-        with self._lock:
-            state = self.view.state
-            if state.deadline is None or self._clock() < state.deadline.at:
-                return
-            _log.warning("a commit wasn't confirmed in time: the configuration before it runs again")
-            baseline = RunningConfiguration.of(self._store.document(state.deadline.baseline))
+    def return_if_due(self) -> bool:
+        """Has the configuration before an unconfirmed commit run again, once its deadline has come. True
+        when that was now. Raises StepFailed."""
+        with self._writing():
+            view = self.view
+            deadline = view.state.deadline
+            if deadline is None or self._clock() < deadline.at:
+                return False
+            state = replace(view.state, deadline=None)
+            try:
+                baseline = RunningConfiguration.of(self._store.document(deadline.baseline))
+            except (Unreadable, Invalid) as error:
+                # It never will, so nobody must wait for it.
+                _log.critical("the configuration before an unconfirmed commit is lost: %s", error)
+                self._amend(state, "give up the deadline")
+                return False
             commit = Commit(int(self._clock()), CORE, "not confirmed in time")
-            self._run(baseline, commit, replace(state, deadline=None))
+            self._run(baseline, commit, state, view.commits)
+            _log.warning("a commit wasn't confirmed in time: the configuration before it runs again")
+            return True
 
-    def archive(self) -> list[Commit]:
-        """How the archived configurations came to be, newest first. Raises Unreadable."""
-        with self._lock:
-            return [self._store.commit(number) for number in self.view.state.archive]
+    def archive(self) -> Sequence[Commit]:
+        """How the archived configurations came to be, newest first."""
+        return self.view.commits[1:]
 
     def archived(self, revision: int) -> tuple[Commit, dict[str, Any]]:
         """One archived configuration, 1 being the newest. Raises NotFound and Unreadable."""
-        with self._lock:
-            number = self._archived(revision)
-            return self._store.commit(number), self._store.document(number)
+        view = self.view
+        number = view.archived(revision)
+        return view.commits[revision], self._store.document(number)
 
-    def _archived(self, revision: int) -> int:
-        archive = self.view.state.archive
-        if not 1 <= revision <= len(archive):
-            raise NotFound("No such revision")
-        return archive[revision - 1]
+    def _document(self, revision: int) -> dict[str, Any]:
+        return self._store.document(self.view.archived(revision))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One change at a time. Who has waited too long does nothing: its caller may have left."""
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise StepFailed("wait for the change under way", "it takes too long")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _expect(self, if_match: Sequence[str] | None) -> None:
         if if_match is not None and self.view.etag not in if_match:
@@ -225,15 +235,21 @@ class Workspace:
         self._amend(replace(self.view.state, candidate=document), "store the candidate")
 
     def _amend(self, state: State, step: str) -> None:
-        self._publish(View(_tidy(state, self.view.running), self.view.running, self.view.commit), step)
+        self._publish(View(tidy(state, self.view.running), self.view.running, self.view.commits), step)
 
-    def _run(self, configuration: RunningConfiguration, commit: Commit, state: State) -> None:
-        """Makes it run, with a candidate and a deadline as `state` has them."""
+    def _run(
+        self,
+        configuration: RunningConfiguration,
+        commit: Commit,
+        state: State,
+        before: Sequence[Commit],
+    ) -> None:
+        """Makes it run, with a candidate and a deadline as `state` has them, after those `before`."""
         number = self._store.add(configuration.document, commit, render(configuration.sections))
         self._check(self._store.services(number))
-        before = (state.running, *state.archive) if state.running else ()
-        state = replace(state, running=number, archive=before[:ARCHIVED])
-        view = View(_tidy(state, configuration), configuration, commit)
+        archive = (state.running, *state.archive) if state.running else ()
+        state = replace(state, running=number, archive=archive[:ARCHIVED])
+        view = View(tidy(state, configuration), configuration, (commit, *before[:ARCHIVED]))
         self._publish(view, "replace the running configuration")
         _log.info("revision %d runs, committed by %s", number, commit.author)
         for follower in self._followers:
@@ -242,10 +258,3 @@ class Workspace:
     def _publish(self, view: View, step: str) -> None:
         self._store.publish(view.state, step)
         self._view = view
-
-
-def _tidy(state: State, running: RunningConfiguration) -> State:
-    """The same without a candidate that is no other than what runs."""
-    if state.candidate is not None and not changes(running.document, state.candidate):
-        return replace(state, candidate=None)
-    return state

@@ -1,7 +1,7 @@
 """The configuration: what runs, the candidate, and the commits between them.
 
-Every answer but those about the archive has an ETag, which stands for the running configuration and the
-candidate together; whatever changes one of them honours If-Match.
+Answers have an ETag, which stands for the running configuration and the candidate together, but for those
+about the archive and a confirmation; whatever changes the candidate honours If-Match.
 """
 
 from datetime import UTC, datetime
