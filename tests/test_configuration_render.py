@@ -296,13 +296,14 @@ addresses = st.ip_addresses(v=4, network="0.0.0.0/1").filter(int).map(str)
 numbers_of_as = st.integers(1, 4294967295)
 secrets = st.text(
     [chr(code) for code in range(0x21, 0x7F) if chr(code) not in "\"'#,\\"], min_size=1, max_size=128
-)
+).filter(lambda text: not text.startswith("@"))
 usernames = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,12}", fullmatch=True)
 descriptions = st.text([chr(code) for code in range(0x20, 0x7F)], max_size=80).map(str.strip)
 rates = st.builds("{}{}".format, st.integers(1, 390), st.sampled_from(["", "kbit", "mbit", "Gbps", " m"]))
 networks = st.builds(
     lambda number, prefix: f"{number >> 24}.{number >> 16 & 255}.0.0/{prefix}",
-    st.integers(0, 2**32 - 1),
+    # Of hosts: not 0.0.0.0, and below the groups.
+    st.integers(1 << 16, (224 << 24) - 1),
     st.integers(16, 30),
 )
 
@@ -369,7 +370,8 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
     subscriber = st.fixed_dictionaries(
         {"username": usernames, "password": secrets}, optional={"ip_address": st.none() | addresses}
     )
-    local = st.lists(subscriber, max_size=4, unique_by=lambda item: item["username"])
+    whose_address = (lambda item: item["username"], lambda item: item.get("ip_address") or item["username"])
+    local = st.lists(subscriber, max_size=4, unique_by=whose_address)
     if draw(st.booleans()):
         document["bgp"] = draw(st.none() | bgp)
     if draw(st.booleans()):
