@@ -5,20 +5,25 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-# curl pastes the README's lines, strace breaks the disk under a commit.
-TEST_TOOLS := curl strace
+# curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own.
+TEST_TOOLS := curl strace ip
+TEST_PACKAGES := curl strace iproute2
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
-.PHONY: run test lint lock figures clean
+.PHONY: run test quick lint lock figures clean
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
 
 test: $(INSTALLED)
-	@for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null || { echo "The tests need $(TEST_TOOLS): installing them"; \
-	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(TEST_TOOLS) >/dev/null && break; }; done
+	@for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null || { echo "The tests need $(TEST_PACKAGES): installing them"; \
+	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(TEST_PACKAGES) >/dev/null && break; }; done
 	$(VENV)/bin/python -m pytest $(TESTS)
+
+# What a change can be tried with: all but what kills, breaks and bursts for minutes.
+quick: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -m "not slow and not bare and not unsettled"
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
@@ -28,6 +33,7 @@ lint: $(INSTALLED)
 # The figures of the README, measured on this machine.
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m tests.figures
+	$(VENV)/bin/python -m tests.figures_of_streams
 
 # gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
 $(INSTALLED): requirements.lock setup.cfg pyproject.toml

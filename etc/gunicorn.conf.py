@@ -4,7 +4,9 @@ import os
 import sys
 
 from gateway_api.errors import GatewayApiError
+from gateway_api.hub import hosted
 from gateway_api.server import prepare, tls_context
+from gateway_api.settings import Settings
 
 wsgi_app = "gateway_api.wsgi:app"
 proc_name = "gateway-api"
@@ -15,7 +17,7 @@ keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
 workers = os.environ.get("GATEWAY_API_WORKERS") or "2"
 
 worker_class = "gateway_api.server.GatewayWorker"
-worker_connections = 4096
+worker_connections = 10000
 worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"
 graceful_timeout = 2
 # Also how long the head of a request may take to come: never 0.
@@ -40,6 +42,24 @@ def on_starting(server):
         prepare()
     except GatewayApiError as error:
         sys.exit(f"cannot start the gateway API: {error}")
+
+
+def when_ready(server):
+    try:
+        hosted.start(Settings.from_environment(os.environ))
+    except (GatewayApiError, OSError) as error:
+        sys.exit(f"cannot start the gateway API: {error}")
+
+
+def post_fork(server, worker):
+    hosted.forget(listener.fileno() for listener in server.LISTENERS)
+
+
+def post_worker_init(worker):
+    # Only now: it must not be imported before gevent has patched the worker.
+    from gateway_api.wsgi import services
+
+    worker.before_exit = services.stop
 
 
 def ssl_context(config, default_ssl_context_factory):

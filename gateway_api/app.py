@@ -9,6 +9,7 @@ from gateway_api.web.routes import (
     cgnat,
     configuration,
     demux,
+    events,
     interfaces,
     login,
     metrics,
@@ -16,6 +17,7 @@ from gateway_api.web.routes import (
     routing,
     subscribers,
     system,
+    webhooks,
 )
 
 RESOURCES = (
@@ -28,6 +30,8 @@ RESOURCES = (
     routing,
     cgnat,
     demux,
+    events,
+    webhooks,
     metrics,
 )
 
@@ -40,7 +44,7 @@ def create_app(services: Services) -> Flask:
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     context.install(app, services)
     app.extensions[metrics.EXTENSION] = PrometheusMetrics.for_app_factory(
-        path=None, export_defaults=False, registry=gauges.registry(services.daemon)
+        path=None, export_defaults=False, registry=gauges.registry(services.daemon, services.hub)
     )
     app.url_map.converters["session"] = parse.SessionSegment
     for resource in RESOURCES:

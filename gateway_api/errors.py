@@ -68,6 +68,10 @@ class NotDone(GatewayApiError):
         super().__init__(f"Cannot {step}: {reason}. Nothing was changed")
 
 
+class HubUnavailable(GatewayApiError):
+    """The hub can't be reached, or failed. The text is for the log, never for a client."""
+
+
 class NotAuthenticated(GatewayApiError):
     """No token, or none that holds: the caller is nobody."""
 

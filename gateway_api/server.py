@@ -7,15 +7,19 @@ So nothing that takes names out of `ssl` or `socket` may be imported here: PyJWT
 import json
 import logging
 import os
+import resource
 import secrets
 import sqlite3
 import ssl
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 import gevent
+from gevent.monkey import MonkeyPatchWarning
 from gunicorn.glogging import Logger
 from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
@@ -41,10 +45,24 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._idle: set[gevent.Greenlet] = set()
+        #: Those whose connection has had a request. Each forgets itself.
+        self._served: WeakSet[gevent.Greenlet] = WeakSet()
+        #: Called, in a greenlet, when the worker is to stop: ends what would go on by itself.
+        self.before_exit: Callable[[], None] = lambda: None
+
+    def patch(self) -> None:
+        with warnings.catch_warnings():
+            # The hub's requests, in the arbiter, took its names from the modules as they are. No worker
+            # uses it.
+            warnings.simplefilter("ignore", MonkeyPatchWarning)
+            super().patch()
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
         """gunicorn's limit on the wait for a next request, and a note of who is waiting."""
+        if not self.alive and gevent.getcurrent() in self._served:
+            # A stream has just ended: nobody is to wait for another request.
+            raise gevent.GreenletExit
         waiting = gevent.getcurrent()
         self._idle.add(waiting)
         try:
@@ -53,10 +71,20 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         finally:
             self._idle.discard(waiting)
 
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
+        # Not gunicorn's for gevent: it swallows GreenletExit, and then waits for another request on a
+        # connection whose answer broke off.
+        self._served.add(gevent.getcurrent())
+        super(GeventWorker, self).handle_request(listener_name, req, sock, addr)
+
     def handle_exit(self, sig: int, frame: Any) -> None:
         super().handle_exit(sig, frame)
         # Not here: a signal handler runs in the middle of whatever was running.
-        gevent.spawn(gevent.killall, list(self._idle), block=False)
+        gevent.spawn(self._let_go)
+
+    def _let_go(self) -> None:
+        self.before_exit()
+        gevent.killall(list(self._idle), block=False)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):
@@ -99,6 +127,9 @@ def prepare() -> None:
     if not os.environ.get("SVC_API_SECRET"):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
         _log.warning("SVC_API_SECRET is not set: tokens end with this process")
+    # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     settings = Settings.from_environment(os.environ)
     if settings.secret_is_short:
         _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")

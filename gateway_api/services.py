@@ -8,11 +8,15 @@ import gevent
 from gateway_api.auth.ledger import open_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.revocations import Revocations
+from gateway_api.auth.standing import Standing
 from gateway_api.auth.throttle import Throttle
 from gateway_api.auth.tokens import Tokens
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.daemon.events import Events
+from gateway_api.events.streams import Streams
+from gateway_api.hub.client import Hub
 from gateway_api.settings import Settings
 from gateway_api.varlink.client import Client
 
@@ -28,17 +32,31 @@ class Services:
     configuration: ConfigurationCommands
     tokens: Tokens
     revocations: Revocations
+    standing: Standing
+    streams: Streams
+    hub: Hub
     login: Login
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
         """To be called in the process that will use them, not before its fork."""
         ledger = open_ledger(settings.ledger)
-        calls = Calls(Client(settings.core_socket, timeout=_CALL_TIMEOUT))
+        client = Client(settings.core_socket, timeout=_CALL_TIMEOUT)
+        calls = Calls(client)
+        daemon = Daemon(calls)
+        revocations = Revocations(ledger, time.time)
+        standing = Standing(daemon, revocations, time.time)
         return cls(
-            daemon=Daemon(calls),
+            daemon=daemon,
             configuration=ConfigurationCommands(calls),
             tokens=Tokens(settings.secret, time.time),
-            revocations=Revocations(ledger, time.time),
+            revocations=revocations,
+            standing=standing,
+            hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
+            streams=Streams(Events(client), standing.still_allowed),
             login=Login(Throttle(ledger, time.time), gevent.get_hub().threadpool),
         )
+
+    def stop(self) -> None:
+        """Ends what would go on by itself."""
+        self.streams.close()

@@ -23,11 +23,18 @@ class BadSetting(GatewayApiError):
 @dataclass(frozen=True)
 class Settings:
     """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
-    what its workers share. `secret`: signs the tokens, the same in all workers."""
+    what its workers share. `secret`: signs the tokens, the same in all workers. `webhook_certificates`:
+    a file with those that webhook receivers are trusted by, or None for the usual ones."""
 
     core_socket: Path
     runtime: Path
     secret: bytes = field(repr=False)
+    webhook_certificates: str | None = None
+
+    @property
+    def hub_socket(self) -> Path:
+        """Where the hub serves the workers."""
+        return self.runtime / "hub.sock"
 
     @property
     def ledger(self) -> Path:
@@ -53,4 +60,5 @@ class Settings:
             core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
             secret=secret,
+            webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
         )

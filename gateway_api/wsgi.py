@@ -6,4 +6,5 @@ from gateway_api.app import create_app
 from gateway_api.services import Services
 from gateway_api.settings import Settings
 
-app = create_app(Services.from_settings(Settings.from_environment(os.environ)))
+services = Services.from_settings(Settings.from_environment(os.environ))
+app = create_app(services)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_api.validation import Schema
-from gateway_api.web.schemas import configuration
+from gateway_api.web.schemas import configuration, webhooks
 from gateway_api.web.schemas import records as schemas
 from gateway_api.web.schemas.records import list_of
 
@@ -14,10 +14,11 @@ ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
 @dataclass(frozen=True)
 class Route:
-    """`path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}` for an archived one.
+    """`path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}` for an
+    archived one, `{webhook}` for a registration.
     `data` is the schema of the envelope's data, `nothing` says that it is null; `bare` is the schema of a
     document without envelope. `body` is one that works and must be, `may_have` one that may be left out;
-    `free` are fields that take any JSON."""
+    `free` are fields that take any JSON. A route that `streams` never ends by itself."""
 
     method: str
     path: str
@@ -29,6 +30,8 @@ class Route:
     nothing: bool = False
     may_have: Mapping[str, Any] | None = None
     free: tuple[str, ...] = ()
+    status: int = 200
+    streams: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -44,6 +47,7 @@ def _list(path: str, name: str, record: type[schemas.Record], **more: Any) -> Ro
     )
 
 
+_RECEIVER = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}
 _HOSTNAME = {"path": "system.hostname", "value": "bng2"}
 _CONFIRM = {"confirm_seconds": 600}
 _RATE = {"path": "qos.default_down", "value": "150mbit"}
@@ -96,5 +100,13 @@ ROUTES = (
     Route("GET", "/cgnat/stats", ANY_ROLE, data=schemas.CgnatStats),
     Route("GET", "/demux/config", ANY_ROLE, data=configuration.DemuxConfiguration),
     _list("/demux/state", "vlans", schemas.DemuxVlan, rate_limited_total=schemas.Whole()),
+    # Without an end, and without JSON: test_events has it.
+    Route("GET", "/events/subscribers", ANY_ROLE, streams=True),
+    Route("POST", "/webhooks", ADMIN, data=webhooks.Webhook, body=_RECEIVER, status=201),
+    Route("GET", "/webhooks", ANY_ROLE, data=webhooks.Webhooks),
+    Route("GET", "/webhooks/{webhook}", ANY_ROLE, data=webhooks.Webhook),
+    Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=webhooks.Deliveries),
+    Route("POST", "/webhooks/{webhook}/test", ADMIN, data=webhooks.TestSent),
+    Route("DELETE", "/webhooks/{webhook}", ADMIN, data=schemas.Message),
     Route("GET", "/metrics", ALWAYS),
 )

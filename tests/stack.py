@@ -158,10 +158,13 @@ def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[st
     """gunicorn alone, against whatever is at `core_socket`; gives its base address. `state` is the
     folder of a stack that ran before: it has the certificate."""
     port = free_port()
+    # Of its own: the stack may still run, with a hub in its folder.
+    runtime = state / "alone"
+    runtime.mkdir(exist_ok=True)
     environment = {
         **os.environ,
         "GATEWAY_CORE_SOCKET": str(core_socket),
-        "GATEWAY_API_RUNTIME": str(state),
+        "GATEWAY_API_RUNTIME": str(runtime),
         "GATEWAY_API_BIND": f"127.0.0.1:{port}",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
         "GATEWAY_API_KEY": str(state / "key.pem"),

@@ -36,6 +36,8 @@ from gateway_api.varlink.message import ErrorReply
 from tests.stack import descendants, running_core, wait_for
 from tests.zygote import Core, Zygote
 
+pytestmark = pytest.mark.slow
+
 INTERFACE = "org.gatewayapi.core"
 
 #: How many configurations stay besides the running one.

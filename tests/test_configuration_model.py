@@ -38,6 +38,8 @@ from gateway_api.core.configuration.store import Commit, Store
 from gateway_api.core.configuration.workspace import NothingToConfirm, Stale, Workspace
 from gateway_api.errors import GatewayApiError, Invalid, NotFound
 
+pytestmark = pytest.mark.slow
+
 Document = dict[str, Any]
 
 MASK = "********"

@@ -21,6 +21,7 @@ import varlink
 from varlink import scanner
 
 from gateway_api.core import records
+from gateway_api.core.configuration import records as configuration_records
 from gateway_api.redact import MASK
 from tests.conftest import SECRET_HASH
 from tests.stack import running_core, wait_for
@@ -30,6 +31,8 @@ FILE = Path(__file__).parent.parent / "gateway_api" / f"{INTERFACE}.varlink"
 
 PARSED = scanner.Interface(FILE.read_text())
 MEMBERS: dict[str, Any] = PARSED.members
+
+MODULES = (records, configuration_records)
 
 #: One call for every method of the interface file, in an order that leaves something for the next.
 CALLS: dict[str, dict[str, Any]] = {
@@ -90,6 +93,8 @@ STANDS_FOR = {
     "CommitReply": [("CommitCandidate", "out_type")],
     "ArchivedRevisionCall": [("GetArchivedRevision", "in_type")],
     "ApiAccess": [("GetApiAccess", "out_type")],
+    "SubscribeEventsCall": [("SubscribeEvents", "in_type")],
+    "EventsReply": [("SubscribeEvents", "out_type")],
 }
 
 
@@ -155,8 +160,11 @@ def faults(declared: Any, value: Any, place: str) -> list[str]:
 
 def structs() -> list[type]:
     bases = (records.Record, records.Parameters)
-    defined = [held for _, held in inspect.getmembers(records, inspect.isclass)]
+    defined = {held for module in MODULES for _, held in inspect.getmembers(module, inspect.isclass)}
     return [held for held in defined if issubclass(held, bases) and held not in bases]
+
+
+STRUCTS = {struct.__name__: struct for struct in structs()}
 
 
 @contextmanager
@@ -216,6 +224,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     document = json.loads((FILE.parent.parent / "etc" / "factory.json").read_text())
     document["api"]["users"] = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
     document["radius"]["secret"] = "between-us"
+    document["api"]["webhooks"] = {"denied_networks": ["192.0.2.0/24"]}
     with core_of(folder, document, "--sessions", "60") as _:
         with client(folder / "core") as core:
             edit = {"action": "set", "path": "system.hostname", "value_json": '"bng2"'}
@@ -275,7 +284,8 @@ def test_every_struct_is_a_type_or_what_a_method_takes_or_gives() -> None:
 @pytest.mark.parametrize("name", STANDS_FOR)
 def test_a_struct_has_the_fields_of_the_methods_that_it_stands_for(name: str) -> None:
     for method, side in STANDS_FOR[name]:
-        assert fields_of(getattr(records, name)) == declared_fields(getattr(MEMBERS[method], side)), method
+        declared = getattr(MEMBERS[method], side)
+        assert fields_of(STRUCTS[name]) == declared_fields(declared), method
 
 
 def test_every_member_of_the_interface_file_has_a_comment_above_it() -> None:
@@ -293,7 +303,25 @@ def test_the_interface_has_a_comment_above_it() -> None:
 
 
 def test_there_is_a_call_for_every_method() -> None:
-    assert sorted(CALLS) == sorted(methods())
+    assert sorted([*CALLS, "SubscribeEvents"]) == sorted(methods())
+
+
+def test_the_package_s_client_can_follow_events(shared: Path) -> None:
+    declared = MEMBERS["SubscribeEvents"].out_type
+    with client(shared) as core:
+        before = next(iter(core.SubscribeEvents(_more=True)))
+    with client(shared) as core:
+        core.DisconnectSession(id=50)
+    with client(shared) as core:
+        place = {"boot_id": before["boot_id"], "after_sequence": before["newest"]}
+        reply = next(iter(core.SubscribeEvents(_more=True, **place)))
+    assert faults(declared, reply, "SubscribeEvents") == []
+    assert [(event["event"], event["id"]) for event in reply["events"]] == [("session.down", 50)]
+
+
+def test_events_are_for_callers_who_take_more_than_one_reply(shared: Path) -> None:
+    reply = raw_call(shared, f"{INTERFACE}.SubscribeEvents", {})
+    assert reply["error"] == "org.varlink.service.ExpectedMore"
 
 
 @pytest.mark.parametrize("method", CALLS)
@@ -399,7 +427,8 @@ def test_the_users_of_the_api_come_with_their_hashes(shared: Path) -> None:
     with client(shared) as core:
         access = core.GetApiAccess()
     users = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
-    assert access == {"enabled": True, "token_lifetime": 3600, "users": users}
+    expected = {"enabled": True, "token_lifetime": 3600, "users": users, "denied_networks": ["192.0.2.0/24"]}
+    assert access == expected
 
 
 def test_several_clients_are_served_at_once(shared: Path) -> None:

@@ -12,6 +12,7 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.pools import AddressPool, UnitPool
 from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Rows, listing
 from gateway_api.core.records import Interface, Page, Route, SessionDetail, SessionFilter
 from gateway_api.core.sessions import Session
@@ -44,7 +45,9 @@ def lab(document: dict[str, Any]) -> Lab:
 
     def make(sessions: int = 0, arrivals: float = 0.0, seed: int = 1) -> tuple[LabGateway, Clock]:
         clock = Clock()
-        return LabGateway(parsed(document), Population(sessions, arrivals, seed), clock), clock
+        return LabGateway(
+            parsed(document), Population(sessions, arrivals, seed), Journal("life"), clock
+        ), clock
 
     return make
 

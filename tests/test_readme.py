@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 def test_every_endpoint_has_a_curl_line() -> None:
     text = "".join(BLOCKS)
     for route in ROUTES:
-        relative = route.path.replace("{id}", "7").replace("{revision}", "1")
+        relative = route.path.replace("{id}", "7").replace("{revision}", "1").replace("{webhook}", "$WEBHOOK")
         path = relative if relative == "/metrics" else f"/api/v1{relative}"
         assert re.search(re.escape("$GATEWAY_URL" + path) + r'["?]', text), route
         if route.method in ("PUT", "DELETE"):
@@ -23,7 +23,7 @@ def test_every_endpoint_has_a_curl_line() -> None:
 
 
 def test_every_line_works_when_pasted(tmp_path: Path) -> None:
-    with running_stack(tmp_path, sessions=200, arrivals=0.5):
+    with running_stack(tmp_path, sessions=200, arrivals=20):
         lines = "".join(BLOCKS).replace(". .run/environment", f". {tmp_path}/environment")
         # As pasted, but that an error status fails the test.
         script = 'curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }\n' + lines
@@ -37,7 +37,9 @@ def test_every_line_works_when_pasted(tmp_path: Path) -> None:
             check=False,
         )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr
-    assert ended.stdout.count('{"status":"ok"') == lines.count("curl --cacert") - 1
+    # The metrics are no JSON.
+    assert ended.stdout.count('{"status":"ok"') == len(re.findall(r"^curl --cacert", lines, re.M)) - 1
+    assert "event: session_up" in ended.stdout
     assert "svc_active_sessions_total" in ended.stdout
 
 

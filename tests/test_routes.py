@@ -22,6 +22,8 @@ NOBODY = {"detail": "Could not validate credentials"}
 NOT_ADMIN = {"detail": "Admin role required"}
 
 WITH_TOKEN = [route for route in ROUTES if route.access not in (ALWAYS, OPEN)]
+#: Those whose answer is all there is to it.
+ENDING = [route for route in WITH_TOKEN if route.path != "/auth/logout" and not route.streams]
 WITH_BODY = [route for route in ROUTES if route.body is not None]
 WITH_ID = [route for route in ROUTES if "{" in route.path]
 LISTS = [route for route in ROUTES if route.paged is not None]
@@ -44,6 +46,14 @@ def archived(api: Api) -> None:
     assert api.send("POST", "/system/config/commit").ok
 
 
+@pytest.fixture(scope="module", autouse=True)
+def webhook(api: Api) -> str:
+    """There is a registration to look at."""
+    body = {"url": "http://127.0.0.1:9/", "events": ["session.down"]}
+    id: str = api.send("POST", "/webhooks", json=body).json()["data"]["id"]
+    return id
+
+
 def send(
     api: Api, route: Route, role: str | None, id: object = 1, revision: object = 1, **more: Any
 ) -> requests.Response:
@@ -52,6 +62,9 @@ def send(
     if "data" not in more and body is not None:
         more.setdefault("json", body)
     path = route.path.replace("{id}", str(id)).replace("{revision}", str(revision))
+    if "{webhook}" in path:
+        (registered, *_) = api.get("/webhooks")["webhooks"]
+        path = path.replace("{webhook}", str(more.pop("webhook", registered["id"])))
     answer = api.send(route.method, path, role, **more)
     assert_civil(answer)
     return answer
@@ -82,7 +95,7 @@ def assert_invalid(answer: requests.Response, path: str) -> None:
 
 
 def fits(route: Route, answer: requests.Response) -> None:
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == route.status, answer.text
     document = answer.json()
     if route.bare is not None:
         assert route.bare().validate(document) == {}
@@ -145,12 +158,12 @@ def test_an_operator_is_refused_before_the_body_is_looked_at(api: Api, route: Ro
     assert (answer.status_code, answer.json()) == (403, NOT_ADMIN)
 
 
-@named([route for route in WITH_TOKEN if route.access != ADMIN and route.path != "/auth/logout"])
+@named([route for route in ENDING if route.access != ADMIN])
 def test_an_operator_reads(api: Api, route: Route) -> None:
     fits(route, send(api, route, "operator"))
 
 
-@named([route for route in WITH_TOKEN if route.path != "/auth/logout"])
+@named(ENDING)
 def test_an_admin_may_do_everything(api: Api, route: Route, session_ids: Iterator[int]) -> None:
     fits(route, send(api, route, "admin", id=next(session_ids)))
 
@@ -218,7 +231,9 @@ WRONG_IDS = [
 @named(WITH_ID)
 @pytest.mark.parametrize("id", WRONG_IDS, ids=lambda id: id[:20])
 def test_an_id_that_is_nothing_s_is_404(api: Api, route: Route, id: str) -> None:
-    answer = send(api, route, "admin", id=id, revision=id)
+    answer = send(
+        api, route, "admin", id=id, revision=id, **({"webhook": id} if "{webhook}" in route.path else {})
+    )
     assert answer.status_code == 404
     assert answer.json()["status"] == "error"
 

@@ -18,6 +18,7 @@ from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.journal import Journal
 from gateway_api.core.paging import MAX_LIMIT, Chained, Key, Rows, Sorted, Unsorted, encoded, listing
 from gateway_api.core.records import ListSessionsCall, OverheadProfile, Page, SessionFilter, SessionSummary
 from gateway_api.core.service import CoreService
@@ -539,10 +540,11 @@ def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
     """150 sessions that stay; every third of them has rates of its own."""
     running, store = RunningConfiguration.of(document), Store(tmp_path)
     workspace = Workspace(store, lambda: running, lambda: 1_700_000_000.0, lambda _: None)
-    gateway = LabGateway(running.sections, Population(150, 0.0, 1), lambda: 1_700_000_000.0)
+    journal = Journal("life")
+    gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, lambda: 1_700_000_000.0)
     for id in range(1, 151, 3):
         gateway.set_rate(id, 1_000_000 * (id % 7 + 1), 500_000)
-    yield CoreService(gateway, workspace)
+    yield CoreService(gateway, journal, workspace)
     store.close()
 
 

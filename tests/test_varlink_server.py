@@ -223,7 +223,7 @@ def test_after_an_exception_in_a_handler_the_connection_goes_on(caller: Caller) 
 
 
 def test_an_answer_that_cannot_be_encoded_is_an_internal_error(handlers: Handlers) -> None:
-    reply = dispatcher(handlers).answer(encode(Call(f"{INTERFACE}.Odd"))[:-1])
+    (reply,) = dispatcher(handlers).answers(encode(Call(f"{INTERFACE}.Odd"))[:-1])
     assert reply is not None
     assert msgspec.json.decode(reply[:-1])["error"] == f"{INTERFACE}.InternalError"
 

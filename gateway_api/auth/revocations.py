@@ -18,3 +18,7 @@ class Revocations:
 
     def is_revoked(self, jti: str) -> bool:
         return self._ledger.execute("SELECT 1 FROM revoked WHERE jti = ?", (jti,)).fetchone() is not None
+
+    def all(self) -> set[str]:
+        """Every token that was given back: to look many up at once."""
+        return {jti for (jti,) in self._ledger.execute("SELECT jti FROM revoked")}

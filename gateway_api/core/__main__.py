@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import resource
+import secrets
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import MAX_SESSIONS
+from gateway_api.core.journal import Journal
 from gateway_api.core.service import IDENTITY, CoreService
 from gateway_api.errors import GatewayApiError
 from gateway_api.varlink.dispatcher import Dispatcher
@@ -51,9 +53,10 @@ def main() -> int:
         # Before there is a gateway: its sessions must not begin with what should no longer run.
         _return_if_due(workspace)
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
-        gateway = LabGateway(workspace.view.running.sections, population, clock)
+        journal = Journal(secrets.token_hex(8))
+        gateway = LabGateway(workspace.view.running.sections, population, journal, clock)
         workspace.follow(_or_end(gateway.configure))
-        service = CoreService(gateway, workspace)
+        service = CoreService(gateway, journal, workspace)
         server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"cannot start the core daemon: {error}\n")

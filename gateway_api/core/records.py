@@ -4,7 +4,7 @@ Fields, units and their meaning are commented in `org.gatewayapi.core.varlink`; 
 together. Long lists are encoded piece by piece into a Raw, see `paging.py`.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -66,10 +66,16 @@ class SessionDetail(Record, frozen=True):
     packets_out: int
 
 
-class ApiUser(Record, frozen=True):
+class SessionEvent(Record, frozen=True):
+    sequence: int
+    event: Literal["session.up", "session.down"]
+    at: int
+    id: int
+    type: SessionType
     username: str
-    password_hash: str
-    role: str
+    ip_address: str
+    interface: str
+    reason: str | None
 
 
 class InterfaceAddress(Record, frozen=True):
@@ -199,77 +205,20 @@ class DisconnectInterfaceCall(Parameters, frozen=True):
     dry_run: bool
 
 
+class SubscribeEventsCall(Parameters, frozen=True):
+    boot_id: str | None = None
+    after_sequence: int | None = None
+
+
+class EventsReply(Record, frozen=True):
+    boot_id: str
+    oldest: int
+    newest: int
+    gap: bool
+    events: tuple[SessionEvent, ...]
+
+
 class SetSessionRateCall(Parameters, frozen=True):
     id: int
     rate_down_bps: int
     rate_up_bps: int
-
-
-class ConfigurationReply(Record, frozen=True):
-    configuration: dict[str, Any]
-    etag: str
-
-
-class ConfigurationEdit(Parameters, frozen=True):
-    action: Literal["set", "delete"]
-    path: str
-    value_json: str | None = None
-
-
-class ConfigurationProblem(Record, frozen=True):
-    path: str
-    code: str
-    message: str
-
-
-class ArchivedRevision(Record, frozen=True):
-    revision: int
-    committed_at: int
-    author: str
-    comment: str | None
-
-
-class EditCandidateCall(Parameters, frozen=True):
-    edits: tuple[ConfigurationEdit, ...]
-    if_match: tuple[str, ...] | None = None
-
-
-class DiscardCandidateCall(Parameters, frozen=True):
-    if_match: tuple[str, ...] | None = None
-
-
-class RollbackCandidateCall(Parameters, frozen=True):
-    revision: int
-    if_match: tuple[str, ...] | None = None
-
-
-class CompareConfigurationCall(Parameters, frozen=True):
-    revision: int | None = None
-
-
-class CommitCandidateCall(Parameters, frozen=True):
-    author: str
-    comment: str | None = None
-    confirm_seconds: int | None = None
-    if_match: tuple[str, ...] | None = None
-
-
-class CommitReply(Record, frozen=True):
-    committed: bool
-    changes: int
-    archived_revision: int | None
-    author: str
-    comment: str | None
-    committed_at: int
-    confirm_deadline: int | None
-    etag: str
-
-
-class ArchivedRevisionCall(Parameters, frozen=True):
-    revision: int
-
-
-class ApiAccess(Record, frozen=True):
-    enabled: bool
-    token_lifetime: int
-    users: tuple[ApiUser, ...]

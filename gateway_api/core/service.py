@@ -1,5 +1,6 @@
 """The interface file's methods, answered from a gateway and its configuration."""
 
+from collections.abc import Iterator
 from functools import partial
 from importlib.resources import files
 from operator import attrgetter
@@ -8,10 +9,12 @@ from typing import Any
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.gateway import Gateway
+from gateway_api.core.journal import Journal
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.records import (
     DisconnectInterfaceCall,
+    EventsReply,
     Health,
     ListCall,
     ListSessionsCall,
@@ -20,6 +23,7 @@ from gateway_api.core.records import (
     SessionSummary,
     SetSessionRateCall,
     Statistics,
+    SubscribeEventsCall,
 )
 from gateway_api.core.sessions import Session, sort_key
 from gateway_api.rates import MAX_BPS
@@ -39,10 +43,11 @@ _summary = attrgetter("summary")
 
 
 class CoreService:
-    """Serves one gateway, and the workspace of its configuration."""
+    """Serves one gateway, the journal of its sessions, and the workspace of its configuration."""
 
-    def __init__(self, gateway: Gateway, workspace: Workspace) -> None:
+    def __init__(self, gateway: Gateway, journal: Journal, workspace: Workspace) -> None:
         self._gateway = gateway
+        self._journal = journal
         self._configuration = ConfigurationService(workspace, INTERFACE)
 
     def interface(self) -> Interface:
@@ -59,6 +64,7 @@ class CoreService:
                 "DisconnectInterface": Method(DisconnectInterfaceCall, self.disconnect_interface),
                 "SetSessionRate": Method(SetSessionRateCall, self.set_session_rate),
                 **self._configuration.methods(),
+                "SubscribeEvents": Method(SubscribeEventsCall, self.subscribe_events, streams=True),
                 "ListInterfaces": Method(ListCall, self.list_interfaces),
                 "ListVlans": Method(ListCall, self.list_vlans),
                 "ListQos": Method(ListCall, self.list_qos),
@@ -115,6 +121,11 @@ class CoreService:
         if not self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps):
             raise _session_not_found(call.id)
         return {}
+
+    def subscribe_events(self, call: SubscribeEventsCall) -> Iterator[EventsReply]:
+        if call.after_sequence is not None and call.after_sequence < 0:
+            raise invalid_parameter("after_sequence")
+        return self._journal.follow(call.boot_id, call.after_sequence)
 
     def list_interfaces(self, call: ListCall) -> dict[str, Any]:
         return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")

@@ -39,11 +39,12 @@ class User(msgspec.Struct, frozen=True):
 
 
 class ApiAccess(msgspec.Struct, frozen=True):
-    """`token_lifetime` is seconds."""
+    """`token_lifetime` is seconds, `denied_networks` are those in which no webhook is delivered, in CIDR."""
 
     enabled: bool
     token_lifetime: int
     users: list[User]
+    denied_networks: list[str] = []
 
     def user(self, username: str) -> User | None:
         """The user of that name, if the running configuration has one."""

@@ -9,7 +9,7 @@ Under gevent this file needs nothing: patched sockets and locks wait without hol
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,30 @@ class Client:
             raise ErrorReply(reply.error, reply.parameters)
         return reply.parameters
 
+    def stream(self, method: str, parameters: Any, *, silence: float) -> Iterator[msgspec.Raw]:
+        """Each reply's parameters, unparsed, of a call for more, on a connection of its own. Ends with
+        Unreachable, at the latest when nothing came for `silence` seconds; or with ErrorReply."""
+        call = Call(method=method, parameters=msgspec.Raw(msgspec.json.encode(parameters)), more=True)
+        connection = None
+        try:
+            deadline = self._clock() + self._timeout
+            connection = _Connection(self._path, deadline, self._clock)
+            connection.send(encode(call), deadline)
+            while True:
+                reply = connection.receive(self._clock() + silence)
+                if reply.error is not None:
+                    raise ErrorReply(reply.error, reply.parameters)
+                yield reply.parameters
+                if not reply.continues:
+                    raise Unreachable("ended its replies")
+        except ErrorReply:
+            raise
+        except (OSError, GatewayApiError, _NotSent) as error:
+            raise Unreachable(f"cannot follow {method} at {self._path}: {error}") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
     def close(self) -> None:
         """Closes what is idle; connections in use close when their call ends."""
         while self._idle:
@@ -155,6 +179,15 @@ class _Connection:
         return False
 
     def exchange(self, request: bytes, deadline: float) -> Reply:
+        self.send(request, deadline)
+        reply = self.receive(deadline)
+        if len(self._buffer):
+            raise Unreachable("sent more than one reply")
+        if reply.continues:
+            raise Unreachable("announced another reply to a call that takes one")
+        return reply
+
+    def send(self, request: bytes, deadline: float) -> None:
         sent = 0
         while sent < len(request):
             self._wait_until(deadline)
@@ -162,6 +195,8 @@ class _Connection:
                 sent += self._socket.send(memoryview(request)[sent:])
             except (BrokenPipeError, ConnectionResetError) as error:
                 raise _NotSent from error
+
+    def receive(self, deadline: float) -> Reply:
         while (message := self._buffer.next_message()) is None:
             self._wait_until(deadline)
             data = self._socket.recv(_CHUNK)
@@ -170,12 +205,7 @@ class _Connection:
                     "hung up in the middle of its reply" if len(self._buffer) else "hung up without a reply"
                 )
             self._buffer.feed(data)
-        if len(self._buffer):
-            raise Unreachable("sent more than one reply")
-        reply = decode_reply(message)
-        if reply.continues:
-            raise Unreachable("announced another reply to a call that takes one")
-        return reply
+        return decode_reply(message)
 
     def close(self) -> None:
         self._socket.close()

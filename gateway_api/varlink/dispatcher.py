@@ -1,13 +1,13 @@
 """Finds the method that a varlink call names, and runs it.
 
 It has never seen a socket: bytes in, bytes out. Handlers get their parameters as a typed struct and
-return one; what they raise on purpose is an `ErrorReply`, anything else becomes the interface's
-`InternalError` and a traceback in the log.
+return one, or an iterator of them where the caller asks for more; what they raise on purpose is an
+`ErrorReply`, anything else becomes the interface's `InternalError` and a traceback in the log.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,9 @@ error MethodNotFound (method: string)
 # The method is part of the interface, and this service doesn't have it.
 error MethodNotImplemented (method: string)
 
+# The method has one reply after another, and has to be called with more.
+error ExpectedMore ()
+
 # A parameter is missing, unknown, of the wrong type or out of its range.
 error InvalidParameter (parameter: string)
 """
@@ -54,10 +57,12 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Method:
-    """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields."""
+    """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields; if it
+    `streams`, an iterator of these, which may go on for ever."""
 
     parameters: type[msgspec.Struct]
     handler: Callable[[Any], Any]
+    streams: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,16 +113,30 @@ class Dispatcher:
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
-    def answer(self, message: bytes) -> bytes | None:
-        """The reply to one call's bytes; None when the caller wants none. Raises ProtocolError."""
+    def answers(self, message: bytes) -> Generator[bytes, None, None]:
+        """The replies to one call's bytes, one after another; none when the caller wants none. Raises
+        ProtocolError."""
         call = decode_call(message)
-        try:
-            reply = Reply(parameters=self._run(call))
-        except ErrorReply as error:
-            reply = Reply(error=error.name, parameters=error.parameters)
-        return None if call.oneway else encode(reply)
+        for reply in self._replies(call):
+            if not call.oneway:
+                yield encode(reply)
 
-    def _run(self, call: Call) -> msgspec.Raw:
+    def _replies(self, call: Call) -> Iterator[Reply]:
+        try:
+            method, parameters = self._found(call)
+            if method.streams:
+                for part in method.handler(parameters):
+                    yield Reply(parameters=_encoded(part), continues=True)
+            else:
+                yield Reply(parameters=_encoded(method.handler(parameters)))
+        except ErrorReply as error:
+            yield Reply(error=error.name, parameters=error.parameters)
+        except Exception:  # noqa: BLE001 - logged, and told as the interface's own error
+            _log.exception("cannot answer %s", call.method)
+            fault = ErrorReply.of(f"{call.method.rpartition('.')[0]}.InternalError")
+            yield Reply(error=fault.name, parameters=fault.parameters)
+
+    def _found(self, call: Call) -> tuple[Method, msgspec.Struct]:
         interface_name, _, method_name = call.method.rpartition(".")
         interface = self._interfaces.get(interface_name)
         if interface is None:
@@ -125,17 +144,12 @@ class Dispatcher:
         method = interface.methods.get(method_name)
         if method is None:
             raise ErrorReply.of(f"{_SERVICE}.MethodNotFound", method=method_name)
+        if method.streams and (call.oneway or not call.more):
+            raise ErrorReply.of(f"{_SERVICE}.ExpectedMore")
         try:
-            parameters = msgspec.json.decode(call.parameters, type=method.parameters)
+            return method, msgspec.json.decode(call.parameters, type=method.parameters)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise invalid_parameter(_parameter_named_in(str(error))) from error
-        try:
-            return msgspec.Raw(msgspec.json.encode(method.handler(parameters)))
-        except ErrorReply:
-            raise
-        except Exception as error:
-            _log.exception("cannot answer %s", call.method)
-            raise ErrorReply.of(f"{interface_name}.InternalError") from error
 
     def _info(self, _: NoParameters) -> Any:
         return {**vars(self._identity), "interfaces": sorted(self._interfaces)}
@@ -145,6 +159,10 @@ class Dispatcher:
         if interface is None:
             raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=call.interface)
         return {"description": interface.description}
+
+
+def _encoded(reply: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(reply))
 
 
 def _parameter_named_in(message: str) -> str:

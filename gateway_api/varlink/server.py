@@ -7,6 +7,7 @@ import socket
 import stat
 import struct
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from gateway_api.errors import GatewayApiError
@@ -105,9 +106,9 @@ class Server:
         while data := connection.recv(_CHUNK):
             buffer.feed(data)
             while (message := buffer.next_message()) is not None:
-                reply = self._dispatcher.answer(message)
-                if reply is not None:
-                    connection.sendall(reply)
+                with closing(self._dispatcher.answers(message)) as replies:
+                    for reply in replies:
+                        connection.sendall(reply)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -87,11 +87,9 @@ def install(app: Flask) -> None:
 
 def _caller(api_access: ApiAccess) -> Claims:
     claims = _claims()
-    user = api_access.user(claims.sub)
-    if user is None or user.role != claims.role:
-        raise NotAuthenticated("the user is gone, or has another role now")
-    if services().revocations.is_revoked(claims.jti):
-        raise NotAuthenticated("the token was revoked")
+    objection = services().standing.objection(claims, api_access)
+    if objection is not None:
+        raise NotAuthenticated(objection)
     return claims
 
 

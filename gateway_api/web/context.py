@@ -7,6 +7,7 @@ from flask import Flask, current_app, g
 from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess, Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.hub.client import Hub
 from gateway_api.services import Services
 
 _EXTENSION = "gateway-api"
@@ -27,6 +28,10 @@ def daemon() -> Daemon:
 
 def configuration() -> ConfigurationCommands:
     return services().configuration
+
+
+def hub() -> Hub:
+    return services().hub
 
 
 def caller() -> Claims:

@@ -17,6 +17,7 @@ from gateway_api.errors import (
     CoreUnavailable,
     Disabled,
     GatewayApiError,
+    HubUnavailable,
     Invalid,
     NotAllowed,
     NotAuthenticated,
@@ -94,6 +95,11 @@ def _core_unavailable(error: CoreUnavailable) -> Response:
     return envelope.error(500, "Core daemon unreachable")
 
 
+def _hub_unavailable(error: HubUnavailable) -> Response:
+    _log.error("request_id=%s %s %r: %s", request_id(), request.method, request.path, error)
+    return envelope.error(500, "Webhook service unreachable")
+
+
 _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Invalid: _invalid,
     NotAuthenticated: _not_authenticated,
@@ -107,6 +113,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     TooManyAttempts: _too_many,
     Disabled: _disabled,
     CoreUnavailable: _core_unavailable,
+    HubUnavailable: _hub_unavailable,
 }
 
 

@@ -1,14 +1,15 @@
-"""The gauges of the gateway, read from the core when Prometheus asks."""
+"""What the core and the hub know, read from them when Prometheus asks."""
 
 import logging
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway_api.daemon.commands import Daemon
-from gateway_api.errors import CoreUnavailable
+from gateway_api.errors import CoreUnavailable, HubUnavailable
+from gateway_api.hub.client import Hub
 from gateway_api.web.request_id import request_id
 
 _log = logging.getLogger(__name__)
@@ -20,11 +21,11 @@ class GatewayGauges(Collector):
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
+    def describe(self) -> Iterator[Metric]:
         """Nothing: or registering would ask the core, which may not be there yet."""
         return iter(())
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         try:
             counts = self._daemon.statistics()
         except CoreUnavailable as error:
@@ -41,8 +42,43 @@ class GatewayGauges(Collector):
         yield GaugeMetricFamily("svc_qos_sessions", "Sessions with QoS applied", counts.qos_sessions)
 
 
-def registry(daemon: Daemon) -> CollectorRegistry:
+class HubMetrics(Collector):
+    """Webhooks and what became of what was for them. Without the hub there are no samples of it."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing, as above."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            counts = self._hub.counts()
+        except HubUnavailable as error:
+            _log.error("request_id=%s scrape without the hub: %s", request_id(), error)
+            return
+        yield GaugeMetricFamily("gateway_api_webhooks", "Registered webhooks", counts.webhooks)
+        yield GaugeMetricFamily(
+            "gateway_api_webhook_waiting", "Messages that wait for a webhook's next attempt", counts.waiting
+        )
+        attempts = CounterMetricFamily(
+            "gateway_api_webhook_attempts", "Attempts to deliver a message", labels=["result"]
+        )
+        attempts.add_metric(["delivered"], counts.delivered)
+        attempts.add_metric(["failed"], counts.failed)
+        yield attempts
+        yield CounterMetricFamily(
+            "gateway_api_webhook_skipped", "Messages given up after the last attempt", counts.skipped
+        )
+        yield CounterMetricFamily(
+            "gateway_api_webhook_dropped", "Messages dropped because too many waited", counts.dropped
+        )
+
+
+def registry(daemon: Daemon, hub: Hub) -> CollectorRegistry:
     """A registry of these alone: what a library registers by itself isn't ours to publish."""
     own = CollectorRegistry()
     own.register(GatewayGauges(daemon))
+    own.register(HubMetrics(hub))
     return own

@@ -11,6 +11,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.routing import BaseConverter
 
 from gateway_api.errors import Invalid, NotFound, Problem
+from gateway_api.events.sse import EventId, parse_id
 from gateway_api.validation import Schema, load
 
 MAX_BODY = 1 << 20
@@ -60,6 +61,16 @@ def session_id(text: str) -> int:
 def revision(text: str) -> int:
     """The number in a path. What can't be one belongs to no revision: raises NotFound."""
     return _number(text, "No such revision")
+
+
+def last_event_id() -> EventId | None:
+    """What an event source that lost its connection says to have seen last. One that was never ours is
+    as good as one that is held no more: it must not be refused, or the source would give up for ever."""
+    text = request.headers.get("Last-Event-ID", "")
+    try:
+        return parse_id(text) if text else None
+    except ValueError:
+        return EventId("unknown", 0)
 
 
 def if_match() -> list[str] | None:

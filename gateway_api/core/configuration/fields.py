@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Network, ip_network
 from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate
@@ -104,6 +104,15 @@ def network(text: str) -> IPv4Network:
     raise ValueError(
         "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10"
     )
+
+
+def any_network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        if "/" in text:
+            return ip_network(text)
+    except ValueError:
+        pass
+    raise ValueError("must be a network without host bits, such as 192.0.2.0/24 or 2001:db8::/32")
 
 
 def vlan_ids(text: str) -> VlanRange:

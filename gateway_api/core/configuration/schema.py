@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from marshmallow import ValidationError, validate, validates_schema
-from marshmallow.fields import Nested
+from marshmallow.fields import List, Nested
 
 from gateway_api.core.configuration import sections
 from gateway_api.core.configuration.fields import (
@@ -16,6 +16,7 @@ from gateway_api.core.configuration.fields import (
     Item,
     Section,
     address,
+    any_network,
     as_number,
     interface_name,
     interface_names,
@@ -159,11 +160,17 @@ class User(Item):
     )
 
 
+class Webhooks(Section):
+    made_of = sections.Webhooks
+    denied_networks = List(Parsed(any_network), load_default=())
+
+
 class Api(Section):
     made_of = sections.Api
     enabled = Flag(required=True)
     token_lifetime = Whole(load_default=3600, validate=validate.Range(60, 86400, error="must be 60 to 86400"))
     users = items(User, most=1000, load_default=())
+    webhooks = Nested(Webhooks, load_default=sections.Webhooks(()))
 
     @validates_schema
     def _someone_can_administer(self, data: dict[str, Any], **_: Any) -> None:

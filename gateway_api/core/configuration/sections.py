@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,20 @@ class User:
 
 
 @dataclass(frozen=True)
+class Webhooks:
+    """Nothing is delivered to an address in `denied_networks`."""
+
+    denied_networks: tuple[IPv4Network | IPv6Network, ...]
+
+
+@dataclass(frozen=True)
 class Api:
     """`token_lifetime` in seconds."""
 
     enabled: bool
     token_lifetime: int
     users: tuple[User, ...]
+    webhooks: Webhooks
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,7 @@ import msgspec
 from gateway_api.core.configuration.diff import diff_text
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, Refused
-from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.view import LONGEST_CONFIRMATION
-from gateway_api.core.configuration.workspace import NothingToConfirm, Stale, Workspace
-from gateway_api.core.records import (
+from gateway_api.core.configuration.records import (
     ApiAccess,
     ApiUser,
     ArchivedRevision,
@@ -28,6 +25,9 @@ from gateway_api.core.records import (
     EditCandidateCall,
     RollbackCandidateCall,
 )
+from gateway_api.core.configuration.steps import StepFailed
+from gateway_api.core.configuration.view import LONGEST_CONFIRMATION
+from gateway_api.core.configuration.workspace import NothingToConfirm, Stale, Workspace
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.redact import redacted
 from gateway_api.varlink.dispatcher import Method, NoParameters, invalid_parameter
@@ -68,7 +68,8 @@ class ConfigurationService:
     def get_api_access(self, _: NoParameters) -> ApiAccess:
         api = self._workspace.view.running.sections.api
         users = (ApiUser(user.username, user.password_hash, user.role) for user in api.users)
-        return ApiAccess(api.enabled, api.token_lifetime, tuple(users))
+        denied = map(str, api.webhooks.denied_networks)
+        return ApiAccess(api.enabled, api.token_lifetime, tuple(users), tuple(denied))
 
     def get_candidate(self, _: NoParameters) -> ConfigurationReply:
         view = self._workspace.view

@@ -7,6 +7,10 @@ from marshmallow.fields import List, Nested, Raw
 
 from gateway_api.daemon.commands import Page
 from gateway_api.daemon.configuration import Edit
+from gateway_api.events.sse import NAMES, parse_id
+from gateway_api.hub.message import NAMES as NAMES_OF_WEBHOOKS
+from gateway_api.hub.message import key_of
+from gateway_api.hub.url import check_url
 from gateway_api.rates import parse_rate
 from gateway_api.validation import Flag, Parsed, Schema, Text, Whole
 from gateway_api.web.schemas.records import SessionSummary
@@ -25,6 +29,28 @@ def _sort(text: str) -> str:
     if text.removeprefix("-") in fields:
         return text
     raise ValueError(f"must be one of {', '.join(fields)}; with - before it for descending")
+
+
+def _receiver(text: str) -> str:
+    check_url(text)
+    return text
+
+
+def _secret(text: str) -> str:
+    key_of(text)
+    return text
+
+
+def _each_once(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValidationError("must not name the same event twice")
+
+
+def _event_names(text: str) -> frozenset[str]:
+    names, known = frozenset(text.split(",")), frozenset(NAMES.values())
+    if names <= known:
+        return names
+    raise ValueError(f"must be one or more of {', '.join(sorted(known))}, separated by commas")
 
 
 def _revision(text: str) -> int:
@@ -125,6 +151,28 @@ class Rollback(Schema):
 
 class CompareQuery(Schema):
     revision = Parsed(_revision, load_default=None)
+
+
+class Webhook(Schema):
+    url = Parsed(_receiver, required=True)
+    events = List(
+        Text(validate=validate.OneOf(NAMES_OF_WEBHOOKS, error="must be one of {choices}")),
+        required=True,
+        validate=[validate.Length(1, error="must not be empty"), _each_once],
+    )
+    secret = Parsed(_secret, load_default=None, allow_none=True)
+
+
+class EventsQuery(Schema):
+    """Which events: `names` as the stream has them, or None for all; `type` of the sessions."""
+
+    events = Parsed(_event_names, load_default=None)
+    type = Text(load_default=None, validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"))
+    last_event_id = Parsed(parse_id, load_default=None)
+
+    @post_load
+    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {"names": data["events"], "type": data["type"], "resume": data["last_event_id"]}
 
 
 class ListQuery(Schema):

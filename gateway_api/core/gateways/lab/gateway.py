@@ -12,6 +12,7 @@ from gateway_api.core.gateways.lab import interfaces, routing
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.vlans import ManagedVlan
 from gateway_api.core.gateways.lab.world import World
+from gateway_api.core.journal import Journal
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import Chained, Key, Rows, Sorted
 from gateway_api.core.records import (
@@ -33,16 +34,20 @@ _AT_ONCE = 500
 class LabGateway:
     """A gateway with the subscribers of a `Population`.
 
-    `clock` gives epoch seconds. Subscribers come and go only in `advance`; counters always are where
-    they have to be.
+    Who comes and goes is written into the `journal`. `clock` gives epoch seconds. Subscribers come and go
+    only in `advance`; counters always are where they have to be.
     """
 
     def __init__(
-        self, configuration: Configuration, population: Population, clock: Callable[[], float]
+        self,
+        configuration: Configuration,
+        population: Population,
+        journal: Journal,
+        clock: Callable[[], float],
     ) -> None:
         self._lock = threading.RLock()
         self._clock = clock
-        self._world = World(configuration, population, clock())
+        self._world = World(configuration, population, journal, clock())
 
     def advance(self) -> None:
         """Lets everybody come and go who is due by now, some at a time, so that those who ask don't

@@ -16,6 +16,11 @@ _LEAST_VLANS = 4
 #: How long a subscriber stays when nothing else sets it: seconds, at the mean.
 _STAY = 3600.0
 _LONGEST_STAY = 30 * 86400.0
+#: Why they leave, and how often for each reason. RFC 2866 section 5.10 has the names.
+_REASONS = (
+    ("user_request", "lost_carrier", "idle_timeout", "session_timeout"),
+    (60, 25, 10, 5),
+)
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,10 @@ class Crowd:
     def choose(self, roster: Roster) -> int:
         """The id of one who leaves. The roster must not be empty."""
         return roster.at(self._random.randrange(len(roster)))
+
+    def reason(self) -> str:
+        """Why the next one who leaves does so."""
+        return self._random.choices(*_REASONS)[0]
 
     def _lines_of(self, demux: Demux, kind: str) -> Iterator[Line]:
         share = _PPPOE_SHARE if kind == "pppoe" else 1 - _PPPOE_SHARE

@@ -15,6 +15,7 @@ from gateway_api.core.gateways.lab.interfaces import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.pools import AddressPool, UnitPool
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.gateways.lab.vlans import VlanTable
+from gateway_api.core.journal import Journal
 from gateway_api.core.records import SessionFilter, SessionSummary
 from gateway_api.core.sessions import SHARED_ADDRESSES, Session, SessionTable
 from gateway_api.core.traffic import Meter, Traffic
@@ -26,10 +27,14 @@ _PUBLIC_ADDRESSES = IPv4Network("198.18.0.0/15")
 
 
 class World:
-    """`sessions`, `vlans` and the `traffic` of each trunk, from a seed on. Times are epoch seconds."""
+    """`sessions`, `vlans` and the `traffic` of each trunk, from a seed on; who is there from the start is no
+    news to the `journal`. Times are epoch seconds."""
 
-    def __init__(self, configuration: Configuration, population: Population, now: float) -> None:
+    def __init__(
+        self, configuration: Configuration, population: Population, journal: Journal, now: float
+    ) -> None:
         self.configuration = configuration
+        self._journal = journal
         self.started = self._at = now
         self.sessions = SessionTable()
         self.vlans = VlanTable(configuration.demux, now)
@@ -60,14 +65,14 @@ class World:
             if arrives:
                 self._arrive(self._at)
             else:
-                self._leave(self._crowd.choose(self._roster), self._at)
+                self._leave(self._crowd.choose(self._roster), self._crowd.reason(), self._at)
             self._due = self._crowd.next_event(len(self.sessions))
         return True
 
     def disconnect(self, sessions: Iterable[Session], now: float) -> None:
         """Ends these sessions, which must be there."""
         for session in sessions:
-            self._leave(session.id, now)
+            self._leave(session.id, "admin_disconnect", now)
         self._draw_next_event(now)
 
     def _draw_next_event(self, now: float) -> None:
@@ -95,7 +100,7 @@ class World:
         self.configuration = configuration
         for vlan in [v for v in self.vlans if v.line.trunk not in configuration.demux.trunks]:
             for session in self.sessions.on_access_interface(vlan.line.name):
-                self._leave(session.id, now)
+                self._leave(session.id, "port_unneeded", now)
             self.vlans.remove(vlan.line.name)
         self._number_interfaces(now)
         self._crowd.configure(configuration.demux)
@@ -120,6 +125,8 @@ class World:
         self.vlans.join(session, now)
         trunk = subscriber.line.trunk
         self.traffic[trunk] = self.traffic[trunk].plus(session.traffic, now)
+        if limited:
+            self._journal.session_up(session.summary, now)
 
     def _session_of(self, subscriber: Subscriber, started: float) -> Session | None:
         pools = [self._public, self._shared]
@@ -162,7 +169,7 @@ class World:
         # Pools may overlap, and a new one knows nothing of the addresses given out by the one before.
         return bool(self.sessions.find(SessionFilter(ip_address=address)))
 
-    def _leave(self, id: int, now: float) -> None:
+    def _leave(self, id: int, reason: str, now: float) -> None:
         session = self.sessions.remove(id)
         self._roster.remove(id)
         trunk = self._trunk_of(session)
@@ -171,6 +178,7 @@ class World:
         self._pools.pop(id).give_back(session.summary.ip_address)
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
+        self._journal.session_down(session.summary, reason, now)
 
     def _trunk_of(self, session: Session) -> str:
         return self.vlans[session.access_interface].line.trunk

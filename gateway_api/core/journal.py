@@ -1,0 +1,83 @@
+"""What happened to sessions: the last of it is kept, so that nobody who comes back has missed a thing.
+
+An event is encoded once, when it happens. Any thread may add and follow.
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from gateway_api.core.records import EventsReply, SessionEvent, SessionSummary
+from gateway_api.ring import Ring
+
+#: Events that are kept.
+HELD = 1 << 17
+#: So many fit into any client's buffers, and are sent while the next ones happen.
+_AT_ONCE = 1000
+#: Seconds until a follower to whom nothing happens hears so.
+_HEARTBEAT = 15.0
+
+
+class Journal:
+    """The events of one life of the core, which `boot_id` tells from any other. `held` is how many stay."""
+
+    def __init__(self, boot_id: str, held: int = HELD) -> None:
+        self._boot_id = boot_id
+        self._ring: Ring[msgspec.Raw] = Ring(held)
+        self._grown = threading.Condition()
+
+    def session_up(self, session: SessionSummary, at: float) -> None:
+        """A session was established. `at` is epoch seconds."""
+        self._add("session.up", session, None, at)
+
+    def session_down(self, session: SessionSummary, reason: str, at: float) -> None:
+        """A session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or
+        admin_disconnect."""
+        self._add("session.down", session, reason, at)
+
+    def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply]:
+        """What came after an event of a life, or from now on if both are None; for ever. When some of that
+        is not held, a reply says so, and what comes next is what happens from then on."""
+        with self._grown:
+            position = self._ring.newest if boot_id is None and after is None else after or 0
+            held = boot_id in (None, self._boot_id)
+        while True:
+            with self._grown:
+                events = self._ring.after(position, _AT_ONCE) if held else None
+                position = self._ring.newest if events is None else position + len(events)
+                reply = EventsReply(
+                    boot_id=self._boot_id,
+                    oldest=self._ring.oldest,
+                    newest=self._ring.newest,
+                    gap=events is None,
+                    # Encoded already: a Raw goes out as it is.
+                    events=events or [],  # type: ignore[arg-type]
+                )
+            held = True
+            yield reply
+            with self._grown:
+                self._grown.wait_for(lambda seen=position: self._ring.newest > seen, _HEARTBEAT)  # type: ignore[misc]
+
+    def _add(
+        self,
+        name: Literal["session.up", "session.down"],
+        session: SessionSummary,
+        reason: str | None,
+        at: float,
+    ) -> None:
+        with self._grown:
+            event = SessionEvent(
+                sequence=self._ring.newest + 1,
+                event=name,
+                at=int(at),
+                id=session.id,
+                type=session.type,
+                username=session.username,
+                ip_address=session.ip_address,
+                interface=session.interface,
+                reason=reason,
+            )
+            self._ring.add(msgspec.Raw(msgspec.json.encode(event)))
+            self._grown.notify_all()

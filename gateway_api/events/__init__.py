@@ -1,0 +1,1 @@
+"""Session events on their way to the clients of one worker."""

@@ -1,0 +1,95 @@
+"""The core's events in one worker: followed once and encoded once, however many clients listen."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import gevent
+from gevent.event import Event as Signal
+
+from gateway_api.daemon.events import Batch, Event, Events
+from gateway_api.errors import CoreUnavailable
+from gateway_api.events import sse
+from gateway_api.ring import Ring
+
+#: Events that a client may be behind. One that is further behind is disconnected, and resumes from the core.
+HELD = 10_000
+
+#: Seconds until what should have come is not waited for any more.
+_PATIENCE = 3.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event: its name and session type, to filter by, and what goes over the wire."""
+
+    name: str
+    type: str
+    block: bytes
+
+
+class Span:
+    """Events without a hole between them, `started` after a number. `oldest` is what the core held then."""
+
+    def __init__(self, boot_id: str, started: int, oldest: int, held: int = HELD) -> None:
+        self.boot_id = boot_id
+        self.started = started
+        self.oldest = oldest
+        self.ring: Ring[Entry] = Ring(held, started)
+
+    def holds(self, id: sse.EventId) -> bool:
+        """Whether all that came after an event is here."""
+        return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
+
+    def gap(self) -> bytes:
+        """What a client is told who followed another one until now."""
+        return sse.gap(self.boot_id, self.oldest, self.started)
+
+
+class Broadcast:
+    """The events of now. `run` is a greenlet's whole life."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._span: Span | None = None
+        #: Set at the next change; then there is another one to wait for.
+        self.changed = Signal()
+
+    @property
+    def span(self) -> Span:
+        """The events since the last hole. Raises CoreUnavailable while there are none yet."""
+        with gevent.Timeout(_PATIENCE, False):
+            while self._span is None:
+                self.changed.wait()
+        if self._span is None:
+            raise CoreUnavailable("no events from the core yet")
+        return self._span
+
+    def reached(self, id: sse.EventId) -> Span | None:
+        """What holds all that came after an event, which may be on its way here; None if it doesn't come."""
+        with gevent.Timeout(_PATIENCE, False):
+            while not self.span.holds(id):
+                self.changed.wait()
+        return self.span if self.span.holds(id) else None
+
+    def run(self) -> None:
+        """Follows the core for ever."""
+        for batch in self._events.for_ever(gevent.sleep):
+            self._take(batch)
+
+    def wake(self) -> None:
+        """Has everybody look again."""
+        changed, self.changed = self.changed, Signal()
+        changed.set()
+
+    def _take(self, batch: Batch) -> None:
+        if self._span is None or batch.gap:
+            first = batch.events[0].sequence - 1 if batch.events else batch.newest
+            self._span = Span(batch.boot_id, first, batch.oldest)
+        for entry in entries(batch.boot_id, batch.events):
+            self._span.ring.add(entry)
+        self.wake()
+
+
+def entries(boot_id: str, events: Iterable[Event]) -> Iterable[Entry]:
+    """The events as clients get them."""
+    return (Entry(sse.NAMES[e.event], e.type.lower(), sse.block(boot_id, e)) for e in events)

@@ -1,0 +1,176 @@
+"""The streams that clients of this worker hold open: what each is given, and when each ends."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+from gevent.lock import BoundedSemaphore
+
+from gateway_api.daemon.events import Events
+from gateway_api.errors import CoreUnavailable
+from gateway_api.events import sse
+from gateway_api.events.broadcast import Broadcast, Entry, Span, entries
+
+_log = logging.getLogger(__name__)
+
+_HEARTBEAT = 15.0
+#: Seconds in which a client must take what was sent to it.
+_PATIENCE = 10.0
+_SWEEP = 1.0
+_AT_ONCE = 500
+#: Clients that the core is asked for at a time: each takes a connection of its own.
+_CATCHING_UP = 16
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which events a client asked for; None is all. After `resume`, or from now on."""
+
+    names: frozenset[str] | None = None
+    type: str | None = None
+    resume: sse.EventId | None = None
+
+    def blocks(self, found: list[Entry]) -> bytes:
+        return b"".join(entry.block for entry in found if self._has(entry))
+
+    def _has(self, entry: Entry) -> bool:
+        return (self.names is None or entry.name in self.names) and self.type in (None, entry.type)
+
+
+class Stream:
+    """One client's."""
+
+    def __init__(self, bearer: Any, wanted: Wanted) -> None:
+        self.bearer = bearer
+        self.wanted = wanted
+        self.ended = False
+        self.greenlet = gevent.getcurrent()
+        #: Since when it waits for something else than the next event: its client, or the core.
+        self.busy_since: float | None = None
+
+
+class Streams:
+    """`still_allowed` tells of each of several bearers, whatever they are, whether he may go on listening."""
+
+    def __init__(self, events: Events, still_allowed: Callable[[list[Any]], list[bool]]) -> None:
+        self._events = events
+        self._still_allowed = still_allowed
+        self._broadcast = Broadcast(events)
+        self._open: set[Stream] = set()
+        self._slots = BoundedSemaphore(_CATCHING_UP)
+        self._started = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, bearer: Any, wanted: Wanted) -> Iterator[bytes]:
+        """What is to be sent, piece by piece; first nothing, for the headers. Raises CoreUnavailable,
+        at once."""
+        if not self._started:
+            self._started = True
+            for needed in (self._broadcast.run, self._sweep):
+                gevent.spawn(needed).link_exception(_end_the_worker)
+        span = self._broadcast.span
+        return self._pieces(Stream(bearer, wanted), span)
+
+    def close(self) -> None:
+        """Ends all streams now."""
+        for stream in list(self._open):
+            self._end(stream)
+
+    def _pieces(self, stream: Stream, span: Span) -> Iterator[bytes]:
+        self._open.add(stream)
+        try:
+            for piece in self._followed(stream, span):
+                stream.busy_since = time.monotonic()
+                yield piece
+        except CoreUnavailable as error:
+            # The headers are out: the client comes back, and then is told what it missed.
+            _log.info("a stream ended: %s", error)
+        finally:
+            self._open.discard(stream)
+
+    def _followed(self, stream: Stream, span: Span) -> Iterator[bytes]:
+        yield b""
+        wanted, position = stream.wanted, span.ring.newest
+        if wanted.resume is not None:
+            if span.holds(wanted.resume):
+                position = wanted.resume.sequence
+            else:
+                stream.busy_since = None
+                with self._slots:
+                    span, position = yield from self._caught_up(wanted, wanted.resume)
+        due = time.monotonic() + _HEARTBEAT
+        while not stream.ended:
+            stream.busy_since = None
+            changed = self._broadcast.changed
+            if self._broadcast.span is not span:
+                span = self._broadcast.span
+                position = span.started
+                piece = span.gap()
+            else:
+                found = span.ring.after(position, _AT_ONCE)
+                if found is None:
+                    # Too far behind. It resumes, and gets the rest from the core.
+                    return
+                position += len(found)
+                piece = wanted.blocks(found)
+                if not found and not changed.wait(max(0.0, due - time.monotonic())):
+                    piece = sse.HEARTBEAT
+            if piece:
+                due = time.monotonic() + _HEARTBEAT
+                yield piece
+
+    def _caught_up(self, wanted: Wanted, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
+        """What the core has after an event, until the broadcast has the rest: returns where that is."""
+        position = id.sequence
+        for batch in self._events.after(id.boot_id, id.sequence):
+            if batch.gap:
+                position = batch.newest
+                yield sse.gap(batch.boot_id, batch.oldest, batch.newest)
+            elif batch.events:
+                position = batch.events[-1].sequence
+                yield wanted.blocks(list(entries(batch.boot_id, batch.events)))
+            if position < batch.newest:
+                continue
+            span = self._broadcast.reached(sse.EventId(batch.boot_id, position))
+            if span is not None:
+                return span, position
+        raise CoreUnavailable("the core ended its events")
+
+    def _sweep(self) -> None:
+        while True:
+            gevent.sleep(_SWEEP)
+            streams = list(self._open)
+            if not streams:
+                continue
+            try:
+                allowed = self._still_allowed([stream.bearer for stream in streams])
+            except Exception:  # noqa: BLE001 - logged, and asked again in a second
+                _log.exception("cannot tell who may go on listening")
+                continue
+            now = time.monotonic()
+            for stream, may in zip(streams, allowed, strict=True):
+                # It may have ended meanwhile, and its greenlet serve somebody's next request.
+                if stream not in self._open:
+                    continue
+                if not may or (stream.busy_since is not None and now - stream.busy_since > _PATIENCE):
+                    self._end(stream)
+
+    def _end(self, stream: Stream) -> None:
+        stream.ended = True
+        if stream.busy_since is not None:
+            # Nobody knows how long it would wait.
+            stream.greenlet.kill(block=False)
+        else:
+            self._broadcast.wake()
+
+
+def _end_the_worker(greenlet: Any) -> None:
+    # Its clients come back to another one and resume. Here they would wait for what never comes.
+    _log.critical("the events of this worker have stopped: %r", greenlet.exception)
+    os._exit(1)

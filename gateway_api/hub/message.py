@@ -1,0 +1,74 @@
+"""What a receiver gets: the body of an event, and the headers that go with it."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from gateway_api.daemon.events import Event
+
+NAMES = ("session.up", "session.down")
+TEST = "webhook.test"
+
+_PREFIX = "whsec_"
+
+
+@dataclass(frozen=True)
+class Message:
+    """`id` is the same for every attempt, `body` the same bytes."""
+
+    id: str
+    event: str
+    body: bytes
+
+
+def message_of(boot_id: str, event: Event) -> Message:
+    """The message about an event of the core."""
+    data: dict[str, object] = {"id": event.id}
+    if event.event == "session.up":
+        data.update(
+            type=event.type,
+            username=event.username,
+            ip_address=event.ip_address,
+            interface=event.interface,
+        )
+    else:
+        data.update(username=event.username, reason=event.reason)
+    return Message(f"{boot_id}-{event.sequence}", event.event, _body(event.event, event.at, data))
+
+
+def test_message(now: float) -> Message:
+    """One that shows whether a receiver receives."""
+    return Message(f"test-{secrets.token_hex(8)}", TEST, _body(TEST, int(now), {}))
+
+
+def headers(message: Message, secret: str | None, now: float) -> dict[str, str]:
+    """What identifies and signs an attempt (Standard Webhooks). `now` is epoch seconds."""
+    made = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
+    if secret is not None:
+        signed = f"{message.id}.{int(now)}.".encode() + message.body
+        digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
+        made["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return made
+
+
+def key_of(secret: str) -> bytes:
+    """The key in a secret: base64 of 24 to 64 bytes, `whsec_` before it or not. Raises ValueError with the
+    rule."""
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not 24 <= len(key) <= 64:
+        raise ValueError("must be base64 of 24 to 64 bytes, with whsec_ before it or without")
+    return key
+
+
+def _body(event: str, at: int, data: dict[str, object]) -> bytes:
+    timestamp = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return msgspec.json.encode({"event": event, "timestamp": timestamp, "data": data})

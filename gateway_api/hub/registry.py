@@ -1,0 +1,135 @@
+"""The registrations, each with a lane; in memory, for as long as the API runs."""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+
+from gateway_api.errors import GatewayApiError, NotFound
+from gateway_api.hub.attempt import Sender
+from gateway_api.hub.lane import Counts, Lane
+from gateway_api.hub.message import Message
+
+_log = logging.getLogger(__name__)
+
+MOST = 100
+_WATCH = 0.25
+
+
+class Full(GatewayApiError):
+    """There are as many webhooks as there may be."""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """`events` are the names that it wants; `secret` signs what it gets."""
+
+    id: str
+    url: str
+    events: tuple[str, ...]
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    webhook: Webhook
+    sender: Sender
+    lane: Lane
+
+
+class Registry:
+    """`denied` gives networks that nothing is delivered to, besides those that never are; `certificates` is
+    as for `Sender`."""
+
+    def __init__(self, denied: Callable[[], Iterable[str]], certificates: str | None) -> None:
+        self._denied = denied
+        self._certificates = certificates
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._gone = Counts()
+        #: Those whose threads run, the ones of removed webhooks in their last attempt included.
+        self._senders: set[Sender] = set()
+
+    def add(self, url: str, events: tuple[str, ...], secret: str | None) -> Webhook:
+        """Registers a receiver. Raises Full."""
+        webhook = Webhook(f"wh_{secrets.token_hex(8)}", url, events, secret)
+        with self._lock:
+            if len(self._entries) >= MOST:
+                raise Full(f"There are {MOST} webhooks, which is the most there may be")
+            sender = Sender(url, secret, self._denied, self._certificates)
+            lane = Lane(sender.send)
+            self._entries[webhook.id] = _Entry(webhook, sender, lane)
+            self._senders.add(sender)
+        threading.Thread(target=self._deliver, args=(lane, sender), daemon=True).start()
+        return webhook
+
+    def remove(self, id: str) -> None:
+        """Ends a registration at once; an attempt under way is its last. Raises NotFound."""
+        with self._lock:
+            entry = self._found(id)
+            del self._entries[id]
+            self._gone = _sum([self._gone, entry.lane.counts])
+        entry.lane.close()
+
+    def webhooks(self) -> list[Webhook]:
+        """All of them, the oldest first."""
+        with self._lock:
+            return [entry.webhook for entry in self._entries.values()]
+
+    def webhook(self, id: str) -> Webhook:
+        """Raises NotFound."""
+        with self._lock:
+            return self._found(id).webhook
+
+    def lane(self, id: str) -> Lane:
+        """Raises NotFound."""
+        with self._lock:
+            return self._found(id).lane
+
+    def offer(self, messages: list[Message]) -> None:
+        """Gives every lane the messages that its webhook wants."""
+        with self._lock:
+            entries = list(self._entries.values())
+        for entry in entries:
+            wanted = [message for message in messages if message.event in entry.webhook.events]
+            if wanted:
+                entry.lane.offer(wanted)
+
+    def counts(self) -> tuple[int, int, Counts]:
+        """How many webhooks there are, how many messages wait, and what became of the others."""
+        with self._lock:
+            lanes = [entry.lane for entry in self._entries.values()]
+            return len(lanes), sum(map(len, lanes)), _sum([self._gone, *(lane.counts for lane in lanes)])
+
+    def watch(self) -> None:
+        """Ends attempts at their deadlines, for ever."""
+        while True:
+            time.sleep(_WATCH)
+            with self._lock:
+                senders = list(self._senders)
+            for sender in senders:
+                sender.cut(time.monotonic())
+
+    def _deliver(self, lane: Lane, sender: Sender) -> None:
+        try:
+            lane.run()
+        except BaseException:
+            # It would be a lane that swallows what it is given.
+            _log.critical("a webhook's deliveries have stopped", exc_info=True)
+            raise
+        finally:
+            with self._lock:
+                self._senders.discard(sender)
+            sender.close()
+
+    def _found(self, id: str) -> _Entry:
+        try:
+            return self._entries[id]
+        except KeyError:
+            raise NotFound("No such webhook") from None
+
+
+def _sum(counts: list[Counts]) -> Counts:
+    return Counts(*(sum(getattr(one, field.name) for one in counts) for field in fields(Counts)))

@@ -1,0 +1,59 @@
+"""Receivers of events, and what became of what was sent to them."""
+
+from typing import Any
+
+from flask import Blueprint, Response, url_for
+
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import hub
+from gateway_api.web.schemas.requests import Webhook
+
+routes = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
+
+
+@routes.get("")
+@access.any_role
+def list_webhooks() -> Response:
+    """All registrations. None outlives a restart of the API."""
+    return envelope.ok(hub().webhooks())
+
+
+@routes.post("")
+@access.admin
+@parse.body(Webhook)
+def register(body: dict[str, Any]) -> Response:
+    """Registers a receiver. 409 when there are too many."""
+    record = hub().add(**body)
+    response = envelope.ok(record, 201)
+    response.headers["Location"] = url_for(".show", webhook=record["id"])
+    return response
+
+
+@routes.get("/<webhook>")
+@access.any_role
+def show(webhook: str) -> Response:
+    """One registration."""
+    return envelope.ok(hub().webhook(webhook))
+
+
+@routes.delete("/<webhook>")
+@access.admin
+def delete(webhook: str) -> Response:
+    """Ends a registration, and with it all that waits for the receiver."""
+    hub().remove(webhook)
+    return envelope.ok({"message": f"Webhook {webhook} deleted"})
+
+
+@routes.get("/<webhook>/deliveries")
+@access.any_role
+def deliveries(webhook: str) -> Response:
+    """The last 100 attempts, the newest first."""
+    return envelope.ok(hub().deliveries(webhook))
+
+
+@routes.post("/<webhook>/test")
+@access.admin
+def test(webhook: str) -> Response:
+    """Sends a message that is only a test; its delivery shows in the log."""
+    message_id = hub().test(webhook)
+    return envelope.ok({"message": "A test is under way", "message_id": message_id})
