@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from gateway_api.varlink.client import Client
 from gateway_api.varlink.dispatcher import Dispatcher, Identity, Interface, Method
 from gateway_api.varlink.message import Call, ErrorReply, MessageBuffer, encode
 from gateway_api.varlink.server import Server
-from tests.stack import running_core
+from tests.stack import running_core, wait_for
 
 METHOD = f"{INTERFACE}.SubscribeEvents"
 
@@ -219,12 +219,16 @@ def test_many_events_come_in_several_replies() -> None:
     assert {reply.newest for reply in replies} == {2500}
 
 
-def test_a_follower_hears_of_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "_HEARTBEAT", 0.01)
+def test_a_follower_hears_of_silence_after_15_looks_at_whether_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journals, "_LOOK", 0.001)
     journal = Journal("life")
     grow(journal, 2)
-    for reply in islice(journal.follow(None, None), 3):
-        assert (reply.newest, reply.gap, reply.events) == (2, False, [])
+    found = list(islice(journal.follow(None, None), 33))
+    assert [reply is None for reply in found] == ([False] + [True] * 15) * 2 + [False]
+    for reply in found:
+        assert reply is None or (reply.newest, reply.gap, reply.events) == (2, False, [])
 
 
 def test_every_follower_gets_every_event_of_several_writers() -> None:
@@ -559,6 +563,21 @@ def test_who_does_not_ask_for_more_is_refused(tmp_path: Path, document: dict[str
     ):
         client.call(METHOD, {})
     assert refusal.value.name == "org.varlink.service.ExpectedMore"
+
+
+def test_the_core_lets_followers_who_have_left_go_though_nothing_happens(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    path, factory = tmp_path / "core.sock", tmp_path / "factory.json"
+    factory.write_text(json.dumps(document))
+    with running_core(path, factory, "--sessions", "5", "--arrivals", "0") as process:
+        threads = Path(f"/proc/{process.pid}/task")
+        before = len(list(threads.iterdir()))
+        with ExitStack() as stack:
+            for _ in range(20):
+                next(stack.enter_context(followed(path, None, None)))
+            assert len(list(threads.iterdir())) == before + 20
+        wait_for("their threads to end", lambda: len(list(threads.iterdir())) == before, 3)
 
 
 @pytest.mark.unsettled

@@ -110,7 +110,7 @@ def hang(lane: Lane, receiver: Receiver, clock: Clock) -> None:
     receiver.gate.clear()
     lane.offer([message(1)])
     wait_for("the attempt that hangs", lambda: receiver.ids[-1] == message(1).id, 10)
-    clock.now += 5
+    clock.now += 15
 
 
 def test_first_attempts_start_in_the_order_of_the_messages() -> None:
@@ -339,27 +339,49 @@ def test_100000_messages_wait_for_a_receiver_that_takes_quickly() -> None:
         assert lane.log()[0] == Delivery("life-2", "session.up", 0, "dropped", dropped=2)
 
 
-def test_a_receiver_whose_attempt_takes_5_seconds_is_none_that_takes_quickly() -> None:
+def test_a_receiver_whose_attempt_takes_15_seconds_is_none_that_takes_quickly() -> None:
     with running(always(DELIVERED)) as (lane, receiver, clock):
         receiver.gate.clear()
         lane.offer([message(1)])
         wait_for("the attempt under way", lambda: receiver.ids, 10)
         lane.offer(messages(2, 20_001))
+        pass_to(lane, clock, clock.now + 14.9)
         assert (len(lane), lane.counts.dropped) == (20_000, 0)
-        pass_to(lane, clock, clock.now + 5)
+        pass_to(lane, clock, clock.now + 0.2)
         assert (len(lane), lane.counts.dropped) == (10_000, 10_000)
 
 
 @pytest.mark.parametrize("outcome", [REFUSED, Outcome(500, None, 0.01), Outcome(200, None, 0.5)])
-@pytest.mark.parametrize(("attempts", "drops"), [(2, False), (3, True)])
-def test_after_three_attempts_that_fail_or_are_slow_it_is_none_that_takes_quickly(
-    outcome: Outcome, attempts: int, drops: bool
+@pytest.mark.parametrize(("seconds", "drops"), [(14.9, False), (15.1, True)])
+def test_15_seconds_of_attempts_that_fail_or_are_slow_end_the_room_for_a_burst(
+    outcome: Outcome, seconds: float, drops: bool
 ) -> None:
-    with running(always(outcome)) as (lane, receiver, _):
-        lane.offer(messages(1, attempts))
-        settled(lane, attempts)
+    with running(always(outcome)) as (lane, receiver, clock):
+        lane.offer(messages(1, 100))
+        settled(lane, 100)
         receiver.gate.clear()
         lane.offer([message(0)])
-        wait_for("the attempt under way", lambda: len(receiver.attempts) == attempts + 1, 10)
-        lane.offer(messages(2, 20_001))
+        wait_for("the attempt under way", lambda: len(receiver.attempts) == 101, 10)
+        clock.now += seconds
+        lane.offer(messages(101, 20_100))
         assert (lane.counts.dropped > 0) == drops
+
+
+def test_one_quick_success_makes_room_for_a_burst_again() -> None:
+    with running(lambda sent, _: DELIVERED if sent.id == "life-2" else REFUSED) as (lane, receiver, clock):
+        lane.offer([message(1)])
+        settled(lane, 1)
+        clock.now += 4
+        receiver.gate.clear()
+        lane.offer([message(2), message(3)])
+        wait_for("the attempt under way", lambda: len(receiver.attempts) == 2, 10)
+        receiver.gate.set()
+        settled(lane, 3)
+        clock.now += 0.9
+        receiver.gate.clear()
+        lane.offer([message(4)])
+        wait_for("the attempt under way", lambda: len(receiver.attempts) == 4, 10)
+        # 19 seconds after the first failure, and 14 after the one that followed the success.
+        clock.now += 14
+        lane.offer(messages(5, 20_004))
+        assert lane.counts.dropped == 0

@@ -16,8 +16,9 @@ from gateway_api.ring import Ring
 HELD = 1 << 17
 #: So many fit into any client's buffers, and are sent while the next ones happen.
 _AT_ONCE = 1000
-#: Seconds until a follower to whom nothing happens hears so.
-_HEARTBEAT = 15.0
+#: Looks for a follower who has left, one a second, until one to whom nothing happens hears so.
+_LOOKS = 15
+_LOOK = 1.0
 
 
 class Journal:
@@ -37,9 +38,10 @@ class Journal:
         admin_disconnect."""
         self._add("session.down", session, reason, at)
 
-    def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply]:
+    def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """What came after an event of a life, or from now on if both are None; for ever. When some of that
-        is not held, a reply says so, and what comes next is what happens from then on."""
+        is not held, a reply says so, and what comes next is what happens from then on. None each second in
+        which nothing happens."""
         with self._grown:
             position = self._ring.newest if boot_id is None and after is None else after or 0
             held = boot_id in (None, self._boot_id)
@@ -57,8 +59,14 @@ class Journal:
                 )
             held = True
             yield reply
-            with self._grown:
-                self._grown.wait_for(lambda seen=position: self._ring.newest > seen, _HEARTBEAT)  # type: ignore[misc]
+            for _ in range(_LOOKS):
+                if self._has_grown(position):
+                    break
+                yield None
+
+    def _has_grown(self, position: int) -> bool:
+        with self._grown:
+            return self._grown.wait_for(lambda: self._ring.newest > position, _LOOK)
 
     def _add(
         self,

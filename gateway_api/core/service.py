@@ -122,7 +122,7 @@ class CoreService:
             raise _session_not_found(call.id)
         return {}
 
-    def subscribe_events(self, call: SubscribeEventsCall) -> Iterator[EventsReply]:
+    def subscribe_events(self, call: SubscribeEventsCall) -> Iterator[EventsReply | None]:
         if call.after_sequence is not None and call.after_sequence < 0:
             raise invalid_parameter("after_sequence")
         return self._journal.follow(call.boot_id, call.after_sequence)

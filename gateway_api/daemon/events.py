@@ -57,9 +57,12 @@ class Events:
         """Batches that follow an event. Ends with CoreUnavailable."""
         return self._batches(boot_id, sequence)
 
-    def for_ever(self, pause: Callable[[float], None], *, all_held: bool = False) -> Iterator[Batch]:
-        """Batches from now on. Between a break and the next try it calls `pause` with seconds. With
-        `all_held`, it goes on after a gap with the oldest event that is held, not with the next to come."""
+    def for_ever(
+        self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
+    ) -> Iterator[Batch]:
+        """Batches from now on, and the last events before now, `behind` at the most. Between a break and the
+        next try it calls `pause` with seconds. With `all_held`, it goes on after a gap with the oldest event
+        that is held, not with the next to come."""
         boot_id: str | None = None
         last: int | None = None
         told = False
@@ -67,6 +70,9 @@ class Events:
             try:
                 for batch in self._batches(boot_id, last):
                     told = False
+                    if boot_id is None and behind:
+                        boot_id, last = batch.boot_id, max(batch.oldest - 1, batch.newest - behind)
+                        break
                     yield batch
                     boot_id = batch.boot_id
                     if batch.gap and all_held:

@@ -51,6 +51,8 @@ class Broadcast:
     def __init__(self, events: Events) -> None:
         self._events = events
         self._span: Span | None = None
+        #: It becomes the span when it has reached now: who listens from now on is not to get what was before.
+        self._coming: Span | None = None
         #: Set at the next change; then there is another one to wait for.
         self.changed = Signal()
 
@@ -73,7 +75,7 @@ class Broadcast:
 
     def run(self) -> None:
         """Follows the core for ever."""
-        for batch in self._events.for_ever(gevent.sleep):
+        for batch in self._events.for_ever(gevent.sleep, behind=HELD):
             self._take(batch)
 
     def wake(self) -> None:
@@ -82,11 +84,13 @@ class Broadcast:
         changed.set()
 
     def _take(self, batch: Batch) -> None:
-        if self._span is None or batch.gap:
+        if self._coming is None or batch.gap:
             first = batch.events[0].sequence - 1 if batch.events else batch.newest
-            self._span = Span(batch.boot_id, first, batch.oldest)
+            self._coming = Span(batch.boot_id, first, batch.oldest)
         for entry in entries(batch.boot_id, batch.events):
-            self._span.ring.add(entry)
+            self._coming.ring.add(entry)
+        if self._coming.ring.newest >= batch.newest:
+            self._span = self._coming
         self.wake()
 
 

@@ -68,13 +68,14 @@ def literal(host: str) -> Address | None:
 
 def connect(
     host: str, port: int, timeout: float | None, denied: Callable[[], Iterable[str]]
-) -> socket.socket:
-    """A connection to the first of the host's addresses that takes one, within the timeout. Raises OSError
-    and Denied."""
+) -> tuple[socket.socket, Address]:
+    """A connection to the first of the host's addresses that takes one, within the timeout, and that address.
+    Raises OSError and Denied."""
     deadline = None if timeout is None else time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
     for family, kind, protocol, _, place in _looked_up(host, port, timeout):
-        check(ip_address(str(place[0]).partition("%")[0]), denied())
+        address = ip_address(str(place[0]).partition("%")[0])
+        check(address, denied())
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise TimeoutError("no address took a connection in time")
@@ -87,7 +88,7 @@ def connect(
             made.close()
             failure = error
             continue
-        return made
+        return made, address
     raise failure
 
 

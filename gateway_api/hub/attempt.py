@@ -6,16 +6,16 @@ No more of an answer is read than is needed to use the connection again, and no 
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway_api.hub import addresses
 from gateway_api.hub.message import Message, headers
@@ -61,6 +61,8 @@ class Sender:
         #: Where the connection that is kept goes.
         self._peer: addresses.Address | None = None
         self._deadline: float | None = None
+        #: Between a look at the deadline and a cut, a next attempt must not begin.
+        self._cutting = threading.Lock()
         self._session = requests.Session()
         # No proxies, no passwords and no certificates out of the environment.
         self._session.trust_env = False
@@ -74,34 +76,36 @@ class Sender:
     def send(self, message: Message) -> Outcome:
         """Makes the attempt."""
         began = time.monotonic()
-        self._deadline = began + TIMEOUT
+        deadline = began + TIMEOUT
+        self._give_until(deadline)
         status, error = None, None
         try:
             answer = self._post(message)
         except addresses.Denied as refusal:
             error = str(refusal)
         except (requests.RequestException, OSError, ValueError) as failure:
-            error = "timeout" if time.monotonic() >= self._deadline else _reason(failure)
+            error = "timeout" if time.monotonic() >= deadline else _reason(failure)
         except Exception:  # noqa: BLE001 - logged; a lane that ended would swallow what it is given
             _log.exception("an attempt to deliver failed")
             error = "internal error"
         else:
             # Who was cut in the middle of its headers looks like one that had no more of them.
-            if time.monotonic() >= self._deadline:
+            if time.monotonic() >= deadline:
                 error = "timeout"
                 answer.raw.close()
             else:
                 status = answer.status_code
                 self._put_away(answer)
-        self._deadline = None
+        self._give_until(None)
         return Outcome(status, error, time.monotonic() - began)
 
     def cut(self, now: float) -> None:
         """Ends an attempt whose deadline has passed. `now` is monotonic seconds."""
-        deadline, watched = self._deadline, self._watched
-        if deadline is not None and now >= deadline and watched is not None:
+        with self._cutting:
+            if self._watched is None or self._deadline is None or now < self._deadline:
+                return
             try:
-                watched.shutdown(socket.SHUT_RDWR)
+                self._watched.shutdown(socket.SHUT_RDWR)
             except OSError as error:
                 _log.debug("the connection had ended by itself: %s", error)
 
@@ -110,6 +114,10 @@ class Sender:
         self._session.close()
         if self._watched is not None:
             self._watched.close()
+
+    def _give_until(self, deadline: float | None) -> None:
+        with self._cutting:
+            self._deadline = deadline
 
     def _post(self, message: Message) -> requests.Response:
         request = requests.Request(
@@ -139,7 +147,7 @@ class Sender:
         length = "0" if answer.status_code == 204 else answer.headers.get("Content-Length", "")
         try:
             if length.isdigit() and int(length) <= _MOST_READ:
-                self._deadline = time.monotonic() + _READ_TIMEOUT
+                self._give_until(time.monotonic() + _READ_TIMEOUT)
                 answer.raw.read(_MOST_READ)
             else:
                 answer.raw.close()
@@ -150,12 +158,11 @@ class Sender:
         answer.close()
 
     def _connect(self, host: str, port: int, timeout: float | None) -> socket.socket:
-        made = addresses.connect(host, port, timeout, self._denied)
+        made, self._peer = addresses.connect(host, port, timeout, self._denied)
         if self._watched is not None:
             self._watched.close()
         # TLS takes the socket's descriptor away; another one for the same connection stays ours.
         self._watched = made.dup()
-        self._peer = ip_address(str(made.getpeername()[0]).partition("%")[0])
         return made
 
 
@@ -170,13 +177,20 @@ class _Adapter(HTTPAdapter):
         super().init_poolmanager(*arguments, **more)  # type: ignore[arg-type]
         connect = self._connect
 
+        def connected(connection: HTTPConnection) -> socket.socket:
+            try:
+                return connect(connection._dns_host, connection.port, connection.timeout)
+            except OSError as error:
+                # urllib3 would take a reset for one in the middle of a request, and look for an answer.
+                raise NewConnectionError(connection, str(error)) from error
+
         class Plain(HTTPConnection):
             def _new_conn(self) -> socket.socket:
-                return connect(self._dns_host, self.port, self.timeout)
+                return connected(self)
 
         class Secure(HTTPSConnection):
             def _new_conn(self) -> socket.socket:
-                return connect(self._dns_host, self.port, self.timeout)
+                return connected(self)
 
         class PlainPool(HTTPConnectionPool):
             ConnectionCls = Plain

@@ -19,6 +19,7 @@ from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
 from gateway_api.errors import GatewayApiError
+from gateway_api.hub.addresses import Denied
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
 from gateway_api.hub.service import IDENTITY, HubService
@@ -35,11 +36,12 @@ _REMEMBERED = 1.0
 
 
 class DeniedNetworks:
-    """What the running configuration says of where nothing is delivered to."""
+    """What the running configuration says of where nothing is delivered to, or said last. Before it has ever
+    been asked, everything is Denied."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._known: tuple[str, ...] = ()
+        self._known: tuple[str, ...] | None = None
         self._asked = float("-inf")
 
     def __call__(self) -> Iterable[str]:
@@ -48,9 +50,11 @@ class DeniedNetworks:
             try:
                 self._known = tuple(self._daemon.api_access().denied_networks)
             except GatewayApiError as error:
-                _log.warning("the denied networks are those of before: %s", error)
+                _log.warning("cannot ask which networks are denied: %s", error)
             # Of a core that hangs, too: an attempt has ten seconds in all.
             self._asked = time.monotonic()
+        if self._known is None:
+            raise Denied("which networks are denied is not known yet")
         return self._known
 
 

@@ -22,9 +22,9 @@ MOST_WAITING = 10_000
 #: sessions come up.
 MOST_WAITING_IN_A_BURST = 100_000
 _BRISK = 0.25
-_HICCUPS = 3
-#: An attempt that takes so long may be one that never ends.
-_HANGS = 5.0
+#: Seconds for which a receiver is taken for one that takes, though it doesn't: one attempt that never ends is
+#: no reason to drop a burst.
+_DOUBT = 15.0
 LOGGED = 100
 
 
@@ -87,10 +87,8 @@ class Lane:
         #: one after another, and the wait after the same number of them is the same.
         self._waiting: list[deque[_Waiting]] = [deque() for _ in range(len(RETRIES) + 1)]
         self._numbers = count(1)
-        #: How many of the last attempts were no quick successes, and from when on the one under way can't
-        #: be: a hiccup in a burst is no reason to drop it.
-        self._not_brisk = 0
-        self._hangs_from = math.inf
+        #: Until when the receiver is one that takes, if no attempt succeeds quickly before.
+        self._takes_until = math.inf
         self._closed = False
         self._log: deque[Delivery] = deque(maxlen=LOGGED)
         self.counts = Counts()
@@ -134,20 +132,18 @@ class Lane:
                 now = self._clock()
                 line = min(filter(None, self._waiting), key=lambda line: line[0], default=None)
                 if line is not None and line[0].due <= now:
-                    # From here on it is under way: a receiver that hangs is not one that takes.
-                    self._hangs_from = now + _HANGS
+                    self._takes_until = min(self._takes_until, now + _DOUBT)
                     return line.popleft()
                 self._changed.wait(line[0].due - now if line is not None else None)
             return None
 
     def _settle(self, one: _Waiting, outcome: Outcome, started: float) -> None:
         with self._changed:
-            self._hangs_from = math.inf
             if self._closed:
                 return
             attempts, next_attempt_at = one.attempts + 1, None
-            brisk = outcome.delivered and outcome.seconds < _BRISK
-            self._not_brisk = 0 if brisk else self._not_brisk + 1
+            if outcome.delivered and outcome.seconds < _BRISK:
+                self._takes_until = math.inf
             if outcome.delivered:
                 result = "delivered"
                 self.counts.delivered += 1
@@ -177,7 +173,7 @@ class Lane:
             )
 
     def _make_room(self) -> None:
-        taking = self._not_brisk < _HICCUPS and self._clock() < self._hangs_from
+        taking = self._clock() < self._takes_until
         excess = len(self) - (MOST_WAITING_IN_A_BURST if taking else MOST_WAITING)
         if excess <= 0:
             return

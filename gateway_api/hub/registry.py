@@ -60,9 +60,10 @@ class Registry:
                 raise Full(f"There are {MOST} webhooks, which is the most there may be")
             sender = Sender(url, secret, self._denied, self._certificates)
             lane = Lane(sender.send)
+            # First, because it may fail: nothing would ever deliver what the lane takes.
+            threading.Thread(target=self._deliver, args=(lane, sender), daemon=True).start()
             self._entries[webhook.id] = _Entry(webhook, sender, lane)
             self._senders.add(sender)
-        threading.Thread(target=self._deliver, args=(lane, sender), daemon=True).start()
         return webhook
 
     def remove(self, id: str) -> None:

@@ -58,7 +58,7 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 @dataclass(frozen=True)
 class Method:
     """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields; if it
-    `streams`, an iterator of these, which may go on for ever."""
+    `streams`, an iterator of these that never ends, with None where it has nothing to say."""
 
     parameters: type[msgspec.Struct]
     handler: Callable[[Any], Any]
@@ -114,19 +114,20 @@ class Dispatcher:
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
     def answers(self, message: bytes) -> Generator[bytes, None, None]:
-        """The replies to one call's bytes, one after another; none when the caller wants none. Raises
-        ProtocolError."""
+        """The replies to one call's bytes, one after another; none when the caller wants none. No bytes are
+        a stream's time to look whether its caller is still there. Raises ProtocolError."""
         call = decode_call(message)
         for reply in self._replies(call):
             if not call.oneway:
-                yield encode(reply)
+                yield b"" if reply is None else encode(reply)
 
-    def _replies(self, call: Call) -> Iterator[Reply]:
+    def _replies(self, call: Call) -> Iterator[Reply | None]:
         try:
             method, parameters = self._found(call)
             if method.streams:
                 for part in method.handler(parameters):
-                    yield Reply(parameters=_encoded(part), continues=True)
+                    yield None if part is None else Reply(parameters=_encoded(part), continues=True)
+                raise RuntimeError("a stream without an end has ended")
             else:
                 yield Reply(parameters=_encoded(method.handler(parameters)))
         except ErrorReply as error:

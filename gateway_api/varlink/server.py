@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import select
 import socket
 import stat
 import struct
@@ -108,7 +109,16 @@ class Server:
             while (message := buffer.next_message()) is not None:
                 with closing(self._dispatcher.answers(message)) as replies:
                     for reply in replies:
+                        if not reply and _has_left(connection):
+                            return
                         connection.sendall(reply)
+
+
+def _has_left(connection: socket.socket) -> bool:
+    ended = select.poll()
+    # Of who has only said all that he wants to say there is no POLLHUP.
+    ended.register(connection, 0)
+    return bool(ended.poll(0))
 
 
 def _listen(path: Path) -> socket.socket:
