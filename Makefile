@@ -23,7 +23,7 @@ test: $(INSTALLED)
 
 # What a change can be tried with: all but what kills, breaks and bursts for minutes.
 quick: $(INSTALLED)
-	$(VENV)/bin/python -m pytest -m "not slow and not bare and not unsettled"
+	$(VENV)/bin/python -m pytest -m "not slow and not bare"
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -1,7 +1,8 @@
 """gunicorn as this service needs it: a worker class, and what has to be done before the first fork.
 
-The arbiter imports this before gevent has patched anything, and its workers inherit what it imported.
-So nothing that takes names out of `ssl` or `socket` may be imported here: PyJWT, requests.
+The arbiter imports this before gevent has patched anything, and its workers inherit what it imported. So
+nothing that a worker uses for connections of its own may come with it; the hub's `requests` comes with the
+arbiter's configuration, and no worker uses that.
 """
 
 import json

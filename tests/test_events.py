@@ -35,7 +35,7 @@ from tests.sse import (
 )
 from tests.stack import Api, core_of, running_api, running_stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.unsettled]
+pytestmark = pytest.mark.slow
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ import pytest
 from tests.sse import PATH, Stream, wait_for_workers, workers_of
 from tests.stack import Api, running_stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.unsettled]
+pytestmark = pytest.mark.slow
 
 #: What an event source takes the name of an event from is of either; "message" is of one that has none.
 NAMES = ("session_up", "session_down", "gap", "message")

@@ -99,6 +99,7 @@ def test_a_url_may_be_spelled_as_urls_are(url: str) -> None:
             for url in ("http://", "http:", "http:///hook", "http://:80/", "http://?a", "https:a")
         ),
         ("http://example.com:0/", "host"),
+        *((f"http://{host}/", "host") for host in ("*", "a,b", "{a}", "%24(id);", "a'")),
         *(
             (f"http://example.com:{port}/", "URL")
             for port in ("65536", "-1", "a", "99999999999", "8_0", "+8")

@@ -580,7 +580,6 @@ def test_the_core_lets_followers_who_have_left_go_though_nothing_happens(
         wait_for("their threads to end", lambda: len(list(threads.iterdir())) == before, 3)
 
 
-@pytest.mark.unsettled
 def test_who_does_not_read_is_cut_off_and_delays_nobody(tmp_path: Path, document: dict[str, Any]) -> None:
     with (
         core(tmp_path, document, "--sessions", "500", "--arrivals", "4000") as path,

@@ -26,9 +26,11 @@ def check_url(text: str) -> None:
         raise ValueError("must not hold a user or a password")
     if "#" in text:
         raise ValueError("must not have a fragment")
-    if not parts.hostname or port == 0:
+    host = parts.hostname or ""
+    # A name, an IPv4 address, or an IPv6 address with its zone.
+    if not re.fullmatch(r"[\w.:%-]+", host, re.ASCII) or port == 0:
         raise ValueError("must name a host")
-    address = literal(parts.hostname)
+    address = literal(host)
     if address is not None:
         try:
             check(address)
