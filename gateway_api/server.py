@@ -12,23 +12,33 @@ import resource
 import secrets
 import sqlite3
 import ssl
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
-from weakref import WeakSet
 
 import gevent
+import gevent.event
 from gevent.monkey import MonkeyPatchWarning
+from gevent.server import StreamServer
 from gunicorn.glogging import Logger
 from gunicorn.http import errors
+from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.auth.ledger import prepare_ledger
+from gateway_api.serving.connections import Connections, Phase
+from gateway_api.serving.sockets import end, for_tls, watched
 from gateway_api.settings import BadSetting, Settings
 
 _log = logging.getLogger("gunicorn.error")
+
+_STREAM = "text/event-stream"
+_SWEEP = 1.0
+_LINGER = 0.5
 
 _STATUS_OF = (
     (errors.LimitRequestLine, "414 URI Too Long"),
@@ -40,15 +50,17 @@ _STATUS_OF = (
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
-    """Answers in JSON where gunicorn itself has to refuse a request, and lets idle connections go when
-    it is told to stop, where gunicorn would wait for their clients."""
+    """gunicorn's for gevent, in which every client has its time, streams end when the worker does, and what
+    gunicorn itself has to refuse is refused in JSON."""
+
+    wsgi: Any
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._idle: set[gevent.Greenlet] = set()
-        #: Those whose connection has had a request. Each forgets itself.
-        self._served: WeakSet[gevent.Greenlet] = WeakSet()
-        #: Called, in a greenlet, when the worker is to stop: ends what would go on by itself.
+        self._connections = Connections(time.monotonic)
+        self._context: ssl.SSLContext | None = None
+        self._stopping = gevent.event.Event()
+        #: Called when the worker is to stop: ends what would go on by itself.
         self.before_exit: Callable[[], None] = lambda: None
 
     def patch(self) -> None:
@@ -58,34 +70,85 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             warnings.simplefilter("ignore", MonkeyPatchWarning)
             super().patch()
 
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        application = self.wsgi
+
+        def marking_streams(environ: Any, start_response: Any) -> Any:
+            def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+                if environ["REQUEST_METHOD"] != "HEAD" and dict(headers).get("Content-Type", "").startswith(
+                    _STREAM
+                ):
+                    environ["gunicorn.socket"].connection.is_stream()
+                return start_response(status, headers, *more)
+
+            return application(environ, start)
+
+        self.wsgi = marking_streams
+
+    def run(self) -> None:
+        """Serves until the worker is told to stop, and then what is under way, for a while."""
+        if self.cfg.is_ssl:
+            self._context = for_tls(ssl_context(self.cfg))
+        servers = [StreamServer(listener, handle=partial(self.handle, listener)) for listener in self.sockets]
+        for server in servers:
+            if self.cfg.workers > 1:
+                server.max_accept = 1
+            server.start()
+        while self.alive:
+            self.notify()
+            self._sweep()
+            self._stopping.wait(_SWEEP)
+        for server in servers:
+            server.close()
+        self.before_exit()
+        deadline = time.monotonic() + self.cfg.graceful_timeout
+        while self._connections and time.monotonic() < deadline:
+            self.notify()
+            # Who has just got an answer may be about to ask again.
+            self._connections.end_idle(_LINGER)
+            gevent.sleep(_LINGER / 5)
+        self._connections.end_all()
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        client.setblocking(1)
+        try:
+            sock = watched(client, self._context)
+        except (OSError, ValueError) as error:
+            # It has gone already, perhaps with words that aren't TLS.
+            _log.debug("lost a connection: %s", error)
+            client.close()
+            return
+        connection = self._connections.admit(addr[0] if addr else "", partial(end, sock))
+        sock.connection = gevent.getcurrent().connection = connection
+        try:
+            super(GeventWorker, self).handle(listener, sock, addr)
+        finally:
+            self._connections.leave(connection)
+
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
-        """gunicorn's limit on the wait for a next request, and a note of who is waiting."""
-        if not self.alive and gevent.getcurrent() in self._served:
-            # A stream has just ended: nobody is to wait for another request.
+        """The wait for a next request, which the connection's deadline ends."""
+        connection = gevent.getcurrent().connection
+        if connection.phase is Phase.STREAM:
+            # It was the connection's last answer: who comes back comes anew.
             raise gevent.GreenletExit
-        waiting = gevent.getcurrent()
-        self._idle.add(waiting)
-        try:
-            with super().timeout_ctx():
-                yield
-        finally:
-            self._idle.discard(waiting)
+        with connection.next_request():
+            yield
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         # Not gunicorn's for gevent: it swallows GreenletExit, and then waits for another request on a
         # connection whose answer broke off.
-        self._served.add(gevent.getcurrent())
         super(GeventWorker, self).handle_request(listener_name, req, sock, addr)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         super().handle_exit(sig, frame)
         # Not here: a signal handler runs in the middle of whatever was running.
-        gevent.spawn(self._let_go)
+        gevent.spawn(self._stopping.set)
 
-    def _let_go(self) -> None:
-        self.before_exit()
-        gevent.killall(list(self._idle), block=False)
+    def _sweep(self) -> None:
+        for phase, ended in self._connections.sweep().items():
+            _log.info("closed %d connections: they did not %s in time", ended, phase.value)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):

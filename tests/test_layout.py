@@ -19,6 +19,7 @@ FLOORS = {
     "daemon": 2,
     "auth": 3, "hub": 3,
     "events": 3,
+    "serving": 3,
     "services": 4, "server": 4,
     "web.schemas": 5,
     "web": 6,

@@ -1,0 +1,54 @@
+"""Sockets that tell their connection when its client is waited for.
+
+Everything that gunicorn reads and writes goes through `recv` and `sendall`.
+"""
+
+import ssl
+from contextlib import nullcontext
+from typing import Any, cast
+
+from gevent.socket import SHUT_RDWR
+from gevent.socket import socket as Socket
+from gevent.ssl import SSLContext, SSLSocket
+
+from gateway_api.serving.connections import Connection
+
+
+class _Watched:
+    #: TLS looks for early bytes before anybody can set it.
+    connection: Connection | None = None
+
+    def recv(self, *arguments: Any) -> bytes:
+        with self.connection.reading() if self.connection else nullcontext():
+            return cast(bytes, super().recv(*arguments))  # type: ignore[misc]
+
+    def sendall(self, data: Any, *more: Any) -> None:
+        with self.connection.writing(len(data)) if self.connection else nullcontext():
+            super().sendall(data, *more)  # type: ignore[misc]
+
+
+class Plain(_Watched, Socket):  # type: ignore[misc]
+    """Over TCP or a Unix socket."""
+
+
+class Secure(_Watched, SSLSocket):  # type: ignore[misc]
+    """Over TLS."""
+
+
+def watched(client: Socket, context: ssl.SSLContext | None) -> Plain | Secure:
+    """A client's socket, taken over; with a context, for TLS whose handshake is still to come."""
+    if context is None:
+        return Plain(client.family, client.type, client.proto, fileno=client.detach())
+    return cast(Secure, context.wrap_socket(client, server_side=True, do_handshake_on_connect=False))
+
+
+def for_tls(context: SSLContext) -> SSLContext:
+    """Has a context make sockets of this kind."""
+    context.sslsocket_class = Secure
+    return context
+
+
+def end(client: Plain | Secure) -> None:
+    """Closes the connection for whoever waits at it. TLS isn't ended first: its client is the one who does
+    not read."""
+    Socket.shutdown(client, SHUT_RDWR)
