@@ -49,8 +49,15 @@ class Stream:
         self.wanted = wanted
         self.ended = False
         self.greenlet = gevent.getcurrent()
-        #: Since when it waits for something else than the next event: its client, or the core.
-        self.busy_since: float | None = None
+        #: It waits for the next event, and looks at `ended` when it is woken.
+        self.listens = False
+        #: When what it waits for, its client or the core, has taken too long.
+        self.deadline: float | None = None
+
+    def waits(self, patience: float | None = None) -> None:
+        """For something else than the next event, so many seconds at the most."""
+        self.listens = False
+        self.deadline = None if patience is None else time.monotonic() + patience
 
 
 class Streams:
@@ -86,7 +93,7 @@ class Streams:
         self._open.add(stream)
         try:
             for piece in self._followed(stream, span):
-                stream.busy_since = time.monotonic()
+                stream.waits(_PATIENCE)
                 yield piece
         except CoreUnavailable as error:
             # The headers are out: the client comes back, and then is told what it missed.
@@ -101,12 +108,10 @@ class Streams:
             if span.holds(wanted.resume):
                 position = wanted.resume.sequence
             else:
-                stream.busy_since = None
-                with self._slots:
-                    span, position = yield from self._caught_up(wanted, wanted.resume)
+                span, position = yield from self._in_turn(stream, wanted.resume)
         due = time.monotonic() + _HEARTBEAT
         while not stream.ended:
-            stream.busy_since = None
+            stream.listens, stream.deadline = True, None
             changed = self._broadcast.changed
             if self._broadcast.span is not span:
                 span = self._broadcast.span
@@ -125,16 +130,28 @@ class Streams:
                 due = time.monotonic() + _HEARTBEAT
                 yield piece
 
-    def _caught_up(self, wanted: Wanted, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
+    def _in_turn(self, stream: Stream, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
+        stream.waits()
+        while not self._slots.acquire(timeout=_HEARTBEAT):
+            yield sse.HEARTBEAT
+            stream.waits()
+        try:
+            return (yield from self._caught_up(stream, id))
+        finally:
+            self._slots.release()
+
+    def _caught_up(self, stream: Stream, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
         """What the core has after an event, until the broadcast has the rest: returns where that is."""
         position = id.sequence
+        stream.waits(_PATIENCE)
         for batch in self._events.after(id.boot_id, id.sequence):
             if batch.gap:
                 position = batch.newest
                 yield sse.gap(batch.boot_id, batch.oldest, batch.newest)
             elif batch.events:
                 position = batch.events[-1].sequence
-                yield wanted.blocks(list(entries(batch.boot_id, batch.events)))
+                yield stream.wanted.blocks(list(entries(batch.boot_id, batch.events)))
+            stream.waits(_PATIENCE)
             if position < batch.newest:
                 continue
             span = self._broadcast.reached(sse.EventId(batch.boot_id, position))
@@ -158,16 +175,16 @@ class Streams:
                 # It may have ended meanwhile, and its greenlet serve somebody's next request.
                 if stream not in self._open:
                     continue
-                if not may or (stream.busy_since is not None and now - stream.busy_since > _PATIENCE):
+                if not may or (stream.deadline is not None and now > stream.deadline):
                     self._end(stream)
 
     def _end(self, stream: Stream) -> None:
         stream.ended = True
-        if stream.busy_since is not None:
+        if stream.listens:
+            self._broadcast.wake()
+        else:
             # Nobody knows how long it would wait.
             stream.greenlet.kill(block=False)
-        else:
-            self._broadcast.wake()
 
 
 def _end_the_worker(greenlet: Any) -> None:

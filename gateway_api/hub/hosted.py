@@ -43,19 +43,23 @@ class DeniedNetworks:
         self._daemon = daemon
         self._known: tuple[str, ...] | None = None
         self._asked = float("-inf")
+        self._asking = threading.Lock()
 
     def __call__(self) -> Iterable[str]:
-        now = time.monotonic()
-        if now - self._asked > _REMEMBERED:
-            try:
-                self._known = tuple(self._daemon.api_access().denied_networks)
-            except GatewayApiError as error:
-                _log.warning("cannot ask which networks are denied: %s", error)
-            # Of a core that hangs, too: an attempt has ten seconds in all.
-            self._asked = time.monotonic()
+        with self._asking:
+            if time.monotonic() - self._asked > _REMEMBERED:
+                self._ask()
         if self._known is None:
             raise Denied("which networks are denied is not known yet")
         return self._known
+
+    def _ask(self) -> None:
+        try:
+            self._known = tuple(self._daemon.api_access().denied_networks)
+        except GatewayApiError as error:
+            _log.warning("cannot ask which networks are denied: %s", error)
+        # Of a core that hangs, too: an attempt has ten seconds in all.
+        self._asked = time.monotonic()
 
 
 def start(settings: Settings) -> None:
