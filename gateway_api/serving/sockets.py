@@ -3,15 +3,29 @@
 Everything that gunicorn reads and writes goes through `recv` and `sendall`.
 """
 
+import logging
 import ssl
+import struct
 from contextlib import nullcontext
 from typing import Any, cast
 
-from gevent.socket import SHUT_RDWR
+from gevent.socket import (
+    AF_UNIX,
+    IPPROTO_TCP,
+    SHUT_RDWR,
+    SO_LINGER,
+    SOL_SOCKET,
+    TCP_NOTSENT_LOWAT,
+)
 from gevent.socket import socket as Socket
 from gevent.ssl import SSLContext, SSLSocket
 
 from gateway_api.serving.connections import Connection
+
+_log = logging.getLogger(__name__)
+
+#: Bytes of an answer that the kernel holds, beside those that are on their way.
+_UNSENT = 64 << 10
 
 
 class _Watched:
@@ -37,6 +51,9 @@ class Secure(_Watched, SSLSocket):  # type: ignore[misc]
 
 def watched(client: Socket, context: ssl.SSLContext | None) -> Plain | Secure:
     """A client's socket, taken over; with a context, for TLS whose handshake is still to come."""
+    if client.family != AF_UNIX:
+        # Or the kernel would take megabytes for a client who takes nothing, and nobody would notice.
+        client.setsockopt(IPPROTO_TCP, TCP_NOTSENT_LOWAT, _UNSENT)
     if context is None:
         return Plain(client.family, client.type, client.proto, fileno=client.detach())
     return cast(Secure, context.wrap_socket(client, server_side=True, do_handshake_on_connect=False))
@@ -49,6 +66,11 @@ def for_tls(context: SSLContext) -> SSLContext:
 
 
 def end(client: Plain | Secure) -> None:
-    """Closes the connection for whoever waits at it. TLS isn't ended first: its client is the one who does
-    not read."""
-    Socket.shutdown(client, SHUT_RDWR)
+    """Closes the connection for whoever waits at it, and forgets what its client has not taken: the kernel
+    would hold that for minutes, for one who does not read. TLS isn't ended first, for the same reason."""
+    client.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        # Not gevent's: that throws at whoever waits, who would take it for a fault of ours.
+        client._sock.shutdown(SHUT_RDWR)
+    except OSError as error:
+        _log.debug("the connection had ended by itself: %s", error)

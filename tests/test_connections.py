@@ -1,0 +1,262 @@
+"""Who may keep a worker waiting, for how long, and who makes room for whom."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gateway_api.serving.connections import Connection, Connections, Limits, Phase
+
+
+class Clock:
+    """Monotonic seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Table:
+    """Connections with small limits, and the names of those that were ended."""
+
+    def __init__(self, **limits: int) -> None:
+        self.clock = Clock()
+        self.ended: list[str] = []
+        self.limits = Limits(**limits)
+        self.connections = Connections(self.clock, self.limits)
+
+    def admit(self, name: str, address: str = "192.0.2.1") -> Connection:
+        return self.connections.admit(address, lambda: self.ended.append(name))
+
+    def waiting(self, name: str, address: str = "192.0.2.1") -> Connection:
+        """One that came a second after the one before."""
+        self.clock.now += 1
+        return self.admit(name, address)
+
+    def ends_after(self, phase: Phase) -> float:
+        """Seconds until a sweep ends the only one that is left, which must not be before."""
+        began = self.clock.now
+        while not self.connections.sweep():
+            assert not self.ended
+            self.clock.now += 0.5
+            assert self.clock.now < began + 10_000
+        assert not self.connections
+        return self.clock.now - began
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+@contextmanager
+def requested(connection: Connection) -> Iterator[None]:
+    """After the head of a request."""
+    with connection.next_request():
+        pass
+    yield
+
+
+def test_a_handshake_has_10_seconds(table: Table) -> None:
+    table.admit("a")
+    assert table.ends_after(Phase.HANDSHAKE) == 10
+
+
+def test_the_first_request_has_10_seconds_from_the_handshake(table: Table) -> None:
+    connection = table.admit("a")
+    table.clock.now += 9
+    with connection.next_request():
+        assert table.ends_after(Phase.HEAD) == 10
+
+
+def test_the_next_request_has_30_seconds(table: Table) -> None:
+    connection = table.admit("a")
+    with connection.next_request():
+        pass
+    with connection.next_request():
+        assert table.ends_after(Phase.IDLE) == 30
+
+
+def test_a_head_gets_no_more_time_by_coming_in_pieces(table: Table) -> None:
+    connection = table.admit("a")
+    with connection.next_request():
+        table.clock.now += 6
+        with connection.reading():
+            pass
+        with connection.reading():
+            assert table.ends_after(Phase.HEAD) == 4
+
+
+def test_a_body_has_20_seconds_however_many_pieces_it_comes_in(table: Table) -> None:
+    connection = table.admit("a")
+    with connection.next_request():
+        pass
+    for _ in range(19):
+        with connection.reading():
+            table.clock.now += 1
+    with connection.reading():
+        assert table.ends_after(Phase.BODY) == 1
+
+
+def test_the_next_body_has_its_own_20_seconds(table: Table) -> None:
+    connection = table.admit("a")
+    for _ in range(2):
+        with connection.next_request():
+            pass
+        with connection.reading():
+            table.clock.now += 15
+    assert not table.connections.sweep()
+
+
+def test_an_answer_has_10_seconds_and_one_for_each_32_kb(table: Table) -> None:
+    connection = table.admit("a")
+    with connection.next_request():
+        pass
+    with connection.writing(64 << 10):
+        assert table.ends_after(Phase.ANSWER) == 12
+
+
+def test_work_of_ours_has_no_deadline(table: Table) -> None:
+    connection = table.admit("a")
+    with connection.next_request():
+        pass
+    table.clock.now += 10_000
+    assert not table.connections.sweep()
+    assert connection.phase is Phase.WORK
+
+
+def test_a_sweep_tells_what_was_not_done(table: Table) -> None:
+    table.admit("a")
+    table.admit("b")
+    with table.admit("c").next_request():
+        table.clock.now += 11
+        assert table.connections.sweep() == {Phase.HANDSHAKE: 2, Phase.HEAD: 1}
+    assert sorted(table.ended) == ["a", "b", "c"]
+
+
+def test_a_stream_has_no_deadline_and_takes_nobodys_place() -> None:
+    table = Table(in_all=2, of_one_address=2)
+    for name in ("a", "b", "c"):
+        connection = table.admit(name)
+        with connection.next_request():
+            pass
+        connection.is_stream()
+    table.clock.now += 10_000
+    with connection.writing(100):
+        assert not table.connections.sweep()
+    assert len(table.connections) == 3
+    assert not table.ended
+
+
+def test_who_has_been_waited_for_longest_makes_room_for_one_of_the_same_address() -> None:
+    table = Table(of_one_address=3)
+    for name in "abc":
+        table.waiting(name)
+    table.waiting("another", "192.0.2.2")
+    table.waiting("d")
+    assert table.ended == ["a"]
+    table.waiting("e")
+    assert table.ended == ["a", "b"]
+
+
+def test_who_has_been_waited_for_longest_makes_room_where_there_are_too_many() -> None:
+    table = Table(in_all=3)
+    for number, name in enumerate("abcd"):
+        table.waiting(name, f"192.0.2.{number}")
+    assert table.ended == ["a"]
+    assert len(table.connections) == 3
+
+
+def test_who_waits_for_us_never_makes_room() -> None:
+    table = Table(in_all=2)
+    busy = table.admit("busy")
+    with busy.next_request():
+        pass
+    table.waiting("a", "192.0.2.2")
+    table.waiting("b", "192.0.2.3")
+    assert table.ended == ["a"]
+
+
+def test_nobody_is_turned_away_though_all_wait_for_us() -> None:
+    table = Table(in_all=2)
+    for name in "abc":
+        with requested(table.admit(name)):
+            pass
+    assert len(table.connections) == 3
+    assert not table.ended
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("fe80::1%eth0", "fe80::2%eth1"),
+        ("", ""),
+    ],
+)
+def test_one_clients_addresses_count_as_one(one: str, other: str) -> None:
+    table = Table(of_one_address=1)
+    table.waiting("a", one)
+    table.waiting("b", other)
+    assert table.ended == ["a"]
+
+
+def test_addresses_of_two_networks_count_apart() -> None:
+    table = Table(of_one_address=1)
+    table.waiting("a", "2001:db8:0:1::1")
+    table.waiting("b", "2001:db8:0:2::1")
+    assert not table.ended
+
+
+def test_a_place_is_free_again_when_its_connection_is_closed() -> None:
+    table = Table(of_one_address=1, in_all=1)
+    first = table.waiting("a")
+    table.connections.leave(first)
+    table.connections.leave(first)
+    table.waiting("b")
+    assert not table.ended
+    assert len(table.connections) == 1
+
+
+def test_the_slowest_of_those_who_take_their_answers_makes_room_for_the_next_answer() -> None:
+    table = Table(waiting_bytes=1000)
+    connections = []
+    for name in "abc":
+        connections.append(table.waiting(name))
+        with requested(connections[-1]):
+            pass
+    a, b, c = connections
+    with a.writing(400):
+        table.clock.now += 1
+        with b.writing(400):
+            assert not table.ended
+            with c.writing(400):
+                assert table.ended == ["a"]
+        assert table.ended == ["a"]
+    with b.writing(600), c.writing(400):
+        assert table.ended == ["a"]
+
+
+def test_a_single_answer_may_be_larger_than_all_may_be() -> None:
+    table = Table(waiting_bytes=1000)
+    connection = table.admit("a")
+    with requested(connection), connection.writing(5000):
+        assert not table.ended
+
+
+def test_idle_ones_end_at_a_stop_and_those_under_way_do_not(table: Table) -> None:
+    idle, asking, coming = (table.admit(name) for name in ("idle", "asking", "coming"))
+    for one in (idle, asking):
+        with one.next_request():
+            pass
+    with idle.next_request(), coming.next_request():
+        table.connections.end_idle(0.5)
+        assert not table.ended
+        table.clock.now += 0.5
+        table.connections.end_idle(0.5)
+        assert table.ended == ["idle"]
+        table.connections.end_all()
+    assert sorted(table.ended) == ["asking", "coming", "idle"]
