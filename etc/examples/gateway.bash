@@ -100,7 +100,7 @@ fail() {
     local line
     judge
     while IFS= read -r line; do complain "$line"; done <<<"$reason"
-    [[ $status != 401 ]] || complain "gateway-login logs in"
+    [[ $status != 401 || $program == gateway-login ]] || complain "gateway-login logs in"
     exit "$code"
 }
 
