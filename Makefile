@@ -5,9 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-# curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own.
-TEST_TOOLS := curl strace ip
-TEST_PACKAGES := curl strace iproute2
+# curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own; the
+# scripts for operators need jq, and shellcheck reads them.
+TEST_TOOLS := curl strace ip jq shellcheck
+TEST_PACKAGES := curl strace iproute2 jq shellcheck
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 

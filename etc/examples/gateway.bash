@@ -1,0 +1,163 @@
+# shellcheck shell=bash
+# What the gateway-* scripts share; they source it.
+#
+#   GATEWAY_URL            where the API is; https://localhost:8443 by default
+#   GATEWAY_CA             whom its certificate is trusted by, in PEM; the system's by default
+#   GATEWAY_USER           who logs in
+#   GATEWAY_PASSWORD_FILE  a file with the password, for scripts that run by themselves
+#   GATEWAY_TOKEN_FILE     where the token is kept
+
+set -euo pipefail
+
+# Exit codes. 0: all is done.
+readonly FAILED=1 # refused by the gateway, or done in part
+readonly USAGE=2
+readonly AWAY=3   # the gateway or its core can't be reached
+readonly DENIED=4 # not logged in, or the role doesn't suffice
+
+program=${0##*/}
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+
+complain() { printf '%s: %s\n' "$program" "$*" >&2; }
+
+die() {
+    local code=$1
+    shift
+    complain "$@"
+    exit "$code"
+}
+
+for tool in curl jq; do
+    command -v "$tool" >/dev/null || die "$USAGE" "$tool is needed: apt-get install $tool"
+done
+
+GATEWAY_URL=${GATEWAY_URL:-https://localhost:8443}
+GATEWAY_URL=${GATEWAY_URL%/}
+# By address: a token of one gateway must not be shown to another.
+token_file=${GATEWAY_TOKEN_FILE:-${XDG_RUNTIME_DIR:-$HOME/.cache}/gateway/${GATEWAY_URL//[^A-Za-z0-9.-]/_}}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+answer=$work/answer
+status=000
+
+options=(--silent --show-error --proto '=https' --connect-timeout 5)
+[[ -z ${GATEWAY_CA:-} ]] || options+=(--cacert "$GATEWAY_CA")
+
+# The value of an option that wants one.
+value_of() {
+    (($# > 1)) || die "$USAGE" "$1 wants a value"
+    printf '%s' "$2"
+}
+
+encoded() { jq -Rr --slurp @uri < <(printf '%s' "$1"); }
+
+# once METHOD PATH [BODY [HEADER...]]: one request. Its status is in $status, the answer in $answer. Bodies and
+# tokens go through pipes and files, which ps doesn't show.
+once() {
+    local method=$1 path=$2 body=${3-} header type='' arguments=()
+    shift "$(($# < 3 ? $# : 3))"
+    for header; do arguments+=(--header "$header"); done
+    [[ ! -e $token_file || $path == /auth/login ]] || arguments+=(--header "@$token_file")
+    [[ -z $body ]] || arguments+=(--data-binary @-)
+    rm -f "$answer"
+    if printf '%s' "$body" | curl "${options[@]}" --max-time 60 --request "$method" "${arguments[@]}" \
+        --output "$answer" --dump-header "$work/head" --write-out '%{http_code} %{content_type}\n' \
+        "$GATEWAY_URL/api/v1$path" >"$work/outcome" 2>"$work/trouble"; then
+        read -r status type <"$work/outcome"
+        [[ $type == application/json* ]] || status=none
+    else
+        status=none
+        type=$(sed -n '1s/^curl: ([0-9]*) //p' "$work/trouble")
+    fi
+    trouble=$type
+    [[ $status == 2?? ]]
+}
+
+# A header of the last answer.
+header() { tr -d '\r' <"$work/head" | sed -n "s/^$1: //Ip"; }
+
+# What the gateway has against the last request, in $reason, a line a problem; and the exit code for it, in $code.
+judge() {
+    code=$FAILED
+    if [[ $status == none ]]; then
+        reason="no answer of a gateway at $GATEWAY_URL: $trouble"
+        code=$AWAY
+        return
+    fi
+    reason=$(jq -L "$here" -r 'include "gateway"; complaint' "$answer")
+    case $status in
+        401 | 403 | 429) code=$DENIED ;;
+        5??)
+            reason+=" (request $(header X-Request-ID))"
+            code=$AWAY
+            ;;
+    esac
+}
+
+# Says what it is, and ends the script.
+fail() {
+    local line
+    judge
+    while IFS= read -r line; do complain "$line"; done <<<"$reason"
+    [[ $status != 401 || $program == gateway-login ]] || complain "gateway-login logs in"
+    exit "$code"
+}
+
+# As `once`, but somebody whose login has expired logs in again, if that can be had without a person who isn't there.
+try() {
+    if once "$@"; then return; fi
+    [[ $status == 401 ]] || return 1
+    [[ -n ${GATEWAY_PASSWORD_FILE:-} ]] || has_terminal || return 1
+    complain "not logged in, or not any more"
+    log_in "${GATEWAY_PASSWORD_FILE:-}"
+    once "$@"
+}
+
+# As `try`, but ends the script when it fails.
+request() { try "$@" || fail; }
+
+has_terminal() { { : </dev/tty; } 2>/dev/null; }
+
+# log_in FILE: with the password that is the first line of a file; without a file it is asked for.
+log_in() {
+    local file=$1 user=${GATEWAY_USER:-} password='' body draft
+    if [[ -n $file ]]; then
+        [[ -n $user ]] || die "$USAGE" "who logs in? GATEWAY_USER or --user says so"
+        IFS= read -r password <"$file" || [[ -n $password ]] || die "$USAGE" "no password in $file"
+    else
+        has_terminal || die "$USAGE" "no terminal to ask for a password: use --password-file"
+        [[ -n $user ]] || IFS= read -rp "Username for $GATEWAY_URL: " user </dev/tty
+        IFS= read -rsp "Password of $user: " password </dev/tty
+        printf '\n' >/dev/tty
+    fi
+    body=$(printf '%s\n%s\n' "$user" "${password%$'\r'}" | jq -nR '{username: input, password: input}')
+    once POST /auth/login "$body" || fail
+    # mktemp makes it for our own eyes, and nobody finds half a token.
+    {
+        (umask 077 && mkdir -p "$(dirname "$token_file")") &&
+            draft=$(mktemp "$token_file.XXXXXX") &&
+            jq -r '"Authorization: Bearer \(.access_token)"' "$answer" >"$draft" &&
+            mv "$draft" "$token_file"
+    } || die "$FAILED" "can't keep the token in $token_file"
+}
+
+# agreed QUESTION: what somebody at a terminal says; --yes says it beforehand.
+agreed() {
+    local said=''
+    [[ -z ${yes:-} ]] || return 0
+    [[ -t 0 ]] || die "$USAGE" "nobody to ask here: --yes agrees beforehand"
+    read -rp "$1 [y/N] " said || printf '\n' >&2
+    [[ $said == [yY] || $said == [yY]es ]]
+}
+
+# subscribers QUERY FILTER: what the filter makes of each page of the list. QUERY begins with &, or is empty.
+subscribers() {
+    local query=$1 filter=$2 cursor=''
+    while :; do
+        request GET "/subscribers?limit=2000$query${cursor:+&cursor=$cursor}"
+        jq -L "$here" -c "include \"gateway\"; .data.sessions[] | $filter" "$answer"
+        cursor=$(jq -r '.data.next_cursor // "" | @uri' "$answer")
+        [[ -n $cursor ]] || return 0
+    done
+}
