@@ -25,9 +25,12 @@ from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.auth.ledger import prepare_ledger
-from gateway_api.settings import BadSetting, Settings
+from gateway_api.readiness import Readiness
+from gateway_api.settings import BadSetting, Settings, has_secret
 
 _log = logging.getLogger("gunicorn.error")
+
+_readiness = Readiness()
 
 _STATUS_OF = (
     (errors.LimitRequestLine, "414 URI Too Long"),
@@ -56,6 +59,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             # uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
             super().patch()
+
+    def notify(self) -> None:
+        # gunicorn's heartbeat: the first comes when the server has started.
+        super().notify()
+        _readiness.answering()
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
@@ -124,7 +132,8 @@ class Log(Logger):  # type: ignore[misc]
 def prepare() -> None:
     """What has to be so before the workers are forked: they sign with one secret, or half of the
     tokens would fail, and share one ledger. Raises BadSetting."""
-    if not os.environ.get("SVC_API_SECRET"):
+    _readiness.take_over()
+    if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
         _log.warning("SVC_API_SECRET is not set: tokens end with this process")
     # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
