@@ -6,9 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-# curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own.
-TEST_TOOLS := curl strace ip
-TEST_PACKAGES := curl strace iproute2
+# curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own,
+# systemd-nspawn boots a machine for the package, which Debian's own Python is for.
+TEST_TOOLS := curl strace ip systemd-nspawn /usr/bin/python3
+TEST_PACKAGES := curl strace iproute2 systemd systemd-container python3 python3-venv
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 

@@ -32,6 +32,9 @@ _log = logging.getLogger("gunicorn.error")
 
 _readiness = Readiness()
 
+#: Seconds that a connection without a request has left when its worker is to stop.
+_FIRST_REQUEST = 1.0
+
 _STATUS_OF = (
     (errors.LimitRequestLine, "414 URI Too Long"),
     (errors.LimitRequestHeaders, "431 Request Header Fields Too Large"),
@@ -92,6 +95,9 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def _let_go(self) -> None:
         self.before_exit()
+        gevent.killall(list(self._idle & set(self._served)), block=False)
+        # Who has only just connected has a request under way, and nobody else will answer it.
+        gevent.sleep(_FIRST_REQUEST)
         gevent.killall(list(self._idle), block=False)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
