@@ -121,6 +121,11 @@ def test_a_service_starts_with_the_machine(installed: Installed, service: str) -
     assert installed.machine.run("systemctl", "is-enabled", service) == "enabled\n"
 
 
+def test_systemd_finds_nothing_wrong_with_the_units(installed: Installed) -> None:
+    units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").glob("*.service")]
+    assert installed.machine.run("systemd-analyze", "verify", *units) == ""
+
+
 def test_the_installation_tells_where_the_first_user_s_password_is(installed: Installed) -> None:
     assert "The first user of the API is admin." in installed.said
     assert "/etc/gateway-api/first-password" in installed.said
