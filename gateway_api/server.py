@@ -96,9 +96,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def _let_go(self) -> None:
         self.before_exit()
         gevent.killall(list(self._idle & set(self._served)), block=False)
-        # Who has only just connected has a request under way, and nobody else will answer it.
-        gevent.sleep(_FIRST_REQUEST)
-        gevent.killall(list(self._idle), block=False)
+        # Who has only just connected has a request under way, and nobody else will answer it. Twice, as
+        # gunicorn looks once a second whether it is to go on accepting.
+        for _ in range(2):
+            waiting = set(self._idle)
+            gevent.sleep(_FIRST_REQUEST)
+            gevent.killall(list(self._idle & waiting), block=False)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):
