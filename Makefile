@@ -1,4 +1,5 @@
-# What people type here: make run, make test, make lint. Everything is installed into .venv.
+# What people type here: make run, make test, make lint. Everything is installed into .venv; `make deb` and
+# `make install` are for a machine where it stays.
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -6,13 +7,19 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 
 # curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own; the
-# scripts for operators need jq, and shellcheck reads them.
-TEST_TOOLS := curl strace ip jq shellcheck
-TEST_PACKAGES := curl strace iproute2 jq shellcheck
+# scripts for operators need jq, and shellcheck reads them; systemd-nspawn boots a machine for the package, which
+# Debian's own Python is for.
+TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn /usr/bin/python3
+TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container python3 python3-venv
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
-.PHONY: run test quick lint lock figures clean
+# For a machine where it stays: below DESTDIR, with the Python that the machine has.
+DESTDIR ?=
+PREFIX ?= /opt/gateway-api
+SYSTEM_PYTHON ?= /usr/bin/python3
+
+.PHONY: run test quick lint lock figures clean install deb
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
@@ -59,6 +66,12 @@ lock: $(INSTALLED)
 	    --allow-unsafe --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-options \
 	    --output-file - setup.cfg; } > $(VENV)/new.lock
 	mv $(VENV)/new.lock requirements.lock
+
+install:
+	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) PYTHON=$(SYSTEM_PYTHON) packaging/install
+
+deb:
+	PYTHON=$(SYSTEM_PYTHON) packaging/deb
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -30,11 +30,14 @@ from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.auth.ledger import prepare_ledger
+from gateway_api.readiness import Readiness
 from gateway_api.serving.connections import Connections, Phase
 from gateway_api.serving.sockets import end, for_tls, watched
-from gateway_api.settings import BadSetting, Settings
+from gateway_api.settings import BadSetting, Settings, has_secret
 
 _log = logging.getLogger("gunicorn.error")
+
+_readiness = Readiness()
 
 _STREAM = "text/event-stream"
 _SWEEP = 1.0
@@ -76,9 +79,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
         def marking_streams(environ: Any, start_response: Any) -> Any:
             def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-                if environ["REQUEST_METHOD"] != "HEAD" and dict(headers).get("Content-Type", "").startswith(
-                    _STREAM
-                ):
+                streams = dict(headers).get("Content-Type", "").startswith(_STREAM)
+                if streams and environ["REQUEST_METHOD"] != "HEAD":
                     environ["gunicorn.socket"].connection.is_stream()
                 return start_response(status, headers, *more)
 
@@ -125,6 +127,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             super(GeventWorker, self).handle(listener, sock, addr)
         finally:
             self._connections.leave(connection)
+
+    def notify(self) -> None:
+        # gunicorn's heartbeat: the first comes when the server has started.
+        super().notify()
+        _readiness.answering()
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
@@ -188,7 +195,8 @@ class Log(Logger):  # type: ignore[misc]
 def prepare() -> None:
     """What has to be so before the workers are forked: they sign with one secret, or half of the
     tokens would fail, and share one ledger. Raises BadSetting."""
-    if not os.environ.get("SVC_API_SECRET"):
+    _readiness.take_over()
+    if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
         _log.warning("SVC_API_SECRET is not set: tokens end with this process")
     # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.

@@ -1,4 +1,4 @@
-"""What the process is told from outside: environment variables, read once, at the start."""
+"""What the process is told from outside: environment variables and a credential, read once, at the start."""
 
 import os
 import re
@@ -11,9 +11,12 @@ from gateway_api.errors import GatewayApiError
 #: RFC 7518 section 3.2: a key of at least the hash's 256 bits.
 RECOMMENDED_SECRET_BYTES = 32
 
-
 # What PyJWT refuses to sign with, as public keys have been mistaken for secrets (CVE-2017-11424).
 _ANOTHER_KEY = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
+
+_SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
+# Of systemd's LoadCredential=: a folder that only the service can read.
+_CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 
 class BadSetting(GatewayApiError):
@@ -47,18 +50,36 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
-        def required(name: str) -> str:
-            value = environment.get(name, "")
-            if not value:
-                raise BadSetting(f"{name} is not set")
-            return value
-
-        secret = os.fsencode(required("SVC_API_SECRET"))
-        if _ANOTHER_KEY.search(secret):
-            raise BadSetting("SVC_API_SECRET is a key of another kind: HS256 signs with any other text")
         return cls(
             core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
-            secret=secret,
+            secret=_secret(environment),
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
         )
+
+
+def has_secret(environment: Mapping[str, str]) -> bool:
+    """Whether anything says what signs the tokens."""
+    credential = _credential(environment)
+    return bool(environment.get(_SECRET)) or (credential is not None and credential.exists())
+
+
+def _secret(environment: Mapping[str, str]) -> bytes:
+    """The variable's, or else the credential's."""
+    secret = os.fsencode(environment.get(_SECRET, ""))
+    credential = _credential(environment)
+    if not secret and credential is not None:
+        try:
+            secret = credential.read_bytes().strip()
+        except OSError as error:
+            raise BadSetting(f"{_SECRET} is not set, and the credential can't be read: {error}") from error
+    if not secret:
+        raise BadSetting(f"{_SECRET} is not set")
+    if _ANOTHER_KEY.search(secret):
+        raise BadSetting(f"{_SECRET} is a key of another kind: HS256 signs with any other text")
+    return secret
+
+
+def _credential(environment: Mapping[str, str]) -> Path | None:
+    folder = environment.get(_CREDENTIALS)
+    return Path(folder) / "secret" if folder else None

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import ssl
 import subprocess
 import sys
 import time
@@ -164,3 +165,51 @@ def test_without_a_command_the_usage_is_shown() -> None:
     done = subprocess.run([COMMAND], capture_output=True, timeout=20, check=False)
     assert done.returncode == 2
     assert b"hash-password" in done.stderr
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """A folder with a certificate and its key, and a key of another."""
+    command = [
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", "/CN=x", "-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    another = ["openssl", "genrsa", "-out", str(tmp_path / "another"), "2048"]
+    subprocess.run(another, check=True, capture_output=True)
+    return tmp_path
+
+
+def join(folder: Path, key: str) -> "subprocess.CompletedProcess[bytes]":
+    return piped(b"", "join-certificate", *(str(folder / name) for name in ("certificate", key, "pair")))
+
+
+def test_a_certificate_and_its_key_become_one_file_for_their_owner(pair: Path) -> None:
+    assert join(pair, "key").returncode == 0
+    assert (pair / "pair").stat().st_mode & 0o777 == 0o600
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(pair / "pair")
+
+
+def test_a_key_of_another_certificate_is_refused_and_what_was_there_stays(pair: Path) -> None:
+    join(pair, "key")
+    held = (pair / "pair").read_bytes()
+    refused = join(pair, "another")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(b"gateway-api: the certificate and the key can't be used together")
+    assert (pair / "pair").read_bytes() == held
+
+
+def test_a_key_that_is_not_there_gets_one_sentence(pair: Path) -> None:
+    refused = join(pair, "none")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(b"gateway-api: ")
+    assert refused.stderr.count(b"\n") == 1
+
+
+def test_a_key_that_wants_a_password_is_refused_unasked(pair: Path) -> None:
+    locked = [
+        *("openssl", "ec", "-aes128", "-passout", "pass:word", "-in", str(pair / "key")),
+        *("-out", str(pair / "locked")),
+    ]
+    subprocess.run(locked, check=True, capture_output=True)
+    assert join(pair, "locked").returncode == 1

@@ -380,6 +380,23 @@ def test_a_configuration_is_read_from_its_file(document: dict[str, Any], tmp_pat
     assert RunningConfiguration.read(tmp_path / "running.json") == RunningConfiguration.of(document)
 
 
+def test_a_configuration_without_users_has_those_of_another_file(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    without = copy.deepcopy(document)
+    without["api"]["users"] = []
+    (tmp_path / "factory.json").write_text(json.dumps(without))
+    (tmp_path / "users.json").write_text(json.dumps(document["api"]["users"]))
+    read = RunningConfiguration.read(tmp_path / "factory.json", tmp_path / "users.json")
+    assert read == RunningConfiguration.of(document)
+
+
+def test_a_configuration_with_users_needs_no_other_file(document: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    read = RunningConfiguration.read(tmp_path / "factory.json", tmp_path / "absent.json")
+    assert read == RunningConfiguration.of(document)
+
+
 def test_a_broken_value_in_a_file_is_named_by_its_path(document: dict[str, Any], tmp_path: Path) -> None:
     put(document, "qos.default_up", "fast")
     (tmp_path / "running.json").write_text(json.dumps(document))

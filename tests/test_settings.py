@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.settings import BadSetting, Settings
+from gateway_api.settings import BadSetting, Settings, has_secret
 
 SECRET = {"SVC_API_SECRET": "s" * 32}
 
@@ -32,6 +32,39 @@ def test_what_is_set_to_nothing_has_the_usual_places() -> None:
 def test_a_missing_secret_is_named(environment: dict[str, str]) -> None:
     with pytest.raises(BadSetting, match="SVC_API_SECRET"):
         Settings.from_environment(environment)
+
+
+def credentials(folder: Path, secret: bytes) -> dict[str, str]:
+    (folder / "secret").write_bytes(secret)
+    return {"CREDENTIALS_DIRECTORY": str(folder)}
+
+
+def test_a_secret_comes_from_systemd_s_credentials(tmp_path: Path) -> None:
+    environment = credentials(tmp_path, b"c" * 32 + b"\n")
+    assert has_secret(environment)
+    assert Settings.from_environment(environment).secret == b"c" * 32
+
+
+def test_a_secret_in_the_environment_comes_before_a_credential(tmp_path: Path) -> None:
+    environment = {**credentials(tmp_path, b"c" * 32), **SECRET}
+    assert Settings.from_environment(environment).secret == b"s" * 32
+
+
+def test_an_empty_credential_is_a_missing_secret(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="SVC_API_SECRET"):
+        Settings.from_environment(credentials(tmp_path, b"\n"))
+
+
+def test_credentials_without_a_secret_are_a_missing_secret(tmp_path: Path) -> None:
+    environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert not has_secret(environment)
+    with pytest.raises(BadSetting, match="SVC_API_SECRET"):
+        Settings.from_environment(environment)
+
+
+def test_a_credential_of_another_kind_is_no_secret(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="another kind"):
+        Settings.from_environment(credentials(tmp_path, b"ssh-rsa " + b"A" * 32))
 
 
 def test_a_secret_of_31_bytes_is_short() -> None:

@@ -5,23 +5,33 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from configparser import ConfigParser
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
-from tests.stack import Api, wait_for
+from tests.stack import Api, free_port, wait_for
 
 REPOSITORY = Path(__file__).parent.parent
 UNITS = sorted((REPOSITORY / "systemd").glob("*.service"))
+SERVICES = [unit for unit in UNITS if unit.stem != "gateway-api-certificate"]
+#: Of 10, by systemd's own count.
+MOST_EXPOSED = {"gateway-api": 1.0, "gateway-api-certificate": 0.3, "gateway-core": 0.3}
 
 
-def service(name: str) -> dict[str, str]:
+def read(name: str) -> ConfigParser:
     unit = ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(REPOSITORY / "systemd" / name)
-    return dict(unit["Service"])
+    return unit
+
+
+def service(name: str) -> dict[str, str]:
+    return dict(read(name)["Service"])
 
 
 def command(name: str, root: Path) -> list[str]:
@@ -32,11 +42,43 @@ def command(name: str, root: Path) -> list[str]:
     return re.sub(r"(?<= )/(run|etc|var/lib)/[\w-]+", str(root), text).split()
 
 
+def value(unit: Path, section: str, name: str) -> str:
+    """That of a setting in a unit."""
+    return read(unit.name)[section][name]
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_unit_runs_as_a_user_of_its_own(unit: Path) -> None:
+    assert value(unit, "Service", "User") == unit.stem
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_unit_comes_back_however_often_it_ends(unit: Path) -> None:
+    assert value(unit, "Service", "Restart") == "always"
+    assert value(unit, "Unit", "StartLimitIntervalSec") == "0"
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_runs_as_a_user_of_its_own_and_comes_back(unit: Path) -> None:
-    section = service(unit.name)
-    assert section["User"] == unit.stem
-    assert section["Restart"] == "always"
+def test_a_unit_is_hardly_exposed(unit: Path) -> None:
+    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (exposure,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+) ", said)
+    assert float(exposure) <= MOST_EXPOSED[unit.stem], said
+
+
+def test_the_memory_of_the_api_is_bounded() -> None:
+    assert service("gateway-api.service")["MemoryMax"] == "1G"
+
+
+@pytest.mark.parametrize(
+    ("unit", "credential"),
+    [
+        ("gateway-api.service", "secret:/etc/gateway-api/secret"),
+        ("gateway-api-certificate.service", "key:/etc/gateway-api/tls/key.pem"),
+    ],
+)
+def test_what_only_root_reads_is_handed_over_by_systemd(unit: str, credential: str) -> None:
+    assert f"LoadCredential={credential}\n" in (REPOSITORY / "systemd" / unit).read_text()
 
 
 def test_the_core_s_unit_starts_a_core(tmp_path: Path, document: dict[str, Any]) -> None:
@@ -49,24 +91,67 @@ def test_the_core_s_unit_starts_a_core(tmp_path: Path, document: dict[str, Any])
     assert process.wait(10) == 0
 
 
-def test_the_api_s_unit_tells_systemd_when_it_listens(tmp_path: Path, api: Api, state: Path) -> None:
+@contextmanager
+def listening_as_systemd(folder: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
+        systemd.bind(str(folder / "notify"))
         systemd.settimeout(30)
-        environment = {
-            "NOTIFY_SOCKET": str(tmp_path / "notify"),
-            "GATEWAY_CORE_SOCKET": api.environment["CORE_SOCKET"],
-            "GATEWAY_API_RUNTIME": str(tmp_path),
-            "GATEWAY_API_BIND": "127.0.0.1:0",
-            "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
-            "GATEWAY_API_KEY": str(state / "key.pem"),
-        }
-        process = subprocess.Popen(command("gateway-api.service", tmp_path), env=environment)
+        yield systemd
+
+
+@contextmanager
+def started_api(folder: Path, state: Path, port: int, **settings: str) -> Iterator[Path]:
+    """As its unit starts it; gives what it says."""
+    environment = {
+        "NOTIFY_SOCKET": str(folder / "notify"),
+        "GATEWAY_API_RUNTIME": str(folder),
+        "GATEWAY_API_BIND": f"127.0.0.1:{port}",
+        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
+        "GATEWAY_API_KEY": str(state / "key.pem"),
+        **settings,
+    }
+    log = folder / "log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(command("gateway-api.service", folder), env=environment, stderr=said)
+    try:
+        yield log
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_systemd_is_told_that_the_api_is_up_when_it_answers(tmp_path: Path, api: Api, state: Path) -> None:
+    port = free_port()
+    with listening_as_systemd(tmp_path) as systemd, started_api(tmp_path, state, port):
+        assert systemd.recv(1000) == b"READY=1"
+        url = f"https://localhost:{port}/api/v1/system/version"
+        assert requests.get(url, verify=state / "certificate.pem", timeout=1).ok
+
+
+def test_systemd_is_not_told_that_an_api_is_up_whose_workers_fail(
+    tmp_path: Path, api: Api, state: Path
+) -> None:
+    (tmp_path / "other.pem").write_text("no key")
+    failing = started_api(tmp_path, state, free_port(), GATEWAY_API_KEY=str(tmp_path / "other.pem"))
+    with listening_as_systemd(tmp_path) as systemd, failing as log:
+        wait_for("a worker to fail", lambda: "Exception in worker process" in log.read_text(), 30)
+        assert "Listening at" in log.read_text()
+        systemd.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            systemd.recv(1000)
+
+
+def test_the_core_s_unit_tells_systemd_when_it_listens(tmp_path: Path, document: dict[str, Any]) -> None:
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+    with listening_as_systemd(tmp_path) as systemd:
+        process = subprocess.Popen(command("gateway-core.service", tmp_path), env=environment)
         try:
-            assert systemd.recv(1000).startswith(b"READY=1")
+            assert systemd.recv(1000) == b"READY=1"
+            assert (tmp_path / "core.sock").is_socket()
         finally:
             process.terminate()
-    assert process.wait(10) == 0
+            process.wait(10)
 
 
 def test_a_restart_keeps_what_was_logged_out() -> None:

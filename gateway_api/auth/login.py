@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from gateway_api.auth.passwords import cost, hash_password, verify
+from gateway_api.auth.passwords import NOBODYS_HASH, cost, verify
 from gateway_api.auth.throttle import Throttle
 from gateway_api.daemon.commands import ApiAccess, User
 from gateway_api.errors import TooManyAttempts, WrongCredentials
@@ -35,7 +35,6 @@ class Login:
         self._pool = pool
         self._turn = threading.Lock()
         self._waiting: Counter[str] = Counter()
-        self._nobodys_hash = hash_password("nobody's")
 
     def authenticate(self, access: ApiAccess, username: str, password: str, address: str) -> User:
         """The user. Raises WrongCredentials and TooManyAttempts."""
@@ -57,7 +56,7 @@ class Login:
         """What somebody who isn't there has checked, so that the time doesn't tell: a hash that costs
         as much as the dearest of those who are."""
         hashes = (user.password_hash for user in access.users if cost(user.password_hash))
-        return max(hashes, key=cost, default=self._nobodys_hash)
+        return max(hashes, key=cost, default=NOBODYS_HASH)
 
     @contextmanager
     def _in_turn(self, address: str) -> Iterator[None]:

@@ -25,6 +25,7 @@ from gateway_api.core.gateways.lab.world import MAX_SESSIONS
 from gateway_api.core.journal import Journal
 from gateway_api.core.service import IDENTITY, CoreService
 from gateway_api.errors import GatewayApiError
+from gateway_api.readiness import notify
 from gateway_api.varlink.dispatcher import Dispatcher
 from gateway_api.varlink.server import Server
 
@@ -48,7 +49,10 @@ def main() -> int:
     try:
         clock = _steady_clock()
         workspace = Workspace(
-            Store(arguments.configuration), partial(_factory, arguments.factory), clock, check
+            Store(arguments.configuration),
+            partial(_factory, arguments.factory, arguments.users),
+            clock,
+            check,
         )
         # Before there is a gateway: its sessions must not begin with what should no longer run.
         _return_if_due(workspace)
@@ -65,6 +69,8 @@ def main() -> int:
     threading.Thread(target=_tick, args=(gateway,), daemon=True).start()
     threading.Thread(target=_watch_deadline, args=(workspace,), daemon=True).start()
     _log.info("serving %d sessions at %s", arguments.sessions, arguments.socket)
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        notify(address)
     signal.sigwait(signals)
     server.close()
     return 0
@@ -116,10 +122,10 @@ def _or_end(configure: Callable[[Configuration], None]) -> Callable[[Configurati
     return follow
 
 
-def _factory(path: Path | None) -> RunningConfiguration:
+def _factory(path: Path | None, users: Path | None) -> RunningConfiguration:
     if path is None:
         raise Unreadable("there is no configuration yet, and no --factory to begin with")
-    return RunningConfiguration.read(path)
+    return RunningConfiguration.read(path, users)
 
 
 def _arguments() -> argparse.Namespace:
@@ -127,6 +133,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--socket", type=Path, required=True, help="where to listen")
     parser.add_argument("--configuration", type=Path, required=True, help="the folder of the configuration")
     parser.add_argument("--factory", type=Path, help="the configuration to begin with, a JSON document")
+    parser.add_argument("--users", type=Path, help="users to begin with if --factory has none, in JSON")
     parser.add_argument("--sessions", type=_sessions, default=200, help=f"at the start, 0 to {MAX_SESSIONS}")
     parser.add_argument("--arrivals", type=_arrivals, default=0.0, help="a second, at the mean")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")

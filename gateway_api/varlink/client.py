@@ -26,6 +26,7 @@ from gateway_api.varlink.message import (
     decode_reply,
     encode,
 )
+from gateway_api.varlink.peer import check_peer
 
 _CHUNK = 256 << 10
 #: Seconds until a peer whose queue is full is tried again.
@@ -33,7 +34,7 @@ _QUEUE_PAUSE = 0.02
 
 
 class Unreachable(GatewayApiError):
-    """No answer: nobody listens, the peer hung up, sent garbage, or let the deadline pass."""
+    """No answer: nobody listens, or a stranger, the peer hung up, sent garbage, or let the deadline pass."""
 
 
 class TooLarge(Unreachable):
@@ -149,6 +150,7 @@ class _Connection:
         self._buffer = MessageBuffer(REPLY_CAP)
         try:
             self._connect(path, deadline)
+            check_peer(self._socket)
         except BaseException:
             self._socket.close()
             raise

@@ -14,6 +14,7 @@ from pathlib import Path
 from gateway_api.errors import GatewayApiError
 from gateway_api.varlink.dispatcher import Dispatcher
 from gateway_api.varlink.message import REQUEST_CAP, MessageBuffer, ProtocolError
+from gateway_api.varlink.peer import Stranger, check_peer
 
 _log = logging.getLogger(__name__)
 
@@ -87,9 +88,10 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
+            check_peer(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT, 0))
             self._converse(connection)
-        except ProtocolError as error:
+        except (Stranger, ProtocolError) as error:
             _log.warning("closed a connection: %s", error)
         except OSError as error:
             _log.info("lost a connection: %s", error)

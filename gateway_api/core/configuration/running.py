@@ -26,9 +26,14 @@ class RunningConfiguration:
         return cls(document, load(_SCHEMA, document))
 
     @classmethod
-    def read(cls, path: Path) -> "RunningConfiguration":
-        """The configuration in a file. Raises Unreadable and Invalid."""
-        return cls.of(documents.read(path, dict[str, Any]))
+    def read(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
+        """The configuration in a file, with the users in another where it names none. Raises Unreadable
+        and Invalid."""
+        document = documents.read(path, dict[str, Any])
+        api = document.get("api")
+        if users is not None and isinstance(api, dict) and not api.get("users"):
+            api["users"] = documents.read(users, list[Any])
+        return cls.of(document)
 
     def redacted(self) -> dict[str, Any]:
         """The document, fit to be shown."""

@@ -1,0 +1,400 @@
+"""The Debian package, built and installed on a machine with a real systemd: it serves, comes back, reloads,
+stops, is upgraded and leaves."""
+
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.machine import Machine, booted, gone
+from tests.receivers import Receiver
+from tests.sse import listen
+from tests.stack import Api, wait_for
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).parent.parent
+SERVICES = ("gateway-core", "gateway-api")
+#: Seconds within which it serves again, whatever was killed.
+BACK = 2.0
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MAKE"))}
+    built = subprocess.run(
+        ["make", "deb"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    (path,) = (REPOSITORY / "build").glob("*.deb")
+    return path
+
+
+@pytest.fixture(scope="module")
+def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same package as a later version, with changes to files that operators edit and that they don't."""
+    tree = tmp_path_factory.mktemp("newer") / "tree"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+    control = tree / "DEBIAN" / "control"
+    control.write_text(re.sub(r"(?m)^Version: .*", "Version: 99", control.read_text()))
+    for name in ("gunicorn.conf.py", "gateway-api.env"):
+        with (tree / "etc" / "gateway-api" / name).open("a") as file:
+            file.write("# of version 99\n")
+    path = tree.with_suffix(".deb")
+    subprocess.run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, path], check=True)
+    return path
+
+
+@dataclass
+class Installed:
+    """A machine with the package on it. `said` is what the installation did."""
+
+    machine: Machine
+    said: str
+
+    def api(self) -> Api:
+        """A new client, as an operator has it who has read what the installation said."""
+        etc = self.machine.root / "etc" / "gateway-api"
+        return Api(
+            {
+                "GATEWAY_URL": "https://localhost:8443",
+                "GATEWAY_CA": str(etc / "tls" / "certificate.pem"),
+                "ADMIN_USER": "admin",
+                "ADMIN_PASSWORD": (etc / "first-password").read_text().strip(),
+            }
+        )
+
+    def serves(self) -> bool:
+        try:
+            return self.api().send("GET", "/health", None).ok
+        except requests.ConnectionError:
+            return False
+
+
+def install(machine: Machine, package: Path, *options: str) -> str:
+    target = machine.root / "root" / package.name
+    shutil.copyfile(package, target)
+    return machine.run("dpkg", *options, "--install", f"/root/{package.name}")
+
+
+@pytest.fixture(scope="module")
+def installation(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    with booted(tmp_path_factory.mktemp("machine") / "root") as machine:
+        yield Installed(machine, install(machine, package))
+
+
+@pytest.fixture
+def installed(installation: Installed) -> Iterator[Installed]:
+    """With the machine's network around the test."""
+    with installation.machine.network():
+        yield installation
+
+
+@pytest.fixture
+def api(installed: Installed) -> Api:
+    return installed.api()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_runs_after_the_installation(installed: Installed, service: str) -> None:
+    assert installed.machine.run("systemctl", "is-active", service) == "active\n"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_starts_with_the_machine(installed: Installed, service: str) -> None:
+    assert installed.machine.run("systemctl", "is-enabled", service) == "enabled\n"
+
+
+def test_systemd_finds_nothing_wrong_with_the_units(installed: Installed) -> None:
+    units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").glob("*.service")]
+    assert installed.machine.run("systemd-analyze", "verify", *units) == ""
+
+
+def test_the_installation_tells_where_the_first_user_s_password_is(installed: Installed) -> None:
+    assert "The first user of the API is admin." in installed.said
+    assert "/etc/gateway-api/first-password" in installed.said
+
+
+def test_the_installation_does_not_tell_the_password(installed: Installed, api: Api) -> None:
+    assert api.environment["ADMIN_PASSWORD"] not in installed.said
+
+
+@pytest.mark.parametrize("name", ["secret", "tls/key.pem", "first-password", "gateway-api.env"])
+def test_only_root_reads_what_is_secret(installed: Installed, name: str) -> None:
+    held = (installed.machine.root / "etc" / "gateway-api" / name).stat()
+    assert (held.st_uid, oct(held.st_mode & 0o777)) == (0, "0o600")
+
+
+def test_the_socket_of_the_core_is_for_its_group(installed: Installed) -> None:
+    socket = installed.machine.run("stat", "--format=%a %U %G", "/run/gateway-core/core.sock")
+    assert socket == "660 gateway-core gateway-core\n"
+
+
+def test_nothing_in_the_package_knows_where_it_was_built(installed: Installed) -> None:
+    found = installed.machine.attempt("grep", "-rlF", str(REPOSITORY), "/opt/gateway-api")
+    assert (found.returncode, found.stdout) == (1, "")
+
+
+def test_nothing_of_the_tests_and_linters_is_in_the_package(installed: Installed) -> None:
+    names = {path.name for path in (installed.machine.root / "opt/gateway-api/lib").glob("python3*/*/*")}
+    assert "flask" in names
+    assert names.isdisjoint({"pytest", "mypy", "ruff", "hypothesis", "pip", "setuptools"})
+
+
+def test_the_sessions_are_listed(api: Api) -> None:
+    assert api.get("/subscribers?limit=10000", role="admin")["count"] > 100
+
+
+def test_curl_gets_a_stream(installed: Installed, api: Api, tmp_path: Path) -> None:
+    headers, body = tmp_path / "headers", tmp_path / "body"
+    command = [
+        *("curl", "--no-buffer", "--silent", "--cacert", api.environment["GATEWAY_CA"]),
+        *("--header", f"Authorization: Bearer {api.token('admin')}"),
+        *("--dump-header", headers, "--output", body, f"{api.url}/api/v1/events/subscribers"),
+    ]
+    with subprocess.Popen(command) as curl:
+        wait_for("the stream", lambda: headers.exists() and b" 200 " in headers.read_bytes(), 10)
+        assert api.send("DELETE", "/subscribers/11").ok
+        wait_for("the event", lambda: body.exists() and b"event: session_down" in body.read_bytes(), 10)
+        curl.terminate()
+
+
+def test_a_webhook_is_delivered(api: Api) -> None:
+    with Receiver() as receiver:
+        registration = {"url": receiver.url, "events": ["session.down"]}
+        assert api.send("POST", "/webhooks", json=registration).status_code == 201
+        assert api.send("DELETE", "/subscribers/12").ok
+        wait_for("the delivery", lambda: receiver.ids, 10)
+
+
+def test_a_commit_is_followed(api: Api) -> None:
+    change = {"path": "qos.default_down", "value": "321mbit"}
+    assert api.send("POST", "/system/config/set", json=change).ok
+    assert api.send("POST", "/system/config/commit").json()["data"]["committed"]
+    assert api.get("/system/config", role="admin")["qos"]["default_down"] == "321mbit"
+
+
+def victims(machine: Machine, kind: str) -> list[int]:
+    """With those that must go when they go."""
+    arbiter, *workers = machine.processes("gunicorn")
+    return {
+        "arbiter": [arbiter, *workers],
+        "worker": workers[:1],
+        "every worker": workers,
+        "core": machine.processes("gateway_api.core"),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["arbiter", "worker", "every worker", "core"])
+def test_it_serves_again_soon_after_a_kill(installed: Installed, kind: str) -> None:
+    wait_for("the API", installed.serves)
+    going = victims(installed.machine, kind)
+    assert going
+    began = time.monotonic()
+    for pid in going[:1] if kind == "arbiter" else going:
+        os.kill(pid, signal.SIGKILL)
+    wait_for("the killed to be gone", lambda: all(gone(pid) for pid in going), BACK)
+    wait_for("an answer", installed.serves, BACK)
+    took = time.monotonic() - began
+    print(f"{kind}: served again after {took:.2f} s")
+    assert took < BACK
+
+
+def test_a_token_outlives_a_restart(installed: Installed, api: Api) -> None:
+    token = api.token("admin")
+    installed.machine.run("systemctl", "restart", "gateway-api")
+    assert installed.api().send("GET", "/subscribers/20", token=token).ok
+
+
+def test_a_restart_returns_when_requests_are_answered(installed: Installed) -> None:
+    installed.machine.run("systemctl", "restart", "gateway-core", "gateway-api")
+    assert installed.serves()
+
+
+def shown_certificate() -> str:
+    return ssl.get_server_certificate(("localhost", 8443), timeout=10)
+
+
+def test_a_reload_takes_a_new_certificate_and_drops_no_request(installed: Installed, tmp_path: Path) -> None:
+    wait_for("the API", installed.serves)
+    before, old = shown_certificate(), installed.machine.processes("gunicorn")[1:]
+    new = "/etc/gateway-api/tls/new"
+    installed.machine.run(
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", "/CN=renewed", "-addext", "subjectAltName=DNS:localhost"),
+        *("-keyout", f"{new}.key", "-out", f"{new}.crt"),
+    )
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(before + (installed.machine.root / f"{new}.crt".lstrip("/")).read_text())
+    done, answers = threading.Event(), []
+
+    def ask() -> None:
+        while not done.is_set():
+            # A connection each, as the next client may come any time.
+            answers.append(
+                requests.get("https://localhost:8443/api/v1/health", verify=trusted, timeout=10).status_code
+            )
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    try:
+        wait_for("answers", lambda: len(answers) > 20, 10)
+        for name, target in (("key", "key.pem"), ("crt", "certificate.pem")):
+            installed.machine.run("mv", f"{new}.{name}", f"/etc/gateway-api/tls/{target}")
+        installed.machine.run("systemctl", "reload", "gateway-api")
+        wait_for("the old workers to go", lambda: all(gone(pid) for pid in old), 20)
+        enough = len(answers) + 20
+        wait_for("answers", lambda: len(answers) > enough, 10)
+    finally:
+        done.set()
+        for thread in asking:
+            thread.join()
+    assert set(answers) == {200}
+    assert shown_certificate() != before
+
+
+def test_a_reload_with_a_certificate_that_does_not_fit_fails_and_the_old_one_stays(
+    installed: Installed,
+) -> None:
+    wait_for("the API", installed.serves)
+    before = shown_certificate()
+    key = installed.machine.root / "etc" / "gateway-api" / "tls" / "key.pem"
+    held = key.read_bytes()
+    installed.machine.run("openssl", "genrsa", "-out", "/etc/gateway-api/tls/key.pem", "2048")
+    refused = installed.machine.attempt("systemctl", "reload", "gateway-api")
+    key.write_bytes(held)
+    assert refused.returncode != 0
+    assert shown_certificate() == before
+
+
+def test_it_stops_in_time_with_50_streams_open(installed: Installed, api: Api) -> None:
+    wait_for("the API", installed.serves)
+    streams = [listen(api, role="admin") for _ in range(50)]
+    began = time.monotonic()
+    installed.machine.run("systemctl", "stop", "gateway-api")
+    took = time.monotonic() - began
+    for stream in streams:
+        stream.close()
+    result = installed.machine.run("systemctl", "show", "--property=Result", "--value", "gateway-api")
+    installed.machine.run("systemctl", "start", "gateway-api")
+    print(f"stopped with 50 streams in {took:.2f} s")
+    assert took < 10
+    assert result == "success\n"
+
+
+@dataclass
+class Moment:
+    """What a machine holds of the package at a moment. `files` are those of operators and of the core."""
+
+    files: dict[str, bytes]
+    processes: list[int]
+    programs: bool
+    units: str
+    users: set[str]
+
+    @classmethod
+    def of(cls, machine: Machine) -> "Moment":
+        folders = [machine.root / name for name in ("etc/gateway-api", "var/lib/gateway-core")]
+        files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+        return cls(
+            files={str(path.relative_to(machine.root)): path.read_bytes() for path in files},
+            processes=machine.processes("/opt/gateway-api"),
+            programs=(machine.root / "opt" / "gateway-api").exists(),
+            units=machine.attempt("systemctl", "list-unit-files", "--no-legend", "gateway-*").stdout,
+            users=set(re.findall(r"(?m)^gateway-\w+", (machine.root / "etc" / "passwd").read_text())),
+        )
+
+
+@dataclass
+class Life:
+    """What became of a machine, from the first installation to the purge."""
+
+    installed: Moment
+    upgraded: Moment
+    removed: Moment
+    again: Moment
+    purged: Moment
+    served_with_old_token: bool
+
+
+@pytest.fixture(scope="module")
+def life(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    with booted(tmp_path_factory.mktemp("life") / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, package))
+        api = here.api()
+        change = {"path": "system.hostname", "value": "bng7"}
+        assert api.send("POST", "/system/config/set", json=change).ok
+        assert api.send("POST", "/system/config/commit").ok
+        with (machine.root / "etc" / "gateway-api" / "gunicorn.conf.py").open("a") as file:
+            file.write("# an operator's\n")
+        installed = Moment.of(machine)
+        install(machine, newer, "--force-confold")
+        token = api.token("admin")
+        served = here.api().get("/system/config", role=None, token=token)["system"]["hostname"] == "bng7"
+        upgraded = Moment.of(machine)
+        machine.run("dpkg", "--remove", "gateway-api")
+        removed = Moment.of(machine)
+        install(machine, newer)
+        again = Moment.of(machine)
+        machine.run("dpkg", "--purge", "gateway-api")
+        yield Life(installed, upgraded, removed, again, Moment.of(machine), served)
+
+
+def test_an_upgrade_restarts_the_services(life: Life) -> None:
+    assert len(life.upgraded.processes) == len(life.installed.processes)
+    assert set(life.upgraded.processes).isdisjoint(life.installed.processes)
+
+
+def test_an_upgrade_keeps_tokens_and_configuration(life: Life) -> None:
+    assert life.served_with_old_token
+
+
+def test_an_upgrade_keeps_every_file_of_the_operator_and_the_core(life: Life) -> None:
+    kept = life.installed.files.keys() - {"etc/gateway-api/gateway-api.env"}
+    assert any(name.startswith("var/lib/gateway-core/configuration/") for name in kept)
+    for name in kept:
+        assert life.upgraded.files[name] == life.installed.files[name], name
+
+
+def test_an_upgrade_brings_what_nobody_has_edited(life: Life) -> None:
+    assert life.upgraded.files["etc/gateway-api/gateway-api.env"].endswith(b"# of version 99\n")
+
+
+def test_a_removal_stops_the_services(life: Life) -> None:
+    assert life.removed.processes == []
+
+
+def test_a_removal_takes_programs_and_units(life: Life) -> None:
+    assert not life.removed.programs
+    assert life.removed.units == ""
+
+
+def test_a_removal_keeps_every_file_of_the_operator_and_the_core(life: Life) -> None:
+    kept = life.upgraded.files
+    assert {name: life.removed.files.get(name) for name in kept} == kept
+
+
+def test_an_installation_after_a_removal_serves_again_as_before(life: Life) -> None:
+    assert len(life.again.processes) == len(life.installed.processes)
+    assert life.again.files == life.removed.files
+
+
+def test_a_purge_takes_everything(life: Life) -> None:
+    assert life.purged == Moment(files={}, processes=[], programs=False, units="", users=set())
