@@ -25,6 +25,7 @@ from gunicorn.glogging import Logger
 from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway_api import slots
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.settings import BadSetting, Settings
 
@@ -48,6 +49,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._idle: set[gevent.Greenlet] = set()
         #: Those whose connection has had a request. Each forgets itself.
         self._served: WeakSet[gevent.Greenlet] = WeakSet()
+        #: Where it counts: see `slots.py`. The arbiter sets it before the fork.
+        self.slot = 0
         #: Called, in a greenlet, when the worker is to stop: ends what would go on by itself.
         self.before_exit: Callable[[], None] = lambda: None
 
@@ -57,6 +60,10 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             # uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
             super().patch()
+
+    def load_wsgi(self) -> None:
+        slots.take(self.slot)
+        super().load_wsgi()
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
@@ -138,6 +145,10 @@ def prepare() -> None:
         prepare_ledger(settings.ledger)
     except (OSError, sqlite3.Error) as error:
         raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.ledger}: {error}") from error
+    try:
+        slots.prepare(settings.metrics)
+    except OSError as error:
+        raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
 
 
 def tls_context(config: Any, default: Any) -> ssl.SSLContext:
