@@ -204,6 +204,14 @@ def test_every_metric_is_ours_and_has_help_and_type_once(lonely: Api) -> None:
         assert {name, re.sub("_(bucket|sum|count)$", "", name)} & set(helped), series
 
 
+def test_every_metric_is_in_the_readme(lonely: Api) -> None:
+    health(lonely)
+    text = lonely.send("GET", "/metrics", None).text
+    readme = (ETC.parent / "README.md").read_text()
+    for name in re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE):
+        assert re.search(rf"^\| [^|]*`{name}`[^|]* \|[^|]*\| .+ \|$", readme, re.MULTILINE), name
+
+
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0", "*/*", "text/html"])
 def test_the_format_is_0_0_4_whatever_is_asked_for(lonely: Api, accept: str) -> None:
     answer = lonely.send("GET", "/metrics", None, headers={"Accept": accept})
@@ -254,6 +262,14 @@ def test_promtool_takes_the_configuration_and_its_rules(lonely: Api, tools: Path
     said = promtool(tools, "check", "config", str(configure(lonely, tmp_path)))
     assert said.returncode == 0, said.stdout + said.stderr
     assert f"{RULES.read_text().count('alert:')} rules found" in said.stdout
+
+
+def test_rules_and_dashboard_ask_for_what_there_is(lonely: Api) -> None:
+    health(lonely)
+    there = {series.partition("{")[0] for series in samples(lonely)}
+    asked = set(re.findall(r"\b(?:gateway_api|svc)_\w+", "\n".join([*EXPRESSIONS, RULES.read_text()])))
+    assert asked <= there
+    assert asked >= OF_THE_CONTRACT
 
 
 def test_the_dashboard_has_its_own_place_for_every_panel() -> None:
