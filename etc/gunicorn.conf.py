@@ -3,6 +3,7 @@
 import os
 import sys
 
+from gateway_api import slots
 from gateway_api.errors import GatewayApiError
 from gateway_api.hub import hosted
 from gateway_api.server import prepare, tls_context
@@ -47,8 +48,14 @@ def on_starting(server):
 def when_ready(server):
     try:
         hosted.start(Settings.from_environment(os.environ))
+        # Not before: where another one runs, the files are that one's, and the hub has refused to start.
+        slots.empty()
     except (GatewayApiError, OSError) as error:
         sys.exit(f"cannot start the gateway API: {error}")
+
+
+def pre_fork(server, worker):
+    worker.slot = slots.lowest_free(other.slot for other in server.WORKERS.values())
 
 
 def post_fork(server, worker):
@@ -60,6 +67,10 @@ def post_worker_init(worker):
     from gateway_api.wsgi import services
 
     worker.before_exit = services.stop
+
+
+def child_exit(server, worker):
+    slots.vacate(worker.slot)
 
 
 def ssl_context(config, default_ssl_context_factory):

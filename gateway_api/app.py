@@ -1,10 +1,9 @@
 """The WSGI application: routes and what they share, joined. Starts nothing."""
 
 from flask import Flask
-from prometheus_flask_exporter import PrometheusMetrics
 
 from gateway_api.services import Services
-from gateway_api.web import access, context, errors, gauges, parse, request_id
+from gateway_api.web import access, context, errors, parse, request_id
 from gateway_api.web.routes import (
     cgnat,
     configuration,
@@ -43,9 +42,7 @@ def create_app(services: Services) -> Flask:
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     context.install(app, services)
-    app.extensions[metrics.EXTENSION] = PrometheusMetrics.for_app_factory(
-        path=None, export_defaults=False, registry=gauges.registry(services.daemon, services.hub)
-    )
+    metrics.install(app, services)
     app.url_map.converters["session"] = parse.SessionSegment
     for resource in RESOURCES:
         app.register_blueprint(resource.routes)

@@ -29,6 +29,7 @@ from gunicorn.http import errors
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway_api import slots
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.readiness import Readiness
 from gateway_api.serving.connections import Connections, Phase
@@ -63,6 +64,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._connections = Connections(time.monotonic)
         self._context: ssl.SSLContext | None = None
         self._stopping = gevent.event.Event()
+        #: Where it counts: see `slots.py`. The arbiter sets it before the fork.
+        self.slot = 0
         #: Called when the worker is to stop: ends what would go on by itself.
         self.before_exit: Callable[[], None] = lambda: None
 
@@ -74,6 +77,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             super().patch()
 
     def load_wsgi(self) -> None:
+        slots.take(self.slot)
         super().load_wsgi()
         application = self.wsgi
 
@@ -209,6 +213,10 @@ def prepare() -> None:
         prepare_ledger(settings.ledger)
     except (OSError, sqlite3.Error) as error:
         raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.ledger}: {error}") from error
+    try:
+        slots.prepare(settings.metrics)
+    except OSError as error:
+        raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
 
 
 def tls_context(config: Any, default: Any) -> ssl.SSLContext:

@@ -45,6 +45,11 @@ class Settings:
         return self.runtime / "ledger.sqlite"
 
     @property
+    def metrics(self) -> Path:
+        """The folder of what the workers count."""
+        return self.runtime / "metrics"
+
+    @property
     def secret_is_short(self) -> bool:
         return len(self.secret) < RECOMMENDED_SECRET_BYTES
 

@@ -68,6 +68,8 @@ class Streams:
         self._still_allowed = still_allowed
         self._broadcast = Broadcast(events)
         self._open: set[Stream] = set()
+        #: Told how many are open, whenever that has changed.
+        self.on_change: Callable[[int], object] = lambda number: None
         self._slots = BoundedSemaphore(_CATCHING_UP)
         self._started = False
 
@@ -91,6 +93,7 @@ class Streams:
 
     def _pieces(self, stream: Stream, span: Span) -> Iterator[bytes]:
         self._open.add(stream)
+        self.on_change(len(self))
         try:
             for piece in self._followed(stream, span):
                 stream.waits(_PATIENCE)
@@ -100,6 +103,7 @@ class Streams:
             _log.info("a stream ended: %s", error)
         finally:
             self._open.discard(stream)
+            self.on_change(len(self))
 
     def _followed(self, stream: Stream, span: Span) -> Iterator[bytes]:
         yield b""

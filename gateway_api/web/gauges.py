@@ -1,4 +1,4 @@
-"""What the core and the hub know, read from them when Prometheus asks."""
+"""What is the same whichever worker is asked: read from the core and the hub when Prometheus asks."""
 
 import logging
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from gateway_api.daemon.commands import Daemon
 from gateway_api.errors import CoreUnavailable, HubUnavailable
 from gateway_api.hub.client import Hub
+from gateway_api.version import VERSION
 from gateway_api.web.request_id import request_id
 
 _log = logging.getLogger(__name__)
@@ -76,9 +77,19 @@ class HubMetrics(Collector):
         )
 
 
+class BuildInfo(Collector):
+    """What runs, as a label: a join puts it beside any other metric."""
+
+    def collect(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily("gateway_api_build_info", "The version that runs", labels=["version"])
+        info.add_metric([VERSION], 1)
+        yield info
+
+
 def registry(daemon: Daemon, hub: Hub) -> CollectorRegistry:
     """A registry of these alone: what a library registers by itself isn't ours to publish."""
     own = CollectorRegistry()
+    own.register(BuildInfo())
     own.register(GatewayGauges(daemon))
     own.register(HubMetrics(hub))
     return own
