@@ -57,8 +57,28 @@ class Settings:
         if _ANOTHER_KEY.search(secret):
             raise BadSetting("SVC_API_SECRET is a key of another kind: HS256 signs with any other text")
         return cls(
-            core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
+            core_socket=_core_socket(environment),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
             secret=secret,
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
         )
+
+
+@dataclass(frozen=True)
+class TokenSettings:
+    """Of the alternative profile. `core_socket`: where the core daemon listens. `beyond_loopback`: whether
+    others than this machine may be listened to."""
+
+    core_socket: Path
+    beyond_loopback: bool
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "TokenSettings":
+        beyond = environment.get("GATEWAY_API_TOKEN_BEYOND_LOOPBACK") or "no"
+        if beyond not in ("yes", "no"):
+            raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")
+        return cls(core_socket=_core_socket(environment), beyond_loopback=beyond == "yes")
+
+
+def _core_socket(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock")
