@@ -5,8 +5,9 @@ import hmac
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from tests.routes import ANY_ROLE, Route
 from tests.stack import free_port, running_core, wait_for
 from tests.test_core_faults import UNREACHABLE, assert_unreachable, lying_core
 from tests.test_routes import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
+from tests.test_units import command, service
 
 ROOT = Path(__file__).parent.parent
 TOKEN = "only-for-tests.0123456789~!"
@@ -130,12 +132,8 @@ def factory_document(**api: Any) -> dict[str, Any]:
 def gunicorn(core_socket: Path, runtime: Path, **environment: str) -> dict[str, Any]:
     """What `subprocess` takes to start the profile as its unit does."""
     return {
-        "args": [
-            *(str(Path(sys.executable).parent / "gunicorn"), "--config"),
-            str(ROOT / "etc" / "gunicorn-token.conf.py"),
-        ],
+        "args": command("gateway-api-token.service", runtime),
         "env": {
-            **{name: held for name, held in os.environ.items() if not name.startswith(("GATEWAY_", "SVC_"))},
             "GATEWAY_CORE_SOCKET": str(core_socket),
             "GATEWAY_API_TOKEN_RUNTIME": str(runtime),
             **environment,
@@ -816,12 +814,39 @@ def test_without_a_core_to_ask_it_ends_to_be_started_again(tmp_path: Path) -> No
     assert said.startswith("cannot start the alternative profile: cannot call org.gatewayapi.core")
 
 
+def test_the_unit_tells_systemd_when_it_listens(
+    profile: Profile, sections: dict[str, Any], tmp_path: Path
+) -> None:
+    profile.commit(Edit("set", "api.listen_port", free_port()))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(30)
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        process = subprocess.Popen(**gunicorn(profile.socket, tmp_path, **environment))
+        try:
+            assert systemd.recv(1000).startswith(b"READY=1")
+        finally:
+            process.terminate()
+    assert process.wait(10) == 0
+
+
+def test_a_reload_listens_where_the_configuration_says_now(tmp_path: Path) -> None:
+    with running_profile(tmp_path) as (profile, _):
+        port = free_port()
+        profile.commit(Edit("set", "api.listen_port", port))
+        parent = int(re.findall(r"Listening at: \S+ \((\d+)\)", profile.log.read_text())[-1])
+        os.kill(parent, signal.SIGHUP)
+        profile.url = f"http://127.0.0.1:{port}/api/v1"
+        wait_for("an answer at the other port", lambda: answers(profile))
+
+
 def test_the_unit_is_started_again_but_for_what_only_an_operator_changes() -> None:
-    unit = (ROOT / "systemd" / "gateway-api-token.service").read_text()
-    assert f"\nRestartPreventExitStatus={STATUS_OF_OFF}\n" in unit
-    assert "\nStartLimitIntervalSec=0\n" in unit
-    assert "\nUnsetEnvironment=SVC_API_SECRET\n" in unit
-    assert "\n[Install]" not in unit
+    unit = service("gateway-api-token.service")
+    assert unit["RestartPreventExitStatus"] == str(STATUS_OF_OFF)
+    assert unit["UnsetEnvironment"] == "SVC_API_SECRET"
+    text = (ROOT / "systemd" / "gateway-api-token.service").read_text()
+    assert "\nStartLimitIntervalSec=0\n" in text
+    assert "\n[Install]" not in text
 
 
 # The README
