@@ -3,7 +3,8 @@
 from flask import Flask
 
 from gateway_api.services import Services
-from gateway_api.web import access, context, errors, parse, request_id
+from gateway_api.web import access, errors, parse, request_id
+from gateway_api.web.blank import blank_app
 from gateway_api.web.routes import (
     cgnat,
     configuration,
@@ -37,11 +38,7 @@ RESOURCES = (
 
 def create_app(services: Services) -> Flask:
     """The application of one worker. Raises NoAccessMark."""
-    app = Flask("gateway_api", static_folder=None)
-    # A path is what it is: no redirect, whose page would be HTML, and no options nobody asked for.
-    app.url_map.merge_slashes = False
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    context.install(app, services)
+    app = blank_app(services)
     metrics.install(app, services)
     app.url_map.converters["session"] = parse.SessionSegment
     for resource in RESOURCES:

@@ -85,7 +85,10 @@ class NotAllowed(GatewayApiError):
 
 
 class Disabled(GatewayApiError):
-    """The running configuration has turned the API off."""
+    """The running configuration has turned the API off, as the text says."""
+
+    def __init__(self, reason: str = "The API is disabled in the running configuration") -> None:
+        super().__init__(reason)
 
 
 class TooManyAttempts(GatewayApiError):

@@ -21,6 +21,7 @@ _UNITS = {
     "g": 10**9, "gbit": 10**9, "gbps": 10**9, "gibit": 2**30,
     "t": 10**12, "tbit": 10**12,
 }  # fmt: skip
+_SHOWN = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
 
 
 def parse_rate(text: str) -> int:
@@ -43,3 +44,11 @@ def parse_rate(text: str) -> int:
     if bps > MAX_BPS:
         raise ValueError("must not be over 400 Gbit/s")
     return bps
+
+
+def rate_text(bps: int) -> str:
+    """The exact rate with the largest unit of which it has one: `1.5 Mbit/s`, `64 kbit/s`."""
+    factor, unit = next(pair for pair in _SHOWN if bps >= pair[0] or pair[0] == 1)
+    whole, rest = divmod(bps, factor)
+    fraction = str(factor + rest)[1:].rstrip("0")
+    return f"{whole}.{fraction} {unit}" if fraction else f"{whole} {unit}"

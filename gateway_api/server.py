@@ -64,8 +64,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._connections = Connections(time.monotonic)
         self._context: ssl.SSLContext | None = None
         self._stopping = gevent.event.Event()
-        #: Where it counts: see `slots.py`. The arbiter sets it before the fork.
-        self.slot = 0
+        #: Where it counts, if it does: see `slots.py`. The arbiter sets it before the fork.
+        self.slot: int | None = None
         #: Called when the worker is to stop: ends what would go on by itself.
         self.before_exit: Callable[[], None] = lambda: None
 
@@ -77,7 +77,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             super().patch()
 
     def load_wsgi(self) -> None:
-        slots.take(self.slot)
+        if self.slot is not None:
+            slots.take(self.slot)
         super().load_wsgi()
         application = self.wsgi
 

@@ -56,7 +56,7 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
         return cls(
-            core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
+            core_socket=_core_socket(environment),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
             secret=_secret(environment),
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
@@ -88,3 +88,23 @@ def _secret(environment: Mapping[str, str]) -> bytes:
 def _credential(environment: Mapping[str, str]) -> Path | None:
     folder = environment.get(_CREDENTIALS)
     return Path(folder) / "secret" if folder else None
+
+
+@dataclass(frozen=True)
+class TokenSettings:
+    """Of the alternative profile. `core_socket`: where the core daemon listens. `beyond_loopback`: whether
+    others than this machine may be listened to."""
+
+    core_socket: Path
+    beyond_loopback: bool
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "TokenSettings":
+        beyond = environment.get("GATEWAY_API_TOKEN_BEYOND_LOOPBACK") or "no"
+        if beyond not in ("yes", "no"):
+            raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")
+        return cls(core_socket=_core_socket(environment), beyond_loopback=beyond == "yes")
+
+
+def _core_socket(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock")

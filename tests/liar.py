@@ -1,12 +1,13 @@
 """A varlink peer that misbehaves in one way: `python -m tests.liar SOCKET --mode NAME`.
 
 The socket appears once it listens. With `--count FILE`, one byte is added to the file for each call
-that was read whole. With `--honest SOCKET`, calls of GetApiAccess are passed on to the core there, and
-only the others are answered badly. It serves until it is ended by a signal.
+that was read whole. With `--honest SOCKET`, questions about access are passed on to the core there, and
+only the other calls are answered badly. It serves until it is ended by a signal.
 """
 
 import argparse
 import json
+import re
 import socket
 import threading
 import time
@@ -20,6 +21,8 @@ Mode = Callable[[socket.socket, Iterator[bytes]], None]
 PAUSE = 0.1
 
 FOREVER = threading.Event()
+
+_ACCESS = re.compile(rb"\.Get(Api|Token)Access\"")
 
 
 def refuse(connection: socket.socket, calls: Iterator[bytes]) -> None:
@@ -165,7 +168,7 @@ def _serve(connection: socket.socket, mode: Mode, count: Path | None, honest: Pa
 
 
 def _first_other(connection: socket.socket, calls: Iterator[bytes], honest: Path) -> bytes:
-    while b"GetApiAccess" in (call := next(calls)):
+    while _ACCESS.search(call := next(calls)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as core:
             core.connect(str(honest))
             core.sendall(call + b"\0")
@@ -180,7 +183,7 @@ def main() -> None:
     parser.add_argument("socket", type=Path)
     parser.add_argument("--mode", choices=MODES, required=True)
     parser.add_argument("--count", type=Path, help="gets one byte for each call read")
-    parser.add_argument("--honest", type=Path, help="a core that answers GetApiAccess")
+    parser.add_argument("--honest", type=Path, help="a core that is asked about access")
     arguments = parser.parse_args()
     arguments.socket.unlink(missing_ok=True)
     unready = arguments.socket.with_suffix(".new")

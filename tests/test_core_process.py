@@ -34,6 +34,18 @@ MEMBERS: dict[str, Any] = PARSED.members
 
 MODULES = (records, configuration_records)
 
+#: A whole configuration, as somebody sends it back who has read it.
+REPLACEMENT = {
+    **json.loads((FILE.parent.parent / "etc" / "factory.json").read_text()),
+    "system": {"hostname": "bng3"},
+    "radius": {"secret": MASK},
+    "api": {
+        "enabled": True,
+        "users": [{"username": "admin", "password_hash": MASK, "role": "admin"}],
+        "webhooks": {"denied_networks": ["192.0.2.0/24"]},
+    },
+}
+
 #: One call for every method of the interface file, in an order that leaves something for the next.
 CALLS: dict[str, dict[str, Any]] = {
     "GetHealth": {},
@@ -45,12 +57,14 @@ CALLS: dict[str, dict[str, Any]] = {
     "DisconnectSession": {"id": 2},
     "GetConfiguration": {},
     "GetApiAccess": {},
+    "GetTokenAccess": {},
     "EditCandidate": {"edits": [{"action": "set", "path": "qos.default_up", "value_json": '"25mbit"'}]},
     "GetCandidate": {},
     "CompareConfiguration": {},
     "CommitCandidate": {"author": "admin", "comment": "faster", "confirm_seconds": 600},
     "ConfirmCommit": {},
     "DiscardCandidate": {},
+    "ReplaceConfiguration": {"configuration": REPLACEMENT, "author": "admin"},
     "ListArchive": {},
     "GetArchivedRevision": {"revision": 1},
     # At last, and to what was before the last edit: who calls them all again has something to commit.
@@ -90,9 +104,11 @@ STANDS_FOR = {
     "RollbackCandidateCall": [("RollbackCandidate", "in_type")],
     "CompareConfigurationCall": [("CompareConfiguration", "in_type")],
     "CommitCandidateCall": [("CommitCandidate", "in_type")],
-    "CommitReply": [("CommitCandidate", "out_type")],
+    "ReplaceConfigurationCall": [("ReplaceConfiguration", "in_type")],
+    "CommitReply": [("CommitCandidate", "out_type"), ("ReplaceConfiguration", "out_type")],
     "ArchivedRevisionCall": [("GetArchivedRevision", "in_type")],
     "ApiAccess": [("GetApiAccess", "out_type")],
+    "TokenAccess": [("GetTokenAccess", "out_type")],
     "SubscribeEventsCall": [("SubscribeEvents", "in_type")],
     "EventsReply": [("SubscribeEvents", "out_type")],
 }

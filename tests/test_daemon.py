@@ -25,6 +25,7 @@ QUESTIONS: dict[str, Ask] = {
     "GetHealth": lambda daemon: daemon.health(),
     "GetStatistics": lambda daemon: daemon.statistics(),
     "GetApiAccess": lambda daemon: daemon.api_access(),
+    "GetTokenAccess": lambda daemon: daemon.token_access(),
     "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
     "GetSession": lambda daemon: daemon.session(7),
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
@@ -199,7 +200,7 @@ def test_an_invalid_parameter_without_a_name_is_still_invalid(
     assert [problem.path for problem in caught.value.problems] == [""]
 
 
-@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiAccess"])
+@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiAccess", "GetTokenAccess"])
 def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
     core: Core, daemon: Daemon, method: str
 ) -> None:
@@ -252,6 +253,25 @@ def test_users_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon,
     core.answer = {"enabled": True, "token_lifetime": 60, "users": users}
     with pytest.raises(CoreUnavailable):
         daemon.api_access()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"auth_token": ""},
+        {"auth_token": "x" * 15},
+        {"auth_token": 1},
+        {"listen_address": None},
+        {"listen_port": 0},
+        {"listen_port": 65536},
+        {"enabled": "yes"},
+    ],
+    ids=repr,
+)
+def test_a_token_that_is_none_lets_nobody_in(core: Core, daemon: Daemon, wrong: dict[str, Any]) -> None:
+    core.answer = {"enabled": True, "listen_address": "127.0.0.1", "listen_port": 8080, **wrong}
+    with pytest.raises(CoreUnavailable):
+        daemon.token_access()
 
 
 @pytest.mark.parametrize("sessions", [None, {}, 1, "text"])

@@ -15,17 +15,17 @@ MOST_LINES = 300
 FLOORS = {
     "errors": -1,
     "readiness": 0, "settings": 0, "slots": 0, "version": 0,
-    "varlink": 1, "rates": 1, "redact": 1, "ring": 1, "validation": 1,
+    "varlink": 1, "rates": 1, "redact": 1, "ring": 1, "uptime": 1, "validation": 1,
     "daemon": 2,
     "auth": 3, "hub": 3,
     "events": 3,
     "serving": 3,
-    "services": 4, "server": 4,
+    "services": 4, "server": 4, "token_services": 4, "token_server": 4,
     "web.schemas": 5,
     "web": 6,
     "web.routes": 7,
-    "app": 8,
-    "wsgi": 9, "cli": 9, "quickstart": 9,
+    "app": 8, "app_token": 8,
+    "wsgi": 9, "wsgi_token": 9, "cli": 9, "quickstart": 9,
 }  # fmt: skip
 
 _GATEWAYS = "core.gateways"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.rates import MAX_BPS, parse_rate
+from gateway_api.rates import MAX_BPS, parse_rate, rate_text
 from gateway_api.redact import MASK, is_secret, redacted
 
 #: A busy machine is no reason to fail.
@@ -239,3 +239,28 @@ def assert_same_but_secrets(shown: Any, held: Any, key: str = "") -> None:
             assert_same_but_secrets(ours, theirs)
     else:
         assert shown == held
+
+
+@pytest.mark.parametrize(
+    ("bps", "text"),
+    [
+        (0, "0 bit/s"),
+        (999, "999 bit/s"),
+        (1000, "1 kbit/s"),
+        (64_000, "64 kbit/s"),
+        (1_500_000, "1.5 Mbit/s"),
+        (50_000_000, "50 Mbit/s"),
+        (1_000_000_000, "1 Gbit/s"),
+        (1_000_000_001, "1.000000001 Gbit/s"),
+        (10 * 2**20, "10.48576 Mbit/s"),
+        (MAX_BPS, "400 Gbit/s"),
+    ],
+)
+def test_a_rate_is_shown_with_its_largest_unit(bps: int, text: str) -> None:
+    assert rate_text(bps) == text
+
+
+@unhurried
+@given(st.integers(1, MAX_BPS))
+def test_a_rate_is_shown_exactly(bps: int) -> None:
+    assert parse_rate(rate_text(bps).removesuffix("/s")) == bps

@@ -38,7 +38,7 @@ def command(name: str, root: Path) -> list[str]:
     """What the unit starts, with its folders below `root` and this environment's programs."""
     text = service(name)["ExecStart"]
     text = text.replace("/opt/gateway-api/bin", str(Path(sys.executable).parent))
-    text = text.replace("/etc/gateway-api/gunicorn.conf.py", str(REPOSITORY / "etc" / "gunicorn.conf.py"))
+    text = re.sub(r"/etc/gateway-api/(?=gunicorn[\w-]*\.conf\.py)", f"{REPOSITORY / 'etc'}/", text)
     return re.sub(r"(?<= )/(run|etc|var/lib)/[\w-]+", str(root), text).split()
 
 
@@ -188,7 +188,8 @@ def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, s
 def test_the_environment_file_names_every_variable_with_its_default() -> None:
     text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
     readers = "".join(
-        (REPOSITORY / path).read_text() for path in ("etc/gunicorn.conf.py", "gateway_api/settings.py")
+        path.read_text()
+        for path in (*(REPOSITORY / "etc").glob("*.conf.py"), REPOSITORY / "gateway_api" / "settings.py")
     )
     named = dict(re.findall(r"^#([A-Z_]+)=(.*)$", text, re.MULTILINE))
     assert set(named) == set(re.findall(r'"((?:GATEWAY|SVC)_[A-Z_]+)"', readers))

@@ -129,6 +129,8 @@ def _translation(error: ErrorReply, had_parameters: bool) -> Exception:
             return Stale(said.etag)
         case "RevisionNotFound":
             return NotFound("No such revision")
+        case "CandidateStaged":
+            return Conflict("Somebody has staged changes, which have to be committed or discarded first")
         case "NothingToConfirm":
             return Conflict("No commit waits for a confirmation")
         case "StepFailed":

@@ -5,7 +5,7 @@ sent (`Fields`).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -51,6 +51,15 @@ class ApiAccess(msgspec.Struct, frozen=True):
         return next((user for user in self.users if user.username == username), None)
 
 
+class TokenAccess(msgspec.Struct, frozen=True):
+    """Of the alternative profile. A token that is too short to be one is nonsense, and lets nobody in."""
+
+    enabled: bool
+    listen_address: str
+    listen_port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    auth_token: Annotated[str, msgspec.Meta(min_length=16)] | None = None
+
+
 @dataclass(frozen=True)
 class Page:
     """A part of a list; `cursor` is what the page before it gave."""
@@ -74,6 +83,10 @@ class Daemon:
     def api_access(self) -> ApiAccess:
         """Who may use the API, as of now."""
         return self._calls.typed(ApiAccess, "GetApiAccess", timeout=_ACCESS_TIMEOUT)
+
+    def token_access(self) -> TokenAccess:
+        """With which token the alternative profile is to be used, as of now."""
+        return self._calls.typed(TokenAccess, "GetTokenAccess", timeout=_ACCESS_TIMEOUT)
 
     def list_sessions(self, filter: dict[str, str], sort: str | None, page: Page | None) -> Fields:
         """`sessions`, `count`, and with a page `total` and `next_cursor`."""

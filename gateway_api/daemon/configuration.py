@@ -109,6 +109,18 @@ class ConfigurationCommands:
             if_match=if_match,
         )
 
+    def replace(self, document: dict[str, Any], author: str, if_match: IfMatch) -> Committed:
+        """Makes a whole configuration run. Raises Invalid, and Conflict while something is staged."""
+        sent = msgspec.Raw(_json(document, ""))
+        return self._calls.typed(
+            Committed,
+            "ReplaceConfiguration",
+            timeout=_COMMIT_TIMEOUT,
+            configuration=sent,
+            author=author,
+            if_match=if_match,
+        )
+
     def confirm(self) -> None:
         """Raises Conflict."""
         self._calls.call("ConfirmCommit")
@@ -141,12 +153,15 @@ class ConfigurationCommands:
 def _sent(edit: Edit) -> dict[str, str | None]:
     if edit.action == "delete":
         return {"action": edit.action, "path": edit.path, "value_json": None}
+    return {"action": edit.action, "path": edit.path, "value_json": _json(edit.value, edit.path).decode()}
+
+
+def _json(value: Any, path: str) -> bytes:
     try:
-        value = msgspec.json.encode(edit.value).decode()
+        return msgspec.json.encode(value)
     except RecursionError as error:
         # It was just not too deep to be read.
-        raise Invalid(Problem(edit.path, "invalid", "must not be nested as deeply")) from error
-    return {"action": edit.action, "path": edit.path, "value_json": value}
+        raise Invalid(Problem(path, "invalid", "must not be nested as deeply")) from error
 
 
 def _revision(number: int) -> int:

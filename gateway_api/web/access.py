@@ -13,6 +13,7 @@ from flask import Flask, g, request
 from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess
 from gateway_api.errors import CoreUnavailable, Disabled, GatewayApiError, NotAllowed, NotAuthenticated
+from gateway_api.web.bearer import bearer_token
 from gateway_api.web.context import services
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -94,9 +95,4 @@ def _caller(api_access: ApiAccess) -> Claims:
 
 
 def _claims() -> Claims:
-    # RFC 6750 section 2.1. Not request.authorization: it decodes schemes that nobody offered, and
-    # stumbles over what it finds there.
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
-        raise NotAuthenticated("no bearer token")
-    return services().tokens.read(token.strip())
+    return services().tokens.read(bearer_token())

@@ -9,11 +9,12 @@ from gateway_api.daemon.commands import ApiAccess, Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.hub.client import Hub
 from gateway_api.services import Services
+from gateway_api.token_services import TokenServices
 
 _EXTENSION = "gateway-api"
 
 
-def install(app: Flask, services: Services) -> None:
+def install(app: Flask, services: Services | TokenServices) -> None:
     """Gives the application its parts."""
     app.extensions[_EXTENSION] = services
 
@@ -22,12 +23,17 @@ def services() -> Services:
     return cast(Services, current_app.extensions[_EXTENSION])
 
 
+def token_services() -> TokenServices:
+    """In the alternative profile, instead of the above."""
+    return cast(TokenServices, current_app.extensions[_EXTENSION])
+
+
 def daemon() -> Daemon:
-    return services().daemon
+    return _parts().daemon
 
 
 def configuration() -> ConfigurationCommands:
-    return services().configuration
+    return _parts().configuration
 
 
 def hub() -> Hub:
@@ -42,3 +48,7 @@ def caller() -> Claims:
 def api_access() -> ApiAccess:
     """What the running configuration said of the API when the request at hand came in."""
     return cast(ApiAccess, g.api_access)
+
+
+def _parts() -> Services | TokenServices:
+    return cast(Services | TokenServices, current_app.extensions[_EXTENSION])

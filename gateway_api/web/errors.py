@@ -87,7 +87,7 @@ def _too_many(error: TooManyAttempts) -> Response:
 
 
 def _disabled(error: Disabled) -> Response:
-    return envelope.error(503, "The API is disabled in the running configuration")
+    return envelope.error(503, str(error))
 
 
 def _core_unavailable(error: CoreUnavailable) -> Response:

@@ -38,6 +38,16 @@ def body(schema: type[Schema], *, optional: bool = False) -> Callable[[View], Vi
     return decorate
 
 
+def document(view: View) -> View:
+    """The view's first argument is the request's JSON object, as it is."""
+
+    @wraps(view)
+    def parsed(*args: Any, **kwargs: Any) -> Any:
+        return view(_json_object(optional=False), *args, **kwargs)
+
+    return parsed
+
+
 def query(schema: type[Schema]) -> Callable[[View], View]:
     """The view's first argument is the query string, loaded with the schema."""
     loader = schema()

@@ -2,7 +2,15 @@
 
 import re
 from collections.abc import Callable
-from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Network, ip_network
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate
@@ -90,6 +98,17 @@ def address(text: str) -> IPv4Address:
     if made.is_unspecified or made.is_multicast or made.is_reserved:
         raise ValueError("must be an address that one host can have")
     return made
+
+
+def address_to_listen_at(text: str) -> IPv4Address | IPv6Address:
+    try:
+        made = ip_address(text)
+        # A zone is the name of an interface, which may not be there yet.
+        if not made.is_multicast and "%" not in text:
+            return made
+    except ValueError:
+        pass
+    raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
 
 
 def network(text: str) -> IPv4Network:

@@ -60,6 +60,13 @@ class CommitCandidateCall(Parameters, frozen=True):
     if_match: tuple[str, ...] | None = None
 
 
+class ReplaceConfigurationCall(Parameters, frozen=True):
+    configuration: dict[str, Any]
+    author: str
+    comment: str | None = None
+    if_match: tuple[str, ...] | None = None
+
+
 class CommitReply(Record, frozen=True):
     committed: bool
     changes: int
@@ -80,3 +87,10 @@ class ApiAccess(Record, frozen=True):
     token_lifetime: int
     users: tuple[ApiUser, ...]
     denied_networks: tuple[str, ...]
+
+
+class TokenAccess(Record, frozen=True):
+    enabled: bool
+    auth_token: str | None
+    listen_address: str
+    listen_port: int

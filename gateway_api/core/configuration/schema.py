@@ -4,6 +4,7 @@ What holds for one value alone is refused as soon as somebody sets it; `validate
 rules that need several, which a candidate may break until it is committed.
 """
 
+from ipaddress import IPv4Address
 from itertools import combinations
 from typing import Any
 
@@ -16,6 +17,7 @@ from gateway_api.core.configuration.fields import (
     Item,
     Section,
     address,
+    address_to_listen_at,
     any_network,
     as_number,
     interface_name,
@@ -171,6 +173,15 @@ class Api(Section):
     token_lifetime = Whole(load_default=3600, validate=validate.Range(60, 86400, error="must be 60 to 86400"))
     users = items(User, most=1000, load_default=())
     webhooks = Nested(Webhooks, load_default=sections.Webhooks(()))
+    auth_token = Text(
+        load_default=None,
+        allow_none=True,
+        validate=validate.Regexp(
+            r"[!-~]{16,256}\Z", error="must be 16 to 256 printable ASCII characters without spaces"
+        ),
+    )
+    listen_address = Parsed(address_to_listen_at, load_default=IPv4Address("127.0.0.1"))
+    listen_port = port(8080)
 
     @validates_schema
     def _someone_can_administer(self, data: dict[str, Any], **_: Any) -> None:

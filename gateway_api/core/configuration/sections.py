@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,16 @@ class Webhooks:
 
 @dataclass(frozen=True)
 class Api:
-    """`token_lifetime` in seconds."""
+    """`token_lifetime` in seconds. The last three are of the alternative profile, which is off without an
+    `auth_token`."""
 
     enabled: bool
     token_lifetime: int
     users: tuple[User, ...]
     webhooks: Webhooks
+    auth_token: str | None
+    listen_address: IPv4Address | IPv6Address
+    listen_port: int
 
 
 @dataclass(frozen=True)

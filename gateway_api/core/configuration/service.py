@@ -23,11 +23,13 @@ from gateway_api.core.configuration.records import (
     ConfigurationReply,
     DiscardCandidateCall,
     EditCandidateCall,
+    ReplaceConfigurationCall,
     RollbackCandidateCall,
+    TokenAccess,
 )
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.view import LONGEST_CONFIRMATION
-from gateway_api.core.configuration.workspace import NothingToConfirm, Stale, Workspace
+from gateway_api.core.configuration.workspace import NothingToConfirm, Outcome, Staged, Stale, Workspace
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.redact import redacted
 from gateway_api.varlink.dispatcher import Method, NoParameters, invalid_parameter
@@ -50,12 +52,14 @@ class ConfigurationService:
         return {
             "GetConfiguration": Method(NoParameters, self.get_configuration),
             "GetApiAccess": Method(NoParameters, self.get_api_access),
+            "GetTokenAccess": Method(NoParameters, self.get_token_access),
             "GetCandidate": Method(NoParameters, self.get_candidate),
             "EditCandidate": Method(EditCandidateCall, self.edit_candidate),
             "DiscardCandidate": Method(DiscardCandidateCall, self.discard_candidate),
             "RollbackCandidate": Method(RollbackCandidateCall, self.rollback_candidate),
             "CompareConfiguration": Method(CompareConfigurationCall, self.compare_configuration),
             "CommitCandidate": Method(CommitCandidateCall, self.commit_candidate),
+            "ReplaceConfiguration": Method(ReplaceConfigurationCall, self.replace_configuration),
             "ConfirmCommit": Method(NoParameters, self.confirm_commit),
             "ListArchive": Method(NoParameters, self.list_archive),
             "GetArchivedRevision": Method(ArchivedRevisionCall, self.get_archived_revision),
@@ -70,6 +74,10 @@ class ConfigurationService:
         users = (ApiUser(user.username, user.password_hash, user.role) for user in api.users)
         denied = map(str, api.webhooks.denied_networks)
         return ApiAccess(api.enabled, api.token_lifetime, tuple(users), tuple(denied))
+
+    def get_token_access(self, _: NoParameters) -> TokenAccess:
+        api = self._workspace.view.running.sections.api
+        return TokenAccess(api.enabled, api.auth_token, str(api.listen_address), api.listen_port)
 
     def get_candidate(self, _: NoParameters) -> ConfigurationReply:
         view = self._workspace.view
@@ -98,21 +106,17 @@ class ConfigurationService:
         seconds = call.confirm_seconds
         if seconds is not None and not 1 <= seconds <= LONGEST_CONFIRMATION:
             raise invalid_parameter("confirm_seconds")
-        for name in ("author", "comment"):
-            if not _is_one_line(getattr(call, name) or ""):
-                raise invalid_parameter(name)
+        _refuse_more_than_a_line(call)
         with self._errors():
-            outcome = self._workspace.commit(call.author, call.comment, seconds, call.if_match)
-        return CommitReply(
-            committed=outcome.changes > 0,
-            changes=outcome.changes,
-            archived_revision=1 if outcome.changes else None,
-            author=outcome.commit.author,
-            comment=outcome.commit.comment,
-            committed_at=outcome.commit.committed_at,
-            confirm_deadline=None if outcome.deadline is None else outcome.deadline.at,
-            etag=outcome.etag,
-        )
+            return _reply(self._workspace.commit(call.author, call.comment, seconds, call.if_match))
+
+    def replace_configuration(self, call: ReplaceConfigurationCall) -> CommitReply:
+        _refuse_more_than_a_line(call)
+        with self._errors():
+            outcome = self._workspace.replace_running(
+                call.configuration, call.author, call.comment, call.if_match
+            )
+        return _reply(outcome)
 
     def confirm_commit(self, _: NoParameters) -> dict[str, Any]:
         with self._errors():
@@ -151,6 +155,8 @@ class ConfigurationService:
             raise self._error("ConfigurationChanged", etag=error.etag) from error
         except NothingToConfirm as error:
             raise self._error("NothingToConfirm") from error
+        except Staged as error:
+            raise self._error("CandidateStaged") from error
         except StepFailed as error:
             _log.error("the configuration stays as it was: %s", error)
             raise self._error("StepFailed", step=error.name, reason=error.reason) from error
@@ -179,5 +185,20 @@ def _problems(problems: Iterable[Problem]) -> list[ConfigurationProblem]:
     return [ConfigurationProblem(p.path, p.code, p.message) for p in problems]
 
 
-def _is_one_line(text: str) -> bool:
-    return len(text) <= _LONGEST_TEXT and text.isprintable()
+def _refuse_more_than_a_line(call: CommitCandidateCall | ReplaceConfigurationCall) -> None:
+    for name, text in (("author", call.author), ("comment", call.comment or "")):
+        if len(text) > _LONGEST_TEXT or not text.isprintable():
+            raise invalid_parameter(name)
+
+
+def _reply(outcome: Outcome) -> CommitReply:
+    return CommitReply(
+        committed=outcome.changes > 0,
+        changes=outcome.changes,
+        archived_revision=1 if outcome.changes else None,
+        author=outcome.commit.author,
+        comment=outcome.commit.comment,
+        committed_at=outcome.commit.committed_at,
+        confirm_deadline=None if outcome.deadline is None else outcome.deadline.at,
+        etag=outcome.etag,
+    )

@@ -24,6 +24,7 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Commit, Deadline, State, Store
+from gateway_api.core.configuration.unmask import unmasked
 from gateway_api.core.configuration.view import View, tidy, within_reach
 from gateway_api.errors import GatewayApiError, Invalid, Problem
 
@@ -52,6 +53,10 @@ class Stale(GatewayApiError):
 
 class NothingToConfirm(GatewayApiError):
     """No commit waits for a confirmation."""
+
+
+class Staged(GatewayApiError):
+    """Somebody has staged changes, which would be lost."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,29 @@ class Workspace:
             view = self.view
             return Outcome(found, view.commits[0], view.state.deadline, view.etag)
 
+    def replace_running(
+        self, document: dict[str, Any], author: str, comment: str | None, if_match: Sequence[str] | None
+    ) -> Outcome:
+        """Makes a whole document run, as if it had been staged and committed, in one go. A mask in it stands
+        for the secret that runs. Raises Staged, and Invalid for a document that doesn't hold."""
+        with self._writing():
+            if self.return_if_due():
+                # The caller meant to replace another one.
+                raise Stale(self.view.etag)
+            self._expect(if_match)
+            view = self.view
+            if view.changes():
+                raise Staged("somebody has staged changes")
+            configuration = RunningConfiguration.of(unmasked(document, view.running.document))
+            _refuse_too_large(configuration.document)
+            found = len(changes(view.running.document, configuration.document))
+            if found:
+                commit = Commit(int(self._clock()), author, comment)
+                state = replace(view.state, candidate=None, deadline=None)
+                self._run(configuration, commit, state, view.commits)
+            view = self.view
+            return Outcome(found, view.commits[0], view.state.deadline, view.etag)
+
     def confirm(self) -> None:
         """Lets what runs stay. Raises NothingToConfirm."""
         with self._writing():
@@ -230,8 +258,7 @@ class Workspace:
         return Deadline(math.ceil(self._clock() + confirm_seconds), baseline)
 
     def _stage(self, document: dict[str, Any]) -> None:
-        if len(msgspec.json.encode(document)) > LARGEST:
-            raise Invalid(Problem("", "invalid", f"A configuration has at most {LARGEST} bytes of JSON"))
+        _refuse_too_large(document)
         self._amend(replace(self.view.state, candidate=document), "store the candidate")
 
     def _amend(self, state: State, step: str) -> None:
@@ -258,3 +285,8 @@ class Workspace:
     def _publish(self, view: View, step: str) -> None:
         self._store.publish(view.state, step)
         self._view = view
+
+
+def _refuse_too_large(document: dict[str, Any]) -> None:
+    if len(msgspec.json.encode(document)) > LARGEST:
+        raise Invalid(Problem("", "invalid", f"A configuration has at most {LARGEST} bytes of JSON"))

@@ -29,14 +29,14 @@ routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config"
 @access.any_role
 def running() -> Response:
     """All sections of what runs, secrets masked."""
-    return _tagged(*configuration().running())
+    return tagged(*configuration().running())
 
 
 @routes.get("/candidate")
 @access.admin
 def candidate() -> Response:
     """All sections of what a commit would make run, secrets masked."""
-    return _tagged(*configuration().candidate())
+    return tagged(*configuration().candidate())
 
 
 @routes.get("/compare")
@@ -45,7 +45,7 @@ def candidate() -> Response:
 def compare(query: dict[str, Any]) -> Response:
     """What a commit would change; or what the candidate has changed since an archived revision."""
     diff, etag = configuration().compare(query["revision"])
-    return _tagged({"diff": diff}, etag)
+    return tagged({"diff": diff}, etag)
 
 
 @routes.post("/set")
@@ -53,7 +53,7 @@ def compare(query: dict[str, Any]) -> Response:
 @parse.body(SetValue)
 def set_value(edit: Edit) -> Response:
     """Stages a value at a path."""
-    return _tagged(None, configuration().edit([edit], parse.if_match()))
+    return tagged(None, configuration().edit([edit], parse.if_match()))
 
 
 @routes.post("/delete")
@@ -61,7 +61,7 @@ def set_value(edit: Edit) -> Response:
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
     """Stages that there is nothing at a path. 404 where nothing is."""
-    return _tagged(None, configuration().edit([edit], parse.if_match()))
+    return tagged(None, configuration().edit([edit], parse.if_match()))
 
 
 @routes.post("/edit")
@@ -69,7 +69,7 @@ def delete(edit: Edit) -> Response:
 @parse.body(EditConfiguration)
 def edit_all(body: dict[str, list[Edit]]) -> Response:
     """Stages several changes, or none of them."""
-    return _tagged(None, configuration().edit_all(body["operations"], parse.if_match()))
+    return tagged(None, configuration().edit_all(body["operations"], parse.if_match()))
 
 
 @routes.post("/commit")
@@ -77,9 +77,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
     """Makes the candidate run, for good or until a deadline by which somebody has to confirm."""
-    committed = configuration().commit(caller().sub, **body, if_match=parse.if_match())
-    record = {"message": _message(committed), **msgspec.structs.asdict(committed)}
-    return _tagged(record, record.pop("etag"))
+    return committed_response(configuration().commit(caller().sub, **body, if_match=parse.if_match()))
 
 
 @routes.post("/confirm")
@@ -98,14 +96,14 @@ def rollback(body: dict[str, Any]) -> Response:
     revision = body["revision"]
     changes, etag = configuration().rollback(revision, parse.if_match())
     message = f"Revision {revision} is the candidate; commit to make it run"
-    return _tagged({"message": message, "revision": revision, "changes": changes}, etag)
+    return tagged({"message": message, "revision": revision, "changes": changes}, etag)
 
 
 @routes.post("/discard")
 @access.admin
 def discard() -> Response:
     """Drops what is staged."""
-    return _tagged(None, configuration().discard(parse.if_match()))
+    return tagged(None, configuration().discard(parse.if_match()))
 
 
 @routes.get("/archive")
@@ -122,10 +120,17 @@ def archived(revision: str) -> Response:
     return envelope.ok(configuration().archived(parse.revision(revision)))
 
 
-def _tagged(data: Any, etag: str) -> Response:
+def tagged(data: Any, etag: str) -> Response:
+    """An answer with the entity tag of what it is about."""
     response = envelope.ok(data)
     response.set_etag(etag)
     return response
+
+
+def committed_response(committed: Committed) -> Response:
+    """What came of a commit, for people and for programs."""
+    record = {"message": _message(committed), **msgspec.structs.asdict(committed)}
+    return tagged(record, record.pop("etag"))
 
 
 def _message(committed: Committed) -> str:

@@ -22,6 +22,8 @@ _CIDR = validate.Regexp(r"\d{1,3}(\.\d{1,3}){3}/\d{1,2}\Z")
 _SESSION_TYPE = validate.OneOf(("PPPoE", "DHCP"))
 _STATE = validate.OneOf(("active",))
 _COUNT = validate.Range(min=0)
+_SPEED = validate.Regexp(r"\d+(\.\d*[1-9])? [kMG]?bit/s\Z")
+_UPTIME = validate.Regexp(r"([1-9]\d*d )?[012]\d:[0-5]\d:[0-5]\d\Z")
 _UP_OR_DOWN = validate.OneOf(("up", "down"))
 
 
@@ -57,6 +59,26 @@ class SessionDetail(Record):
     bytes_out = Whole(validate=_COUNT)
     packets_in = Whole(validate=_COUNT)
     packets_out = Whole(validate=_COUNT)
+
+
+class Subscriber(Record):
+    """An item of the alternative profile's list."""
+
+    id = Whole()
+    username = Text()
+    ip_address = Text(validate=_ADDRESS)
+    interface = Text()
+    speed_down = Text(validate=_SPEED)
+    speed_up = Text(validate=_SPEED)
+    uptime = Text(validate=_UPTIME)
+
+
+class SubscriberDetail(SessionDetail):
+    """Of the alternative profile."""
+
+    speed_down = Text(validate=_SPEED)
+    speed_up = Text(validate=_SPEED)
+    uptime = Text(validate=_UPTIME)
 
 
 class SessionCounts(Record):
@@ -100,6 +122,13 @@ class Health(Record):
     active_sessions = Whole(validate=_COUNT)
     product = Text()
     version = Text()
+
+
+class Status(Health):
+    """Of the alternative profile."""
+
+    uptime = Text(validate=_UPTIME)
+    core_reachable = Flag()
 
 
 class InterfaceAddress(Record):

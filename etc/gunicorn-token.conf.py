@@ -1,0 +1,45 @@
+"""How gunicorn serves the alternative profile: plain HTTP, and where the running configuration says."""
+
+import os
+import resource
+import sys
+
+from gateway_api.errors import GatewayApiError
+from gateway_api.settings import BadSetting, TokenSettings
+from gateway_api.token_server import STATUS_OF_OFF, Off, address
+
+wsgi_app = "gateway_api.wsgi_token:app"
+proc_name = "gateway-api-token"
+
+try:
+    bind = address(TokenSettings.from_environment(os.environ))
+except (Off, BadSetting) as error:
+    sys.stderr.write(f"the alternative profile is off: {error}\n")
+    sys.exit(STATUS_OF_OFF)
+except GatewayApiError as error:
+    sys.exit(f"cannot start the alternative profile: {error}")
+workers = os.environ.get("GATEWAY_API_TOKEN_WORKERS") or "2"
+
+worker_class = "gateway_api.server.GatewayWorker"
+worker_connections = 10000
+worker_tmp_dir = os.environ.get("GATEWAY_API_TOKEN_RUNTIME") or "/run/gateway-api-token"
+graceful_timeout = 2
+# Also how long the head of a request may take to come: never 0.
+keepalive = 30
+
+# 27 opens a socket for commands of its own unless told not to.
+control_socket_disable = True
+# Nobody in front of us may say who the client is.
+forwarded_allow_ips = ""
+
+logger_class = "gateway_api.server.Log"
+accesslog = "-"
+access_log_format = (
+    'request_id=%({x-request-id}o)s address=%(h)s method=%(m)s path="%(U)s" status=%(s)s bytes=%(B)s us=%(D)s'
+)
+
+
+def on_starting(server):
+    # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,15 @@
+"""The token that came with a request."""
+
+from flask import request
+
+from gateway_api.errors import NotAuthenticated
+
+
+def bearer_token() -> str:
+    """Raises NotAuthenticated when there is none."""
+    # RFC 6750 section 2.1. Not request.authorization: it decodes schemes that nobody offered, and
+    # stumbles over what it finds there.
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticated("no bearer token")
+    return token.strip()

@@ -1,0 +1,70 @@
+"""The alternative profile: seven paths, behind one token."""
+
+from typing import Any
+
+import msgspec
+from flask import Blueprint, Response
+
+from gateway_api.uptime import uptime
+from gateway_api.web import envelope, parse
+from gateway_api.web.context import configuration, daemon, token_services
+from gateway_api.web.routes.configuration import committed_response, tagged
+from gateway_api.web.schemas.requests import ListQuery, SubscribersQuery
+from gateway_api.web.subscriber import subscriber, subscribers
+
+routes = Blueprint("token_profile", __name__, url_prefix="/api/v1")
+
+#: Who commits, to the archive. No user has such a name.
+_AUTHOR = "static token"
+
+
+@routes.get("/subscribers")
+@parse.query(SubscribersQuery)
+def index(query: dict[str, Any]) -> Response:
+    """All sessions that fit the filters, or a page of them."""
+    found = daemon().list_sessions(**query)
+    listed = subscribers(found.pop("sessions"), token_services().clock())
+    return envelope.ok({"subscribers": listed, **found})
+
+
+@routes.get("/subscribers/<id>")
+def show(id: str) -> Response:
+    """One session with its counters."""
+    session = daemon().session(parse.session_id(id))
+    return envelope.ok(subscriber(session, token_services().clock()))
+
+
+@routes.delete("/subscribers/<id>")
+def disconnect(id: str) -> Response:
+    """Ends a session; when the answer comes, it is gone."""
+    session = parse.session_id(id)
+    daemon().disconnect_session(session)
+    return envelope.ok({"message": f"Session {session} disconnected"})
+
+
+@routes.get("/vlans")
+@parse.query(ListQuery)
+def vlans(query: dict[str, Any]) -> Response:
+    """The VLAN sub-interfaces that the demux component made."""
+    return envelope.ok(daemon().list_vlans(**query))
+
+
+@routes.get("/config")
+def running() -> Response:
+    """All sections of what runs, secrets masked."""
+    return tagged(*configuration().running())
+
+
+@routes.put("/config")
+@parse.document
+def replace(document: dict[str, Any]) -> Response:
+    """Makes a whole configuration run, or changes nothing. 409 while somebody has staged something."""
+    return committed_response(configuration().replace(document, _AUTHOR, parse.if_match()))
+
+
+@routes.get("/system/status")
+def status() -> Response:
+    """What this gateway is, and how it fares; 500 when the core can't be asked."""
+    health = daemon().health()
+    since = {"uptime": uptime(0, health.uptime_seconds), "core_reachable": True}
+    return envelope.ok({**msgspec.structs.asdict(health), **since})
