@@ -20,7 +20,12 @@ REPOSITORY = Path(__file__).parent.parent
 UNITS = sorted((REPOSITORY / "systemd").glob("*.service"))
 SERVICES = [unit for unit in UNITS if unit.stem != "gateway-api-certificate"]
 #: Of 10, by systemd's own count.
-MOST_EXPOSED = {"gateway-api": 1.0, "gateway-api-certificate": 0.3, "gateway-core": 0.3}
+MOST_EXPOSED = {
+    "gateway-api": 1.0,
+    "gateway-api-token": 1.0,
+    "gateway-api-certificate": 0.3,
+    "gateway-core": 0.3,
+}
 
 
 def read(name: str) -> ConfigParser:
