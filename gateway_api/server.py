@@ -13,13 +13,15 @@ import sqlite3
 import ssl
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakSet
 
 import gevent
 from gevent.monkey import MonkeyPatchWarning
+from gevent.server import StreamServer
 from gunicorn.glogging import Logger
 from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
@@ -44,6 +46,29 @@ _STATUS_OF = (
 )
 
 
+class _Listener:
+    """What gunicorn asks of a listener for each connection, which may be when it is closed."""
+
+    def __init__(self, listener: Any) -> None:
+        self._name = listener.getsockname()
+
+    def getsockname(self) -> Any:
+        return self._name
+
+
+class _Server(StreamServer):  # type: ignore[misc]
+    """gevent's own forgets what it does with connections when it stops to accept more, and those in the
+    middle of their TLS handshake would get no answer."""
+
+    def __init__(self, listener: Any, handle: Callable[..., None], spawn: Any, **more: Any) -> None:
+        super().__init__(listener, handle, spawn=spawn, **more)
+        self._answer = handle
+
+    def wrap_socket_and_handle(self, client_socket: Any, address: Any) -> None:
+        with closing(self.wrap_socket(client_socket, **self.ssl_args)) as connection:
+            self._answer(connection, address)
+
+
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
     """Answers in JSON where gunicorn itself has to refuse a request, and lets idle connections go when
     it is told to stop, where gunicorn would wait for their clients."""
@@ -62,6 +87,14 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             # uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
             super().patch()
+
+    def server_class(self, listener: Any, spawn: Any, **more: Any) -> StreamServer:
+        """As gunicorn makes one by itself, but for its class."""
+        tls = {"ssl_context": more["ssl_context"]} if "ssl_context" in more else {}
+        server = _Server(listener, partial(self.handle, _Listener(listener)), spawn, **tls)
+        # Each worker takes one at a time, so that the others get some.
+        server.max_accept = 1
+        return server
 
     def notify(self) -> None:
         # gunicorn's heartbeat: the first comes when the server has started.
