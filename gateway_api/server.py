@@ -53,6 +53,16 @@ _STATUS_OF = (
 )
 
 
+class _Listener:
+    """What gunicorn asks of a listener for each connection, which may be when it is closed."""
+
+    def __init__(self, listener: Any) -> None:
+        self._name = listener.getsockname()
+
+    def getsockname(self) -> Any:
+        return self._name
+
+
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
     """gunicorn's for gevent, in which every client has its time, streams end when the worker does, and what
     gunicorn itself has to refuse is refused in JSON."""
@@ -97,10 +107,13 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         """Serves until the worker is told to stop, and then what is under way, for a while."""
         if self.cfg.is_ssl:
             self._context = for_tls(ssl_context(self.cfg))
-        servers = [StreamServer(listener, handle=partial(self.handle, listener)) for listener in self.sockets]
+        servers = [
+            StreamServer(listener, handle=partial(self.handle, _Listener(listener)))
+            for listener in self.sockets
+        ]
         for server in servers:
-            if self.cfg.workers > 1:
-                server.max_accept = 1
+            # Each worker takes one at a time, so that the others get some.
+            server.max_accept = 1
             server.start()
         while self.alive:
             self.notify()
