@@ -1,21 +1,18 @@
 """From a user's name and password to a user that the running configuration knows."""
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway_api.auth.passwords import NOBODYS_HASH, cost, verify
 from gateway_api.auth.throttle import Throttle
+from gateway_api.auth.turns import Turns
 from gateway_api.daemon.commands import ApiAccess, User
-from gateway_api.errors import TooManyAttempts, WrongCredentials
+from gateway_api.errors import WrongCredentials
 
 #: Behind so many, a login would wait for seconds; the client had better come back. And one address
 #: alone must not take all the places.
 _MOST_WAITING = 16
 _MOST_WAITING_FROM_ONE = 4
-_COME_BACK = 2
 #: A name of any length would go into the ledger; no configured user's is longer.
 _LONGEST_USERNAME = 64
 
@@ -33,15 +30,14 @@ class Login:
     def __init__(self, throttle: Throttle, pool: Pool) -> None:
         self._throttle = throttle
         self._pool = pool
-        self._turn = threading.Lock()
-        self._waiting: Counter[str] = Counter()
+        self._turns = Turns(_MOST_WAITING, _MOST_WAITING_FROM_ONE)
 
     def authenticate(self, access: ApiAccess, username: str, password: str, address: str) -> User:
         """The user. Raises WrongCredentials and TooManyAttempts."""
         remembered = username[:_LONGEST_USERNAME].encode(errors="replace").decode()
         self._throttle.check(remembered, address)
         user = access.user(username)
-        with self._in_turn(address):
+        with self._turns.turn(address):
             # Again, for the many that came at once: each must see the failures before it.
             self._throttle.check(remembered, address)
             password_hash = user.password_hash if user else self._decoy(access)
@@ -57,16 +53,3 @@ class Login:
         as much as the dearest of those who are."""
         hashes = (user.password_hash for user in access.users if cost(user.password_hash))
         return max(hashes, key=cost, default=NOBODYS_HASH)
-
-    @contextmanager
-    def _in_turn(self, address: str) -> Iterator[None]:
-        if self._waiting.total() >= _MOST_WAITING or self._waiting[address] >= _MOST_WAITING_FROM_ONE:
-            raise TooManyAttempts(_COME_BACK)
-        self._waiting[address] += 1
-        try:
-            with self._turn:
-                yield
-        finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
