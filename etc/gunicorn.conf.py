@@ -3,9 +3,11 @@
 import os
 import sys
 
+import gevent
+
 from gateway_api.errors import GatewayApiError
 from gateway_api.hub import hosted
-from gateway_api.server import prepare, tls_context
+from gateway_api.server import prepare, report, tls_context
 from gateway_api.settings import Settings
 
 wsgi_app = "gateway_api.wsgi:app"
@@ -32,23 +34,22 @@ forwarded_allow_ips = ""
 
 logger_class = "gateway_api.server.Log"
 accesslog = "-"
-access_log_format = (
-    'request_id=%({x-request-id}o)s address=%(h)s method=%(m)s path="%(U)s" status=%(s)s bytes=%(B)s us=%(D)s'
-)
 
 
 def on_starting(server):
     try:
         prepare()
     except GatewayApiError as error:
-        sys.exit(f"cannot start the gateway API: {error}")
+        server.log.critical("cannot start the gateway API: %s", error)
+        sys.exit(1)
 
 
 def when_ready(server):
     try:
         hosted.start(Settings.from_environment(os.environ))
     except (GatewayApiError, OSError) as error:
-        sys.exit(f"cannot start the gateway API: {error}")
+        server.log.critical("cannot start the gateway API: %s", error)
+        sys.exit(1)
 
 
 def post_fork(server, worker):
@@ -60,6 +61,7 @@ def post_worker_init(worker):
     from gateway_api.wsgi import services
 
     worker.before_exit = services.stop
+    gevent.get_hub().print_exception = report
 
 
 def ssl_context(config, default_ssl_context_factory):

@@ -20,6 +20,14 @@ class BadSetting(GatewayApiError):
     """An environment variable is missing or unusable; the text names it."""
 
 
+def log_format(environment: Mapping[str, str]) -> str:
+    """How log lines are written. Raises BadSetting."""
+    chosen = environment.get("GATEWAY_API_LOG_FORMAT") or "keyvalue"
+    if chosen not in ("keyvalue", "json"):
+        raise BadSetting(f"GATEWAY_API_LOG_FORMAT must be keyvalue or json, not {chosen!r}")
+    return chosen
+
+
 @dataclass(frozen=True)
 class Settings:
     """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
@@ -56,6 +64,7 @@ class Settings:
         secret = os.fsencode(required("SVC_API_SECRET"))
         if _ANOTHER_KEY.search(secret):
             raise BadSetting("SVC_API_SECRET is a key of another kind: HS256 signs with any other text")
+        log_format(environment)
         return cls(
             core_socket=Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock"),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),

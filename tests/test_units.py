@@ -100,6 +100,11 @@ def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, s
     assert "cannot start the gateway API: SVC_API_SECRET" in said
 
 
+def test_a_log_format_that_is_none_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_LOG_FORMAT="xml")
+    assert "cannot start the gateway API: GATEWAY_API_LOG_FORMAT must be keyvalue or json" in said
+
+
 def test_the_environment_file_names_every_variable_with_its_default() -> None:
     text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
     readers = "".join(

@@ -13,7 +13,7 @@ from flask import Flask, g, request
 from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess
 from gateway_api.errors import CoreUnavailable, Disabled, GatewayApiError, NotAllowed, NotAuthenticated
-from gateway_api.web.context import services
+from gateway_api.web.context import identify, services
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -81,6 +81,7 @@ def install(app: Flask) -> None:
         if access is Access.OPEN:
             return
         g.caller = _caller(g.api_access)
+        identify(g.caller.sub, g.caller.role)
         if access is Access.ADMIN and g.caller.role != "admin":
             raise NotAllowed
 

@@ -2,8 +2,9 @@
 
 from typing import cast
 
-from flask import Flask, current_app, g
+from flask import Flask, current_app, g, request
 
+from gateway_api import logs
 from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess, Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
@@ -42,3 +43,8 @@ def caller() -> Claims:
 def api_access() -> ApiAccess:
     """What the running configuration said of the API when the request at hand came in."""
     return cast(ApiAccess, g.api_access)
+
+
+def identify(username: str, role: str) -> None:
+    """Says who makes the request at hand, to all who log it."""
+    request.environ |= {logs.USER: username, logs.ROLE: role}
