@@ -4,7 +4,8 @@ from flask import Flask
 from prometheus_flask_exporter import PrometheusMetrics
 
 from gateway_api.services import Services
-from gateway_api.web import access, context, errors, gauges, parse, request_id
+from gateway_api.web import access, audit, context, errors, gauges, parse, request_id
+from gateway_api.web.routes import audit as audit_log
 from gateway_api.web.routes import (
     cgnat,
     configuration,
@@ -32,6 +33,7 @@ RESOURCES = (
     demux,
     events,
     webhooks,
+    audit_log,
     metrics,
 )
 
@@ -53,5 +55,6 @@ def create_app(services: Services) -> Flask:
     request_id.install(app)
     # In this order: who may not do a thing isn't told what is wrong with how it was asked for.
     access.install(app)
+    audit.install(app)
     parse.install(app)
     return app

@@ -26,6 +26,7 @@ from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api import logs
+from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.settings import BadSetting, Settings, log_format
 
@@ -171,6 +172,10 @@ def prepare() -> None:
         prepare_ledger(settings.ledger)
     except (OSError, sqlite3.Error) as error:
         raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.ledger}: {error}") from error
+    try:
+        prepare_folder(settings.audit)
+    except OSError as error:
+        raise BadSetting(f"GATEWAY_API_AUDIT is no folder to write to: {error}") from error
 
 
 def tls_context(config: Any, default: Any) -> ssl.SSLContext:

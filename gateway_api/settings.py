@@ -28,16 +28,26 @@ def log_format(environment: Mapping[str, str]) -> str:
     return chosen
 
 
+def _audit_mebibytes(environment: Mapping[str, str]) -> int:
+    chosen = environment.get("GATEWAY_API_AUDIT_MEBIBYTES") or "64"
+    if not re.fullmatch("[1-9][0-9]{0,3}", chosen, re.ASCII):
+        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 9999, not {chosen!r}")
+    return int(chosen)
+
+
 @dataclass(frozen=True)
 class Settings:
     """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
     what its workers share. `secret`: signs the tokens, the same in all workers. `webhook_certificates`:
-    a file with those that webhook receivers are trusted by, or None for the usual ones."""
+    a file with those that webhook receivers are trusted by, or None for the usual ones. `audit`: the
+    audit log's folder, and `audit_size` the most bytes of each of its two trails."""
 
     core_socket: Path
     runtime: Path
     secret: bytes = field(repr=False)
     webhook_certificates: str | None = None
+    audit: Path = Path("/var/lib/gateway-api/audit")
+    audit_size: int = 64 << 20
 
     @property
     def hub_socket(self) -> Path:
@@ -70,4 +80,6 @@ class Settings:
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
             secret=secret,
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
+            audit=Path(environment.get("GATEWAY_API_AUDIT") or "/var/lib/gateway-api/audit"),
+            audit_size=_audit_mebibytes(environment) << 20,
         )

@@ -17,7 +17,7 @@ FLOORS = {
     "logs": 0, "settings": 0, "version": 0,
     "varlink": 1, "rates": 1, "redact": 1, "ring": 1, "validation": 1,
     "daemon": 2,
-    "auth": 3, "hub": 3,
+    "audit": 3, "auth": 3, "hub": 3,
     "events": 3,
     "services": 4, "server": 4,
     "web.schemas": 5,

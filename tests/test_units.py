@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway_api.settings import Settings
 from tests.stack import Api, wait_for
 
 REPOSITORY = Path(__file__).parent.parent
@@ -57,6 +58,7 @@ def test_the_api_s_unit_tells_systemd_when_it_listens(tmp_path: Path, api: Api, 
             "NOTIFY_SOCKET": str(tmp_path / "notify"),
             "GATEWAY_CORE_SOCKET": api.environment["CORE_SOCKET"],
             "GATEWAY_API_RUNTIME": str(tmp_path),
+            "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
             "GATEWAY_API_BIND": "127.0.0.1:0",
             "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
             "GATEWAY_API_KEY": str(state / "key.pem"),
@@ -78,6 +80,7 @@ def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
     environment = {
         "SVC_API_SECRET": "x" * 32,
         "GATEWAY_API_RUNTIME": str(tmp_path),
+        "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
         "GATEWAY_API_BIND": "127.0.0.1:0",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
         "GATEWAY_API_KEY": str(state / "key.pem"),
@@ -93,6 +96,16 @@ def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
 def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
     said = refusal(tmp_path, state, GATEWAY_API_RUNTIME=str(tmp_path / "none"))
     assert "cannot start the gateway API: GATEWAY_API_RUNTIME" in said
+
+
+def test_an_audit_folder_that_cannot_be_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_AUDIT=str(tmp_path / "none" / "audit"))
+    assert "cannot start the gateway API: GATEWAY_API_AUDIT" in said
+
+
+def test_the_audit_log_is_in_a_folder_that_the_unit_makes() -> None:
+    section = service("gateway-api.service")
+    assert Settings.audit.parent == Path("/var/lib", section["StateDirectory"])
 
 
 def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:

@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException
 from gateway_api import logs
 from gateway_api.errors import (
     AnswerTooLarge,
+    AuditUnavailable,
     Conflict,
     CoreUnavailable,
     Disabled,
@@ -101,6 +102,11 @@ def _hub_unavailable(error: HubUnavailable) -> Response:
     return envelope.error(500, "Webhook service unreachable")
 
 
+def _audit_unavailable(error: AuditUnavailable) -> Response:
+    _say(error)
+    return envelope.error(500, f"Cannot {error.verb} the audit log")
+
+
 _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Invalid: _invalid,
     NotAuthenticated: _not_authenticated,
@@ -115,6 +121,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Disabled: _disabled,
     CoreUnavailable: _core_unavailable,
     HubUnavailable: _hub_unavailable,
+    AuditUnavailable: _audit_unavailable,
 }
 
 
