@@ -143,8 +143,7 @@ def test_a_change_is_sent_once_even_when_its_answer_never_comes(lone: Lone, api:
     honest = ("--honest", api.environment["CORE_SOCKET"], "--count", str(count))
     with lying_core(lone, "hangup", *honest):
         assert_unreachable(lone.ask("DELETE", "/subscribers/1"), time.monotonic())
-    # One access check, one look at what was there before, and one call.
-    assert count.read_bytes() == b"..."
+    assert count.read_bytes().count(b"DisconnectSession") == 1
 
 
 def test_a_core_that_hangs_is_500_for_many_at_once_and_fine_when_it_goes_on(lone: Lone) -> None:
