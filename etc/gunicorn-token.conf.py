@@ -4,6 +4,7 @@ import os
 import resource
 import sys
 
+from gateway_api.audit.log import prepare_folder
 from gateway_api.errors import GatewayApiError
 from gateway_api.settings import BadSetting, TokenSettings
 from gateway_api.token_server import STATUS_OF_OFF, Off, address
@@ -34,12 +35,14 @@ forwarded_allow_ips = ""
 
 logger_class = "gateway_api.server.Log"
 accesslog = "-"
-access_log_format = (
-    'request_id=%({x-request-id}o)s address=%(h)s method=%(m)s path="%(U)s" status=%(s)s bytes=%(B)s us=%(D)s'
-)
 
 
 def on_starting(server):
     # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        prepare_folder(TokenSettings.from_environment(os.environ).audit)
+    except OSError as error:
+        server.log.critical("cannot start the alternative profile: GATEWAY_API_TOKEN_AUDIT: %s", error)
+        sys.exit(1)

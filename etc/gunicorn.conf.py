@@ -3,10 +3,12 @@
 import os
 import sys
 
+import gevent
+
 from gateway_api import slots
 from gateway_api.errors import GatewayApiError
 from gateway_api.hub import hosted
-from gateway_api.server import prepare, tls_context
+from gateway_api.server import prepare, report, tls_context
 from gateway_api.settings import Settings
 
 wsgi_app = "gateway_api.wsgi:app"
@@ -33,16 +35,14 @@ forwarded_allow_ips = ""
 
 logger_class = "gateway_api.server.Log"
 accesslog = "-"
-access_log_format = (
-    'request_id=%({x-request-id}o)s address=%(h)s method=%(m)s path="%(U)s" status=%(s)s bytes=%(B)s us=%(D)s'
-)
 
 
 def on_starting(server):
     try:
         prepare()
     except GatewayApiError as error:
-        sys.exit(f"cannot start the gateway API: {error}")
+        server.log.critical("cannot start the gateway API: %s", error)
+        sys.exit(1)
 
 
 def when_ready(server):
@@ -51,7 +51,8 @@ def when_ready(server):
         # Not before: where another one runs, the files are that one's, and the hub has refused to start.
         slots.empty()
     except (GatewayApiError, OSError) as error:
-        sys.exit(f"cannot start the gateway API: {error}")
+        server.log.critical("cannot start the gateway API: %s", error)
+        sys.exit(1)
 
 
 def pre_fork(server, worker):
@@ -67,6 +68,7 @@ def post_worker_init(worker):
     from gateway_api.wsgi import services
 
     worker.before_exit = services.stop
+    gevent.get_hub().print_exception = report
 
 
 def child_exit(server, worker):

@@ -3,8 +3,9 @@
 from flask import Flask
 
 from gateway_api.services import Services
-from gateway_api.web import access, errors, parse, request_id
+from gateway_api.web import access, audit, errors, parse, request_id
 from gateway_api.web.blank import blank_app
+from gateway_api.web.routes import audit as audit_log
 from gateway_api.web.routes import (
     cgnat,
     configuration,
@@ -32,6 +33,7 @@ RESOURCES = (
     demux,
     events,
     webhooks,
+    audit_log,
     metrics,
 )
 
@@ -47,5 +49,6 @@ def create_app(services: Services) -> Flask:
     request_id.install(app)
     # In this order: who may not do a thing isn't told what is wrong with how it was asked for.
     access.install(app)
+    audit.install(app)
     parse.install(app)
     return app

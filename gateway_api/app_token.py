@@ -3,7 +3,7 @@
 from flask import Flask
 
 from gateway_api.token_services import TokenServices
-from gateway_api.web import errors, parse, request_id, token_access
+from gateway_api.web import audit, errors, parse, request_id, token_access
 from gateway_api.web.blank import blank_app
 from gateway_api.web.routes import token_profile
 
@@ -16,5 +16,6 @@ def create_token_app(services: TokenServices) -> Flask:
     request_id.install(app)
     # In this order: who has no token isn't told what is wrong with how something was asked for.
     token_access.install(app)
+    audit.install(app)
     parse.install(app)
     return app

@@ -72,6 +72,15 @@ class HubUnavailable(GatewayApiError):
     """The hub can't be reached, or failed. The text is for the log, never for a client."""
 
 
+class AuditUnavailable(GatewayApiError):
+    """The audit log can't be used. The reason is for the log, never for a client."""
+
+    def __init__(self, verb: str, reason: object) -> None:
+        #: What can't be done with it: read or write.
+        self.verb = verb
+        super().__init__(f"cannot {verb} the audit log: {reason}")
+
+
 class NotAuthenticated(GatewayApiError):
     """No token, or none that holds: the caller is nobody."""
 

@@ -16,9 +16,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 import gevent
 import gevent.event
@@ -29,14 +29,16 @@ from gunicorn.http import errors
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway_api import slots
+from gateway_api import logs, slots
+from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.readiness import Readiness
 from gateway_api.serving.connections import Connections, Phase
 from gateway_api.serving.sockets import end, for_tls, watched
-from gateway_api.settings import BadSetting, Settings, has_secret
+from gateway_api.settings import BadSetting, Settings, has_secret, log_format
 
 _log = logging.getLogger("gunicorn.error")
+_access = logging.getLogger("gunicorn.access")
 
 _readiness = Readiness()
 
@@ -185,16 +187,23 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         request_id = secrets.token_hex(16)
         status = next((text for kind, text in _STATUS_OF if isinstance(exc, kind)), None)
         if status is None:
-            _log.error("request_id=%s from %s failed", request_id, addr and addr[0], exc_info=exc)
+            _log.error("a request failed", exc_info=exc, extra=logs.extra(request_id=request_id))
             status = "500 Internal Server Error"
-        else:
-            _log.warning("request_id=%s from %s refused: %r", request_id, addr and addr[0], str(exc))
         message = status.partition(" ")[2]
         body = json.dumps({"status": "error", "message": message}, separators=(",", ":"))
         head = (
             f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\n"
             f"X-Request-ID: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
+        fields = logs.of_request(
+            {"REMOTE_ADDR": addr and addr[0]},
+            request_id=request_id,
+            status=int(status[:3]),
+            size=len(body),
+            seconds=None,
+        )
+        # The kind of the fault alone: its text has what was sent in it, which may be a token.
+        _access.info("", extra=logs.extra(**fields, refused=type(exc).__name__))
         try:
             client.sendall((head + body).encode())
         except OSError as error:
@@ -202,12 +211,36 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
 
 class Log(Logger):  # type: ignore[misc]
-    """gunicorn's log, in which a path can't break a line or colour a terminal."""
+    """gunicorn's log, in lines of ours."""
 
-    def atoms(self, resp: Any, req: Any, environ: Any, request_time: Any) -> dict[str, Any]:
-        atoms: dict[str, Any] = super().atoms(resp, req, environ, request_time)
-        atoms["U"] = quote(environ.get("PATH_INFO") or "", safe="/:@", encoding="latin-1")
-        return atoms
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        try:
+            format = log_format(os.environ)
+        except BadSetting:
+            # What is said of it, before the start is refused, has to have some format.
+            format = "keyvalue"
+        logs.install(format, self.error_log, self.access_log)
+
+    def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
+        request_id = next((value for name, value in resp.headers if name == "X-Request-ID"), None)
+        fields = logs.of_request(
+            environ,
+            request_id=request_id,
+            status=resp.status_code,
+            size=resp.sent,
+            seconds=request_time.total_seconds(),
+        )
+        self.access_log.info("", extra=logs.extra(**fields))
+
+
+def report(context: object, kind: Any, error: Any, trace: Any) -> None:
+    """Says why a greenlet has ended, in place of gevent's own way, which prints."""
+    if isinstance(error, ssl.SSLError):
+        # Whoever doesn't speak TLS; there may be many.
+        _log.info("no TLS: %s", error.reason)
+    else:
+        _log.error("a greenlet has ended", exc_info=(kind, error, trace))
 
 
 def prepare() -> None:
@@ -231,6 +264,10 @@ def prepare() -> None:
         slots.prepare(settings.metrics)
     except OSError as error:
         raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
+    try:
+        prepare_folder(settings.audit)
+    except OSError as error:
+        raise BadSetting(f"GATEWAY_API_AUDIT is no folder to write to: {error}") from error
 
 
 def tls_context(config: Any, default: Any) -> ssl.SSLContext:

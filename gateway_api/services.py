@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import gevent
 
+from gateway_api.audit.log import AuditLog
 from gateway_api.auth.ledger import open_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.revocations import Revocations
@@ -36,6 +37,7 @@ class Services:
     streams: Streams
     hub: Hub
     login: Login
+    audit: AuditLog
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
@@ -55,6 +57,7 @@ class Services:
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
             streams=Streams(Events(client), standing.still_allowed),
             login=Login(Throttle(ledger, time.time), gevent.get_hub().threadpool),
+            audit=AuditLog(settings.audit, settings.audit_size, gevent.get_hub().threadpool),
         )
 
     def stop(self) -> None:

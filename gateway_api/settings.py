@@ -23,16 +23,34 @@ class BadSetting(GatewayApiError):
     """An environment variable is missing or unusable; the text names it."""
 
 
+def log_format(environment: Mapping[str, str]) -> str:
+    """How log lines are written. Raises BadSetting."""
+    chosen = environment.get("GATEWAY_API_LOG_FORMAT") or "keyvalue"
+    if chosen not in ("keyvalue", "json"):
+        raise BadSetting(f"GATEWAY_API_LOG_FORMAT must be keyvalue or json, not {chosen!r}")
+    return chosen
+
+
+def _audit_mebibytes(environment: Mapping[str, str]) -> int:
+    chosen = environment.get("GATEWAY_API_AUDIT_MEBIBYTES") or "64"
+    if not re.fullmatch("[1-9][0-9]{0,3}", chosen, re.ASCII):
+        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 9999, not {chosen!r}")
+    return int(chosen)
+
+
 @dataclass(frozen=True)
 class Settings:
     """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
     what its workers share. `secret`: signs the tokens, the same in all workers. `webhook_certificates`:
-    a file with those that webhook receivers are trusted by, or None for the usual ones."""
+    a file with those that webhook receivers are trusted by, or None for the usual ones. `audit`: the
+    audit log's folder, and `audit_size` the most bytes of each of its two trails."""
 
     core_socket: Path
     runtime: Path
     secret: bytes = field(repr=False)
     webhook_certificates: str | None = None
+    audit: Path = Path("/var/lib/gateway-api/audit")
+    audit_size: int = 64 << 20
 
     @property
     def hub_socket(self) -> Path:
@@ -55,11 +73,14 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+        log_format(environment)
         return cls(
             core_socket=_core_socket(environment),
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
             secret=_secret(environment),
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
+            audit=Path(environment.get("GATEWAY_API_AUDIT") or "/var/lib/gateway-api/audit"),
+            audit_size=_audit_mebibytes(environment) << 20,
         )
 
 
@@ -93,17 +114,25 @@ def _credential(environment: Mapping[str, str]) -> Path | None:
 @dataclass(frozen=True)
 class TokenSettings:
     """Of the alternative profile. `core_socket`: where the core daemon listens. `beyond_loopback`: whether
-    others than this machine may be listened to."""
+    others than this machine may be listened to. `audit` and `audit_size` are as in `Settings`."""
 
     core_socket: Path
     beyond_loopback: bool
+    audit: Path
+    audit_size: int
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "TokenSettings":
         beyond = environment.get("GATEWAY_API_TOKEN_BEYOND_LOOPBACK") or "no"
         if beyond not in ("yes", "no"):
             raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")
-        return cls(core_socket=_core_socket(environment), beyond_loopback=beyond == "yes")
+        log_format(environment)
+        return cls(
+            core_socket=_core_socket(environment),
+            beyond_loopback=beyond == "yes",
+            audit=Path(environment.get("GATEWAY_API_TOKEN_AUDIT") or "/var/lib/gateway-api-token/audit"),
+            audit_size=_audit_mebibytes(environment) << 20,
+        )
 
 
 def _core_socket(environment: Mapping[str, str]) -> Path:

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+import gevent
+
+from gateway_api.audit.log import AuditLog
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.settings import TokenSettings
 from gateway_api.varlink.client import Client
 
 #: With the access check before it, a request has its answer within 5 s, come what may.
@@ -20,10 +23,16 @@ class TokenServices:
 
     daemon: Daemon
     configuration: ConfigurationCommands
+    audit: AuditLog
     clock: Callable[[], float]
 
     @classmethod
-    def of_core(cls, socket: Path) -> "TokenServices":
+    def from_settings(cls, settings: TokenSettings) -> "TokenServices":
         """To be called in the process that will use them, not before its fork."""
-        calls = Calls(Client(socket, timeout=_CALL_TIMEOUT))
-        return cls(Daemon(calls), ConfigurationCommands(calls), time.time)
+        calls = Calls(Client(settings.core_socket, timeout=_CALL_TIMEOUT))
+        return cls(
+            daemon=Daemon(calls),
+            configuration=ConfigurationCommands(calls),
+            audit=AuditLog(settings.audit, settings.audit_size, gevent.get_hub().threadpool),
+            clock=time.time,
+        )

@@ -6,4 +6,4 @@ from gateway_api.app_token import create_token_app
 from gateway_api.settings import TokenSettings
 from gateway_api.token_services import TokenServices
 
-app = create_token_app(TokenServices.of_core(TokenSettings.from_environment(os.environ).core_socket))
+app = create_token_app(TokenServices.from_settings(TokenSettings.from_environment(os.environ)))

@@ -1,8 +1,8 @@
 """A varlink peer that misbehaves in one way: `python -m tests.liar SOCKET --mode NAME`.
 
-The socket appears once it listens. With `--count FILE`, one byte is added to the file for each call
-that was read whole. With `--honest SOCKET`, questions about access are passed on to the core there, and
-only the other calls are answered badly. It serves until it is ended by a signal.
+The socket appears once it listens. With `--count FILE`, a line is added to the file for each call that was
+read whole: the call. With `--honest SOCKET`, questions about access are passed on to the core there, and
+only the others are answered badly. It serves until it is ended by a signal.
 """
 
 import argparse
@@ -152,7 +152,7 @@ def _calls(connection: socket.socket, count: Path | None) -> Iterator[bytes]:
             call, _, held = held.partition(b"\0")
             if count is not None:
                 with count.open("ab") as file:
-                    file.write(b".")
+                    file.write(call + b"\n")
             yield call
 
 
@@ -182,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("socket", type=Path)
     parser.add_argument("--mode", choices=MODES, required=True)
-    parser.add_argument("--count", type=Path, help="gets one byte for each call read")
+    parser.add_argument("--count", type=Path, help="gets a line for each call read")
     parser.add_argument("--honest", type=Path, help="a core that is asked about access")
     arguments = parser.parse_args()
     arguments.socket.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_api.validation import Schema
-from gateway_api.web.schemas import configuration, webhooks
+from gateway_api.web.schemas import audit, configuration, webhooks
 from gateway_api.web.schemas import records as schemas
 from gateway_api.web.schemas.records import list_of
 
@@ -108,5 +108,6 @@ ROUTES = (
     Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=webhooks.Deliveries),
     Route("POST", "/webhooks/{webhook}/test", ADMIN, data=webhooks.TestSent),
     Route("DELETE", "/webhooks/{webhook}", ADMIN, data=schemas.Message),
+    Route("GET", "/audit", ADMIN, data=list_of("records", audit.AuditRecord)),
     Route("GET", "/metrics", ALWAYS),
 )

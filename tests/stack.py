@@ -165,6 +165,7 @@ def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[st
         **os.environ,
         "GATEWAY_CORE_SOCKET": str(core_socket),
         "GATEWAY_API_RUNTIME": str(runtime),
+        "GATEWAY_API_AUDIT": str(runtime / "audit"),
         "GATEWAY_API_BIND": f"127.0.0.1:{port}",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
         "GATEWAY_API_KEY": str(state / "key.pem"),

@@ -143,8 +143,7 @@ def test_a_change_is_sent_once_even_when_its_answer_never_comes(lone: Lone, api:
     honest = ("--honest", api.environment["CORE_SOCKET"], "--count", str(count))
     with lying_core(lone, "hangup", *honest):
         assert_unreachable(lone.ask("DELETE", "/subscribers/1"), time.monotonic())
-    # One access check and one call.
-    assert count.read_bytes() == b".."
+    assert count.read_bytes().count(b"DisconnectSession") == 1
 
 
 def test_a_core_that_hangs_is_500_for_many_at_once_and_fine_when_it_goes_on(lone: Lone) -> None:
@@ -213,7 +212,7 @@ def test_a_commit_that_the_disk_refuses_says_which_step_failed_and_works_later(
         answer = lone.ask("POST", "/system/config/commit", headers={"X-Request-ID": "disk-full"})
         message = "Cannot write the revision: File too large. Nothing was changed"
         assert (answer.status_code, answer.json()) == (500, {"status": "error", "message": message})
-        assert f"request_id=disk-full POST '/api/v1/system/config/commit': {message}" in (
+        assert f'request_id=disk-full message="POST /api/v1/system/config/commit: {message}"' in (
             (state / "api.log").read_text()
         )
         assert lone.ask(path="/system/config").content == before

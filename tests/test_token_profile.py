@@ -136,6 +136,7 @@ def gunicorn(core_socket: Path, runtime: Path, **environment: str) -> dict[str, 
         "env": {
             "GATEWAY_CORE_SOCKET": str(core_socket),
             "GATEWAY_API_TOKEN_RUNTIME": str(runtime),
+            "GATEWAY_API_TOKEN_AUDIT": str(runtime / "audit"),
             **environment,
         },
     }
@@ -879,3 +880,39 @@ def test_every_line_of_the_readme_works_when_pasted(
     )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr
     assert '"committed":true' in ended.stdout
+
+
+def audited(profile: Profile, **wanted: str) -> list[dict[str, Any]]:
+    """The records of the profile's audit log that have these values, the oldest first."""
+    lines = [
+        json.loads(line)
+        for file in sorted((profile.log.parent / "audit").iterdir())
+        for line in file.read_text().splitlines()
+        if line
+    ]
+    return [one for one in lines if wanted.items() <= one.items()]
+
+
+def test_a_disconnect_is_in_the_audit_log_with_the_session_that_it_ended(profile: Profile) -> None:
+    session = profile.get("/subscribers")["subscribers"][0]
+    assert profile.send("DELETE", f"/subscribers/{session['id']}").ok
+    (record,) = audited(profile, path=f"/api/v1/subscribers/{session['id']}", method="DELETE")
+    assert (record["user"], record["result"], record["status"]) == ("static token", "done", 200)
+    assert record["before"]["username"] == session["username"]
+
+
+def test_a_whole_configuration_is_in_the_audit_log_with_its_revision(profile: Profile) -> None:
+    document = profile.get("/config")
+    document["system"]["hostname"] = "audited"
+    answered = profile.put(document).json()["data"]
+    *_, record = audited(profile, path="/api/v1/config", method="PUT", result="done")
+    assert record["after"]["revision"] == answered["revision"]
+
+
+def test_a_wrong_token_is_in_the_audit_log_and_no_token_ever_is(profile: Profile) -> None:
+    profile.send("DELETE", "/subscribers/1", token="not-the-token-at-all")
+    *_, record = audited(profile, path="/api/v1/subscribers/1", method="DELETE", result="refused")
+    assert (record["user"], record["status"]) == (None, 401)
+    written = "".join(file.read_text() for file in (profile.log.parent / "audit").iterdir())
+    assert TOKEN not in written
+    assert "not-the-token-at-all" not in written

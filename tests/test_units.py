@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 
+from gateway_api.settings import Settings
 from tests.stack import Api, free_port, wait_for
 
 REPOSITORY = Path(__file__).parent.parent
@@ -110,6 +111,7 @@ def started_api(folder: Path, state: Path, port: int, **settings: str) -> Iterat
     environment = {
         "NOTIFY_SOCKET": str(folder / "notify"),
         "GATEWAY_API_RUNTIME": str(folder),
+        "GATEWAY_API_AUDIT": str(folder / "audit"),
         "GATEWAY_API_BIND": f"127.0.0.1:{port}",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
         "GATEWAY_API_KEY": str(state / "key.pem"),
@@ -168,6 +170,7 @@ def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
     environment = {
         "SVC_API_SECRET": "x" * 32,
         "GATEWAY_API_RUNTIME": str(tmp_path),
+        "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
         "GATEWAY_API_BIND": "127.0.0.1:0",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
         "GATEWAY_API_KEY": str(state / "key.pem"),
@@ -185,9 +188,24 @@ def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, ap
     assert "cannot start the gateway API: GATEWAY_API_RUNTIME" in said
 
 
+def test_an_audit_folder_that_cannot_be_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_AUDIT=str(tmp_path / "none" / "audit"))
+    assert "cannot start the gateway API: GATEWAY_API_AUDIT" in said
+
+
+def test_the_audit_log_is_in_a_folder_that_the_unit_makes() -> None:
+    section = service("gateway-api.service")
+    assert Settings.audit.parent == Path("/var/lib", section["StateDirectory"])
+
+
 def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
     said = refusal(tmp_path, state, SVC_API_SECRET="ssh-rsa AAAA")
     assert "cannot start the gateway API: SVC_API_SECRET" in said
+
+
+def test_a_log_format_that_is_none_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_LOG_FORMAT="xml")
+    assert "cannot start the gateway API: GATEWAY_API_LOG_FORMAT must be keyvalue or json" in said
 
 
 def test_the_environment_file_names_every_variable_with_its_default() -> None:

@@ -14,6 +14,8 @@ from gateway_api.daemon.calls import Calls, Fields, decoded
 #: Before every request, so it has to leave time for what the request itself asks: together they
 #: stay below the 5 s in which a client has its answer, come what may.
 _ACCESS_TIMEOUT = 1.5
+#: Before a change, only to know what was: likewise.
+_GLANCE_TIMEOUT = 0.5
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -30,6 +32,19 @@ class Statistics(msgspec.Struct, frozen=True):
     vrf_steered_sessions: int
     public_ip_sessions: int
     qos_sessions: int
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """What tells a session from others, and how fast it is."""
+
+    id: int
+    session_type: str
+    username: str
+    ip_address: str
+    access_interface: str
+    rate_down_bps: int
+    rate_up_bps: int
+    started_at: int
 
 
 class User(msgspec.Struct, frozen=True):
@@ -95,6 +110,11 @@ class Daemon:
     def session(self, id: int) -> msgspec.Raw:
         """The session's record. Raises NotFound."""
         return self._calls.fields("GetSession", "session", id=id)["session"]
+
+    def glance(self, id: int) -> Glance:
+        """A session as it is before it is changed. Raises NotFound."""
+        reply = self._calls.fields("GetSession", "session", timeout=_GLANCE_TIMEOUT, id=id)
+        return decoded(Glance, reply["session"])
 
     def disconnect_session(self, id: int) -> None:
         """Raises NotFound."""

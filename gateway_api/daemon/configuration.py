@@ -18,6 +18,9 @@ from gateway_api.errors import Invalid, NotFound, Problem
 #: waited for its answer, it would look as if there had been nothing to commit.
 _COMMIT_TIMEOUT = 30.0
 
+#: Before a change, only to know what was: within the 5 s in which a client has its answer.
+_GLANCE_TIMEOUT = 0.5
+
 IfMatch = Sequence[str] | None
 Sections = dict[str, msgspec.Raw]
 
@@ -53,7 +56,9 @@ class _RolledBack(msgspec.Struct):
     etag: str
 
 
-class _Difference(msgspec.Struct):
+class Difference(msgspec.Struct):
+    """Lines that begin with - or +, and the entity tag of what they were made of."""
+
     diff: str
     etag: str
 
@@ -76,8 +81,17 @@ class ConfigurationCommands:
         """The lines from running, or from an archived revision, to the candidate; and the entity tag.
         Raises NotFound."""
         wanted = None if revision is None else _revision(revision)
-        said = self._calls.typed(_Difference, "CompareConfiguration", revision=wanted)
+        said = self._calls.typed(Difference, "CompareConfiguration", revision=wanted)
         return said.diff, said.etag
+
+    def staged(self) -> Difference:
+        """What a commit would change, as it is before it is changed."""
+        return self._calls.typed(Difference, "CompareConfiguration", timeout=_GLANCE_TIMEOUT, revision=None)
+
+    def glance(self) -> Any:
+        """The candidate's document as it is before it is changed, secrets masked."""
+        reply = self._calls.fields("GetCandidate", "configuration", timeout=_GLANCE_TIMEOUT)
+        return decoded(dict[str, Any], reply["configuration"])
 
     def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
         """Stages all or none; the new entity tag. Raises EditRefused, Invalid and EditNotFound."""

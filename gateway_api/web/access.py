@@ -14,7 +14,7 @@ from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess
 from gateway_api.errors import CoreUnavailable, Disabled, GatewayApiError, NotAllowed, NotAuthenticated
 from gateway_api.web.bearer import bearer_token
-from gateway_api.web.context import services
+from gateway_api.web.context import identify, services
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -82,6 +82,7 @@ def install(app: Flask) -> None:
         if access is Access.OPEN:
             return
         g.caller = _caller(g.api_access)
+        identify(g.caller.sub, g.caller.role)
         if access is Access.ADMIN and g.caller.role != "admin":
             raise NotAllowed
 

@@ -2,8 +2,10 @@
 
 from typing import cast
 
-from flask import Flask, current_app, g
+from flask import Flask, current_app, g, request
 
+from gateway_api import logs
+from gateway_api.audit.log import AuditLog
 from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess, Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
@@ -26,6 +28,10 @@ def services() -> Services:
 def token_services() -> TokenServices:
     """In the alternative profile, instead of the above."""
     return cast(TokenServices, current_app.extensions[_EXTENSION])
+
+
+def audit_log() -> AuditLog:
+    return _parts().audit
 
 
 def daemon() -> Daemon:
@@ -52,3 +58,8 @@ def api_access() -> ApiAccess:
 
 def _parts() -> Services | TokenServices:
     return cast(Services | TokenServices, current_app.extensions[_EXTENSION])
+
+
+def identify(username: str, role: str) -> None:
+    """Says who makes the request at hand, to all who log it."""
+    request.environ |= {logs.USER: username, logs.ROLE: role}

@@ -11,8 +11,10 @@ from typing import Any
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
+from gateway_api import logs
 from gateway_api.errors import (
     AnswerTooLarge,
+    AuditUnavailable,
     Conflict,
     CoreUnavailable,
     Disabled,
@@ -76,7 +78,7 @@ def _stale(error: Stale) -> Response:
 
 
 def _not_done(error: NotDone) -> Response:
-    _log.error("request_id=%s %s %r: %s", request_id(), request.method, request.path, error)
+    _say(error)
     return envelope.error(500, str(error))
 
 
@@ -91,13 +93,18 @@ def _disabled(error: Disabled) -> Response:
 
 
 def _core_unavailable(error: CoreUnavailable) -> Response:
-    _log.error("request_id=%s %s %r: %s", request_id(), request.method, request.path, error)
+    _say(error)
     return envelope.error(500, "Core daemon unreachable")
 
 
 def _hub_unavailable(error: HubUnavailable) -> Response:
-    _log.error("request_id=%s %s %r: %s", request_id(), request.method, request.path, error)
+    _say(error)
     return envelope.error(500, "Webhook service unreachable")
+
+
+def _audit_unavailable(error: AuditUnavailable) -> Response:
+    _say(error)
+    return envelope.error(500, f"Cannot {error.verb} the audit log")
 
 
 _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
@@ -114,6 +121,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Disabled: _disabled,
     CoreUnavailable: _core_unavailable,
     HubUnavailable: _hub_unavailable,
+    AuditUnavailable: _audit_unavailable,
 }
 
 
@@ -127,8 +135,13 @@ def _http(error: HTTPException) -> Response:
 
 
 def _ours(error: Exception) -> Response:
-    _log.exception("request_id=%s %s %r failed", request_id(), request.method, request.path)
+    _log.exception("%s %s failed", request.method, request.path, extra=logs.extra(request_id=request_id()))
     return envelope.error(500, "Internal error")
+
+
+def _say(error: GatewayApiError) -> None:
+    where = f"{request.method} {request.path}"
+    _log.error("%s: %s", where, error, extra=logs.extra(request_id=request_id()))
 
 
 def install(app: Flask) -> None:

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway_api import logs
 from gateway_api.daemon.commands import Daemon
 from gateway_api.errors import CoreUnavailable, HubUnavailable
 from gateway_api.hub.client import Hub
@@ -30,7 +31,7 @@ class GatewayGauges(Collector):
         try:
             counts = self._daemon.statistics()
         except CoreUnavailable as error:
-            _log.error("request_id=%s scrape without the core: %s", request_id(), error)
+            _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=request_id()))
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon answers", 0)
             return
         yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon answers", 1)
@@ -57,7 +58,7 @@ class HubMetrics(Collector):
         try:
             counts = self._hub.counts()
         except HubUnavailable as error:
-            _log.error("request_id=%s scrape without the hub: %s", request_id(), error)
+            _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=request_id()))
             return
         yield GaugeMetricFamily("gateway_api_webhooks", "Registered webhooks", counts.webhooks)
         yield GaugeMetricFamily(

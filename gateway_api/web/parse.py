@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any
 
 import msgspec
-from flask import Flask, request
+from flask import Flask, g, request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.routing import BaseConverter
 
@@ -24,14 +24,18 @@ View = Callable[..., Any]
 
 
 def body(schema: type[Schema], *, optional: bool = False) -> Callable[[View], View]:
-    """The view's first argument is the request's JSON object, loaded with the schema. An `optional` one may
+    """The view's first argument is the request's JSON object, loaded with the schema; `g.body` is the object
+    as it was sent, once it is known to be of its shape. An `optional` one may
     be left out, which is the same as an empty object."""
     loader = schema()
 
     def decorate(view: View) -> View:
         @wraps(view)
         def parsed(*args: Any, **kwargs: Any) -> Any:
-            return view(load(loader, _json_object(optional=optional)), *args, **kwargs)
+            document = _json_object(optional=optional)
+            loaded = load(loader, document)
+            g.body = document
+            return view(loaded, *args, **kwargs)
 
         return parsed
 

@@ -2,10 +2,10 @@
 
 from flask import Flask, request
 
-from gateway_api.auth.static_token import is_token
+from gateway_api.auth.static_token import AUTHOR, is_token
 from gateway_api.errors import CoreUnavailable, Disabled, NotAuthenticated
 from gateway_api.web.bearer import bearer_token
-from gateway_api.web.context import daemon
+from gateway_api.web.context import daemon, identify
 
 _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
 
@@ -30,3 +30,5 @@ def install(app: Flask) -> None:
             raise Disabled(_NO_TOKEN)
         if request.endpoint is not None and not is_token(bearer_token(), access.auth_token):
             raise NotAuthenticated("another token")
+        if request.endpoint is not None:
+            identify(AUTHOR, "admin")

@@ -4,14 +4,16 @@ Answers have an ETag, which stands for the running configuration and the candida
 about the archive and a confirmation; whatever changes the candidate honours If-Match.
 """
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.daemon.configuration import Committed, Edit
-from gateway_api.web import access, envelope, parse
+from gateway_api.audit.places import value_at
+from gateway_api.daemon.configuration import Committed, Edit, IfMatch
+from gateway_api.web import access, audit, envelope, parse
 from gateway_api.web.context import caller, configuration
 from gateway_api.web.schemas.requests import (
     Commit,
@@ -53,7 +55,7 @@ def compare(query: dict[str, Any]) -> Response:
 @parse.body(SetValue)
 def set_value(edit: Edit) -> Response:
     """Stages a value at a path."""
-    return tagged(None, configuration().edit([edit], parse.if_match()))
+    return _staged([edit], configuration().edit)
 
 
 @routes.post("/delete")
@@ -61,7 +63,7 @@ def set_value(edit: Edit) -> Response:
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
     """Stages that there is nothing at a path. 404 where nothing is."""
-    return tagged(None, configuration().edit([edit], parse.if_match()))
+    return _staged([edit], configuration().edit)
 
 
 @routes.post("/edit")
@@ -69,7 +71,7 @@ def delete(edit: Edit) -> Response:
 @parse.body(EditConfiguration)
 def edit_all(body: dict[str, list[Edit]]) -> Response:
     """Stages several changes, or none of them."""
-    return tagged(None, configuration().edit_all(body["operations"], parse.if_match()))
+    return _staged(body["operations"], configuration().edit_all)
 
 
 @routes.post("/commit")
@@ -77,7 +79,10 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
     """Makes the candidate run, for good or until a deadline by which somebody has to confirm."""
-    return committed_response(configuration().commit(caller().sub, **body, if_match=parse.if_match()))
+    audit.note_before(configuration().staged)
+    committed = configuration().commit(caller().sub, **body, if_match=parse.if_match())
+    audit.note(after=committed)
+    return committed_response(committed)
 
 
 @routes.post("/confirm")
@@ -94,7 +99,9 @@ def confirm() -> Response:
 def rollback(body: dict[str, Any]) -> Response:
     """Stages an archived revision, 1 being the newest."""
     revision = body["revision"]
+    audit.note_before(configuration().staged)
     changes, etag = configuration().rollback(revision, parse.if_match())
+    audit.note(after={"changes": changes, "etag": etag})
     message = f"Revision {revision} is the candidate; commit to make it run"
     return tagged({"message": message, "revision": revision, "changes": changes}, etag)
 
@@ -103,6 +110,7 @@ def rollback(body: dict[str, Any]) -> Response:
 @access.admin
 def discard() -> Response:
     """Drops what is staged."""
+    audit.note_before(configuration().staged)
     return tagged(None, configuration().discard(parse.if_match()))
 
 
@@ -118,6 +126,17 @@ def archive() -> Response:
 def archived(revision: str) -> Response:
     """One archived revision, secrets masked."""
     return envelope.ok(configuration().archived(parse.revision(revision)))
+
+
+def _staged(edits: Sequence[Edit], stage: Callable[[Sequence[Edit], IfMatch], str]) -> Response:
+    audit.note_before(lambda: _values(edits, configuration().glance()))
+    etag = stage(edits, parse.if_match())
+    audit.note(after=[{"path": edit.path, "value": edit.value} for edit in edits])
+    return tagged(None, etag)
+
+
+def _values(edits: Sequence[Edit], document: Any) -> list[dict[str, Any]]:
+    return [{"path": edit.path, "value": value_at(document, edit.path)} for edit in edits]
 
 
 def tagged(data: Any, etag: str) -> Response:

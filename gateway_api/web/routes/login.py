@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from gateway_api.web import access, envelope, parse
-from gateway_api.web.context import api_access, caller, services
+from gateway_api.web.context import api_access, caller, identify, services
 from gateway_api.web.schemas.requests import LoginRequest
 
 routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
@@ -18,6 +18,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
     """A token for a user of the running configuration."""
     config, address = api_access(), request.remote_addr or ""
     user = services().login.authenticate(config, **credentials, address=address)
+    identify(user.username, user.role)
     token = services().tokens.issue(user.username, user.role, config.token_lifetime)
     response = envelope.bare({"access_token": token, "token_type": "bearer"})
     # RFC 6749 section 5.1: no cache may keep a token.

@@ -2,13 +2,22 @@
 
 from typing import Any
 
+import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse
+from gateway_api.web import access, audit, envelope, parse
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange, SubscribersQuery
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
+
+
+class _Gone(msgspec.Struct):
+    """What is kept of a session that went with others."""
+
+    id: int
+    username: str
+    ip_address: str
 
 
 @routes.get("")
@@ -45,6 +54,7 @@ def show(id: str) -> Response:
 def disconnect(id: str) -> Response:
     """Ends a session; when the answer comes, it is gone."""
     session = parse.session_id(id)
+    audit.note_before(lambda: daemon().glance(session))
     daemon().disconnect_session(session)
     return envelope.ok({"message": f"Session {session} disconnected"})
 
@@ -56,6 +66,8 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
     """Ends all sessions on an access interface, or says which they are."""
     interface, dry_run = body["interface"], body["dry_run"]
     sessions = daemon().disconnect_interface(interface, dry_run=dry_run)
+    if not dry_run:
+        audit.note(before={"sessions": [msgspec.json.decode(session, type=_Gone) for session in sessions]})
     count, verb = len(sessions), "would be disconnected" if dry_run else "disconnected"
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {interface}"
     return envelope.ok({"message": message, "count": count, **({"sessions": sessions} if dry_run else {})})
@@ -68,7 +80,9 @@ def change_rate(body: dict[str, Any], id: str) -> Response:
     """Asks for other rates on the egress device and the IFB of a session."""
     session = parse.session_id(id)
     (down, down_bps), (up, up_bps) = body["rate_down"], body["rate_up"]
+    audit.note_before(lambda: daemon().glance(session))
     daemon().set_session_rate(session, down_bps, up_bps)
+    audit.note(after={"rate_down_bps": down_bps, "rate_up_bps": up_bps})
     return envelope.ok(
         {
             "message": f"Rate change requested for session {session}",

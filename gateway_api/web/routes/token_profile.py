@@ -5,17 +5,15 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response
 
+from gateway_api.auth.static_token import AUTHOR
 from gateway_api.uptime import uptime
-from gateway_api.web import envelope, parse
+from gateway_api.web import audit, envelope, parse
 from gateway_api.web.context import configuration, daemon, token_services
 from gateway_api.web.routes.configuration import committed_response, tagged
 from gateway_api.web.schemas.requests import ListQuery, SubscribersQuery
 from gateway_api.web.subscriber import subscriber, subscribers
 
 routes = Blueprint("token_profile", __name__, url_prefix="/api/v1")
-
-#: Who commits, to the archive. No user has such a name.
-_AUTHOR = "static token"
 
 
 @routes.get("/subscribers")
@@ -38,6 +36,7 @@ def show(id: str) -> Response:
 def disconnect(id: str) -> Response:
     """Ends a session; when the answer comes, it is gone."""
     session = parse.session_id(id)
+    audit.note_before(lambda: daemon().glance(session))
     daemon().disconnect_session(session)
     return envelope.ok({"message": f"Session {session} disconnected"})
 
@@ -59,7 +58,9 @@ def running() -> Response:
 @parse.document
 def replace(document: dict[str, Any]) -> Response:
     """Makes a whole configuration run, or changes nothing. 409 while somebody has staged something."""
-    return committed_response(configuration().replace(document, _AUTHOR, parse.if_match()))
+    committed = configuration().replace(document, AUTHOR, parse.if_match())
+    audit.note(after=committed)
+    return committed_response(committed)
 
 
 @routes.get("/system/status")

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
-from gateway_api.web import access, envelope, parse
+from gateway_api.web import access, audit, envelope, parse
 from gateway_api.web.context import hub
 from gateway_api.web.schemas.requests import Webhook
 
@@ -24,6 +24,7 @@ def list_webhooks() -> Response:
 def register(body: dict[str, Any]) -> Response:
     """Registers a receiver. 409 when there are too many."""
     record = hub().add(**body)
+    audit.note(after=record)
     response = envelope.ok(record, 201)
     response.headers["Location"] = url_for(".show", webhook=record["id"])
     return response
@@ -40,6 +41,7 @@ def show(webhook: str) -> Response:
 @access.admin
 def delete(webhook: str) -> Response:
     """Ends a registration, and with it all that waits for the receiver."""
+    audit.note_before(lambda: hub().webhook(webhook))
     hub().remove(webhook)
     return envelope.ok({"message": f"Webhook {webhook} deleted"})
 

@@ -1,0 +1,62 @@
+"""What of a request may be kept: everything but what could be a secret, where in doubt that too."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from gateway_api.audit.places import segments
+from gateway_api.redact import MASK, is_secret
+
+_SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
+
+#: Hashes of bcrypt, secrets of Standard Webhooks, and JSON Web Tokens, wherever they were put.
+_KNOWN = re.compile(r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{10,}|whsec_[\w+/=-]+|eyJ[\w-]+\.[\w-]+\.[\w-]*")
+
+
+def masked(value: Any, *, refused: bool = False) -> Any:
+    """A copy of a JSON value. An object with a `path` and a `value` is a place in the configuration and what
+    is to be there: nobody will ever see the value if it was `refused`, so it doesn't stay."""
+    if isinstance(value, dict):
+        return {name: _member(value, name, held, refused) for name, held in value.items()}
+    if isinstance(value, list):
+        return [masked(item, refused=refused) for item in value]
+    return masked_text(value) if isinstance(value, str) else value
+
+
+def masked_text(text: str) -> str:
+    """Without what looks like a hash, a secret or a token."""
+    return _KNOWN.sub(MASK, text)
+
+
+def masked_path(path: str) -> str:
+    """A place in the configuration, up to a name of a secret: people write values behind it."""
+    parts = segments(path)
+    if parts is None:
+        return MASK
+    secret = next((number for number, part in enumerate(parts) if is_secret(part)), len(parts) - 1)
+    return masked_text(path if secret == len(parts) - 1 else ".".join([*parts[: secret + 1], MASK]))
+
+
+def _member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
+    if is_secret(name):
+        return None if held is None else MASK
+    if name == "path" and isinstance(held, str):
+        return masked_path(held)
+    if name == "value" and "path" in holder:
+        return _value(holder["path"], held, refused)
+    return masked(held, refused=refused)
+
+
+def _value(path: Any, held: Any, refused: bool) -> Any:
+    if held is None:
+        return None
+    if refused or not isinstance(path, str) or segments(path) is None or _SECRET_WORD.search(path):
+        return MASK
+    if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
+        # JSON in a text, which the core would take apart.
+        try:
+            return msgspec.json.encode(masked(msgspec.json.decode(held))).decode()
+        except (msgspec.MsgspecError, RecursionError):
+            return MASK
+    return masked(held)

@@ -1,0 +1,144 @@
+"""Every change, and every refusal, is in the audit log before its answer goes out.
+
+A change is what any other method than GET asks of a route. What only an admin may do is refused while it
+could not be recorded; once it is done, its answer says so, whatever becomes of the record.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from flask import Flask, Response, g, request
+
+from gateway_api import logs
+from gateway_api.audit.masking import masked, masked_text
+from gateway_api.audit.record import Record, line_of, result_of
+from gateway_api.errors import AuditUnavailable, CoreUnavailable
+from gateway_api.redact import MASK
+from gateway_api.web import access
+from gateway_api.web.context import audit_log
+from gateway_api.web.request_id import request_id
+
+_log = logging.getLogger(__name__)
+
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+_REFUSALS = {401, 403, 429}
+
+
+def note(*, before: Any = None, after: Any = None) -> None:
+    """Has the record of the request at hand say what was, or what is now: records, or anything that is JSON.
+    Secrets in it are masked."""
+    said = {"before": before, "after": after}
+    noted = {name: msgspec.to_builtins(held) for name, held in said.items() if held is not None}
+    g.noted = {**g.get("noted", {}), **noted}
+
+
+def note_before(read: Callable[[], Any]) -> None:
+    """Notes what `read` says was so. A core that doesn't say it in time keeps nobody from changing it."""
+    try:
+        note(before=read())
+    except CoreUnavailable as error:
+        _log.warning("cannot tell what was before: %s", error, extra=logs.extra(request_id=request_id()))
+
+
+def install(app: Flask) -> None:
+    """Has every change and every refusal recorded."""
+
+    @app.before_request
+    def _check() -> None:
+        view = app.view_functions.get(request.endpoint or "")
+        # Those of the alternative profile have no mark: they are for who has its token.
+        if view and request.method not in _SAFE and access.access_of(view) in (access.Access.ADMIN, None):
+            audit_log().check()
+
+    @app.after_request
+    def _answered(response: Response) -> Response:
+        if _is_change() or response.status_code in _REFUSALS:
+            _record(response.status_code, _message(response))
+        return response
+
+    @app.teardown_request
+    def _broken_off(error: BaseException | None) -> None:
+        if _is_change() and "recorded" not in g:
+            _record(None, None)
+
+
+def _is_change() -> bool:
+    return request.method not in _SAFE and request.url_rule is not None
+
+
+def _record(status: int | None, message: str | None) -> None:
+    g.recorded = True
+    rule = str(request.url_rule) if request.url_rule else None
+    role = request.environ.get(logs.ROLE)
+    result = result_of(status)
+    record = Record(
+        at=round(time.time(), 3),
+        user=request.environ.get(logs.USER) or _claimed(),
+        role=role,
+        address=request.remote_addr,
+        request_id=request_id(),
+        method=request.method,
+        action=request.endpoint or "",
+        route=re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule) if rule else None,
+        path=masked_text(request.path),
+        status=status,
+        result=result,
+        message=message,
+        body=_body(refused=result != "done"),
+        **masked(g.get("noted", {})),
+    )
+    try:
+        audit_log().add(record)
+    except AuditUnavailable as error:
+        more = {"record": line_of(record).decode()} if role else {}
+        _log.log(
+            logging.CRITICAL if role else logging.ERROR,
+            "not in the audit log: %s",
+            error,
+            extra=logs.extra(request_id=request_id(), **more),
+        )
+
+
+def _claimed() -> str | None:
+    """Whom somebody who logs in says to be, if there is such a user: else it may be the password."""
+    name = g.get("body", {}).get("username")
+    configured = isinstance(name, str) and "api_access" in g and g.api_access.user(name)
+    return name if configured else None
+
+
+def _body(*, refused: bool) -> Any:
+    if "body" not in g:
+        # Whatever wasn't of the right shape may have a secret anywhere.
+        return None
+    body = masked(g.body, refused=refused)
+    if "username" in body:
+        body["username"] = _claimed() or MASK
+    return body
+
+
+class _Text(msgspec.Struct):
+    message: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    """What answers have to say; each has one of these, or none."""
+
+    message: str | None = None
+    detail: str | None = None
+    data: _Text | None = None
+    errors: list[_Text] = []
+
+
+def _message(response: Response) -> str | None:
+    if not response.is_json:
+        return None
+    said = msgspec.json.decode(response.get_data(), type=_Answer)
+    if said.errors:
+        # The rules alone: the places are names that the client gave.
+        return "; ".join(dict.fromkeys(error.message or "" for error in said.errors))
+    text = said.message or said.detail or (said.data and said.data.message)
+    return masked_text(text) if text else None

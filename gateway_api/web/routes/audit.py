@@ -1,0 +1,21 @@
+"""Who changed what, and who was refused."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from gateway_api.web import access, envelope, parse
+from gateway_api.web.context import services
+from gateway_api.web.schemas.audit import AuditQuery
+
+routes = Blueprint("audit", __name__, url_prefix="/api/v1/audit")
+
+
+@routes.get("")
+@access.admin
+@parse.query(AuditQuery)
+def index(query: dict[str, Any]) -> Response:
+    """The records that fit the filters, or a page of them, the newest first."""
+    found = services().audit.read(**query)
+    paged = {} if query["page"] is None else {"next_cursor": found.next_cursor}
+    return envelope.ok({"records": found.records, "count": len(found.records), **paged})
