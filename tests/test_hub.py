@@ -368,10 +368,10 @@ class Passing:
         return time.monotonic()
 
 
-@pytest.mark.parametrize("removed", [False, True])
-def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch, removed: bool
-) -> None:
+@pytest.fixture
+def watched(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """One whose attempts end at their deadlines, which come soon."""
+
     def watch() -> None:
         with suppress(Over):
             registry.watch()
@@ -379,24 +379,31 @@ def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
     passing = Passing()
     monkeypatch.setattr(registries, "time", passing)
     monkeypatch.setattr(attempts, "TIMEOUT", 0.5)
-    watches = threading.Thread(target=watch)
-    watches.start()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield registry
+    passing.over.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
+    watched: Registry, removed: bool
+) -> None:
     # Something always comes, so that no timeout of a socket ends it.
     with Rude(trickle(b"HTTP/1.1 200 OK\r\nX: ", b"a", 0.05)) as receiver:
-        webhook = registry.add(receiver.url, BOTH, None)
-        registry.offer([message()])
+        webhook = watched.add(receiver.url, BOTH, None)
+        watched.offer([message()])
         wait_for("the request", lambda: receiver.received, 5)
-        lane = registry.lane(webhook.id)
+        lane = watched.lane(webhook.id)
         if removed:
-            registry.remove(webhook.id)
+            watched.remove(webhook.id)
         else:
             (entry,) = wait_for("the end of the attempt", lane.log, 5)
             assert (entry.result, entry.status, entry.error) == ("failed", None, "timeout")
         wait_for("the end of the connection", lambda: receiver.ended, 5)
         assert receiver.ended[1] - receiver.opened[1] >= 0.4
-    passing.over.set()
-    watches.join(5)
-    assert not watches.is_alive()
 
 
 # One sender
@@ -487,8 +494,8 @@ def in_a_process(function: Callable[..., None], *arguments: str, **more: Any) ->
 @pytest.fixture(scope="module")
 def fork() -> dict[str, Any]:
     """What a child found after its fork, and what its parent saw."""
-    process = in_a_process(fork_a_child, stdout=subprocess.PIPE)
-    said, _ = process.communicate(timeout=30)
+    with in_a_process(fork_a_child, stdout=subprocess.PIPE) as process:
+        said, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     found: dict[str, Any] = json.loads(said)
     return found
@@ -505,20 +512,24 @@ def fork_a_child() -> None:
     over, ends = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(ends)
-        hosted.forget([listener.fileno()])
-        told: dict[str, Any] = {"sockets": _sockets(), "kept": [listener.fileno()]}
-        told["inherited by its children"] = [
-            one.fileno() for one in (outgoing, incoming, ours) if os.get_inheritable(one.fileno())
-        ]
-        # Whatever numbers are free are somebody else's from now on.
-        new = [os.open(__file__, os.O_RDONLY) for _ in range(20)]
-        for one in (outgoing, incoming, ours, others):
-            one.close()
-        told["lost"] = [descriptor for descriptor in new if not _is_open(descriptor)]
-        os.write(reported, json.dumps(told).encode())
-        os.read(over, 1)
-        os._exit(0)
+        try:
+            os.close(ends)
+            hosted.forget([listener.fileno()])
+            told: dict[str, Any] = {"sockets": _sockets(), "kept": [listener.fileno()]}
+            told["inherited by its children"] = [
+                one.fileno() for one in (outgoing, incoming, ours) if os.get_inheritable(one.fileno())
+            ]
+            # Whatever numbers are free are somebody else's from now on.
+            new = [os.open(__file__, os.O_RDONLY) for _ in range(20)]
+            for one in (outgoing, incoming, ours, others):
+                one.close()
+            told["lost"] = [descriptor for descriptor in new if not _is_open(descriptor)]
+            os.write(reported, json.dumps(told).encode())
+            # Lives until its parent has looked, or has ended.
+            os.read(over, 1)
+        finally:
+            os._exit(0)
+    os.close(reported)
     others.close()
     told = json.loads(os.read(report, 1 << 16))
     listener.close()

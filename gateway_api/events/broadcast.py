@@ -40,6 +40,10 @@ class Span:
         """Whether all that came after an event is here."""
         return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
 
+    def is_past(self, id: sse.EventId) -> bool:
+        """Whether what came after an event will never be here again."""
+        return id.boot_id == self.boot_id and id.sequence < self.ring.oldest - 1
+
     def gap(self) -> bytes:
         """What a client is told who followed another one until now."""
         return sse.gap(self.boot_id, self.oldest, self.started)
@@ -70,6 +74,8 @@ class Broadcast:
         """What holds all that came after an event, which may be on its way here; None if it doesn't come."""
         with gevent.Timeout(_PATIENCE, False):
             while not self.span.holds(id):
+                if self.span.is_past(id):
+                    return None
                 self.changed.wait()
         return self.span if self.span.holds(id) else None
 
@@ -77,6 +83,8 @@ class Broadcast:
         """Follows the core for ever."""
         for batch in self._events.for_ever(gevent.sleep, behind=HELD):
             self._take(batch)
+            # Or the streams would not get to theirs while there is more, and be too far behind then.
+            gevent.sleep(0)
 
     def wake(self) -> None:
         """Has everybody look again."""

@@ -21,7 +21,8 @@ _HEARTBEAT = 15.0
 #: Seconds in which a client must take what was sent to it.
 _PATIENCE = 10.0
 _SWEEP = 1.0
-_AT_ONCE = 500
+#: As many as the core sends at a time: a client who takes what it gets keeps up.
+_AT_ONCE = 1000
 #: Clients that the core is asked for at a time: each takes a connection of its own.
 _CATCHING_UP = 16
 
@@ -106,8 +107,8 @@ class Streams:
             self.on_change(len(self))
 
     def _followed(self, stream: Stream, span: Span) -> Iterator[bytes]:
-        yield b""
         wanted, position = stream.wanted, span.ring.newest
+        yield b""
         if wanted.resume is not None:
             if span.holds(wanted.resume):
                 position = wanted.resume.sequence

@@ -71,8 +71,9 @@ class Registry:
         with self._lock:
             entry = self._found(id)
             del self._entries[id]
+            # Before it is counted: an attempt that ends in between would be in no sum.
+            entry.lane.close()
             self._gone = _sum([self._gone, entry.lane.counts])
-        entry.lane.close()
 
     def webhooks(self) -> list[Webhook]:
         """All of them, the oldest first."""
