@@ -182,7 +182,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             return
         if isinstance(exc, ssl.SSLError):
             # Whoever doesn't speak TLS would not read our answer, either.
-            _log.info("no TLS from %s: %s", addr and addr[0], exc)
+            _log.info("no TLS from %s: %s", addr and addr[0], exc.reason)
             return
         request_id = secrets.token_hex(16)
         status = next((text for kind, text in _STATUS_OF if isinstance(exc, kind)), None)
@@ -236,11 +236,7 @@ class Log(Logger):  # type: ignore[misc]
 
 def report(context: object, kind: Any, error: Any, trace: Any) -> None:
     """Says why a greenlet has ended, in place of gevent's own way, which prints."""
-    if isinstance(error, ssl.SSLError):
-        # Whoever doesn't speak TLS; there may be many.
-        _log.info("no TLS: %s", error.reason)
-    else:
-        _log.error("a greenlet has ended", exc_info=(kind, error, trace))
+    _log.error("a greenlet has ended", exc_info=(kind, error, trace))
 
 
 def prepare() -> None:
