@@ -19,7 +19,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick lint lock figures clean install deb
+.PHONY: run test quick lint lock openapi figures clean install deb
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
@@ -57,6 +57,10 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 		|| echo "No C compiler and Python headers: gunicorn parses requests in Python, which is slower."
 	@$(VENV)/bin/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# What the API says of itself, for who has none at hand.
+openapi: $(INSTALLED)
+	$(VENV)/bin/python -m gateway_api.openapi > etc/openapi.json
 
 # Pins the newest versions, with hashes.
 lock: $(INSTALLED)

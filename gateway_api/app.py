@@ -10,6 +10,7 @@ from gateway_api.web.routes import (
     cgnat,
     configuration,
     demux,
+    docs,
     events,
     interfaces,
     login,
@@ -35,6 +36,7 @@ RESOURCES = (
     webhooks,
     audit_log,
     metrics,
+    docs,
 )
 
 
@@ -42,9 +44,8 @@ def create_app(services: Services) -> Flask:
     """The application of one worker. Raises NoAccessMark."""
     app = blank_app(services)
     metrics.install(app, services)
-    app.url_map.converters["session"] = parse.SessionSegment
-    for resource in RESOURCES:
-        app.register_blueprint(resource.routes)
+    register(app)
+    docs.install(app)
     errors.install(app)
     request_id.install(app)
     # In this order: who may not do a thing isn't told what is wrong with how it was asked for.
@@ -52,3 +53,10 @@ def create_app(services: Services) -> Flask:
     audit.install(app)
     parse.install(app)
     return app
+
+
+def register(app: Flask) -> None:
+    """Gives the application its routes, and nothing else."""
+    app.url_map.converters["session"] = parse.SessionSegment
+    for resource in RESOURCES:
+        app.register_blueprint(resource.routes)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_api.validation import Schema
-from gateway_api.web.schemas import audit, configuration, webhooks
-from gateway_api.web.schemas import records as schemas
-from gateway_api.web.schemas.records import list_of
+from gateway_api.web.schemas import audit, configuration, network, sessions, system, webhooks
+from gateway_api.web.schemas.records import Message, Record, list_of
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
@@ -32,12 +31,13 @@ class Route:
     free: tuple[str, ...] = ()
     status: int = 200
     streams: bool = False
+    part_of_a_page: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
 
-def _list(path: str, name: str, record: type[schemas.Record], **more: Any) -> Route:
+def _list(path: str, name: str, record: type[Record], **more: Any) -> Route:
     return Route(
         "GET",
         path,
@@ -54,23 +54,23 @@ _RATE = {"path": "qos.default_down", "value": "150mbit"}
 _RATES = {"rate_down": "50 Mbit", "rate_up": "10mbps"}
 
 ROUTES = (
-    Route("POST", "/auth/login", OPEN, bare=schemas.Token, body={"username": "x", "password": "y"}),
-    Route("POST", "/auth/logout", ANY_ROLE, data=schemas.Message),
-    _list("/subscribers", "sessions", schemas.SessionSummary),
-    Route("GET", "/subscribers/summary", ANY_ROLE, data=schemas.SessionCounts),
-    Route("GET", "/subscribers/{id}", ANY_ROLE, data=schemas.SessionDetail),
-    Route("DELETE", "/subscribers/{id}", ADMIN, data=schemas.Message),
+    Route("POST", "/auth/login", OPEN, bare=system.Token, body={"username": "x", "password": "y"}),
+    Route("POST", "/auth/logout", ANY_ROLE, data=Message),
+    _list("/subscribers", "sessions", sessions.SessionSummary),
+    Route("GET", "/subscribers/summary", ANY_ROLE, data=sessions.SessionCounts),
+    Route("GET", "/subscribers/{id}", ANY_ROLE, data=sessions.SessionDetail),
+    Route("DELETE", "/subscribers/{id}", ADMIN, data=Message),
     Route(
         "POST",
         "/subscribers/disconnect-by-interface",
         ADMIN,
-        data=schemas.InterfaceDisconnected,
+        data=sessions.InterfaceDisconnected,
         body={"interface": "nowhere0"},
     ),
-    Route("PUT", "/subscribers/{id}/rate", ADMIN, data=schemas.RateChanged, body=_RATES),
-    Route("GET", "/system/version", ALWAYS, data=schemas.Version),
-    Route("GET", "/system/health", ALWAYS, data=schemas.Health),
-    Route("GET", "/health", ALWAYS, data=schemas.Health),
+    Route("PUT", "/subscribers/{id}/rate", ADMIN, data=sessions.RateChanged, body=_RATES),
+    Route("GET", "/system/version", ALWAYS, data=system.Version),
+    Route("GET", "/system/health", ALWAYS, data=system.Health),
+    Route("GET", "/health", ALWAYS, data=system.Health),
     Route("GET", "/system/config", ANY_ROLE, data=configuration.Configuration),
     # In an order in which each works after the one before.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),
@@ -82,7 +82,7 @@ ROUTES = (
         data=configuration.Committed,
         may_have={"confirm_seconds": 600},
     ),
-    Route("POST", "/system/config/confirm", ADMIN, data=schemas.Message),
+    Route("POST", "/system/config/confirm", ADMIN, data=Message),
     Route("POST", "/system/config/rollback", ADMIN, data=configuration.RolledBack, body={"revision": 1}),
     Route("GET", "/system/config/candidate", ADMIN, data=configuration.Candidate),
     Route("GET", "/system/config/compare", ADMIN, data=configuration.Difference),
@@ -90,16 +90,16 @@ ROUTES = (
     Route("POST", "/system/config/discard", ADMIN, nothing=True),
     Route("GET", "/system/config/archive", ANY_ROLE, data=list_of("revisions", configuration.ArchivedCommit)),
     Route("GET", "/system/config/archive/{revision}", ANY_ROLE, data=configuration.ArchivedRevision),
-    _list("/interfaces", "interfaces", schemas.Interface),
-    _list("/interfaces/vlans", "vlans", schemas.Vlan),
-    _list("/qos", "sessions", schemas.SessionQos),
-    Route("GET", "/qos/profiles", ANY_ROLE, data=list_of("profiles", schemas.OverheadProfile)),
-    Route("GET", "/routing/bgp/summary", ANY_ROLE, data=schemas.FrrSummary),
-    _list("/routing/routes", "routes", schemas.Route),
-    _list("/cgnat/sessions", "sessions", schemas.CgnatSession),
-    Route("GET", "/cgnat/stats", ANY_ROLE, data=schemas.CgnatStats),
+    _list("/interfaces", "interfaces", network.Interface),
+    _list("/interfaces/vlans", "vlans", network.Vlan),
+    _list("/qos", "sessions", sessions.SessionQos),
+    Route("GET", "/qos/profiles", ANY_ROLE, data=list_of("profiles", sessions.OverheadProfile)),
+    Route("GET", "/routing/bgp/summary", ANY_ROLE, data=network.FrrSummary),
+    _list("/routing/routes", "routes", network.Route),
+    _list("/cgnat/sessions", "sessions", sessions.CgnatSession),
+    Route("GET", "/cgnat/stats", ANY_ROLE, data=sessions.CgnatStats),
     Route("GET", "/demux/config", ANY_ROLE, data=configuration.DemuxConfiguration),
-    _list("/demux/state", "vlans", schemas.DemuxVlan, rate_limited_total=schemas.Whole()),
+    _list("/demux/state", "vlans", network.DemuxVlan, rate_limited_total=network.rate_limited_total()),
     # Without an end, and without JSON: test_events has it.
     Route("GET", "/events/subscribers", ANY_ROLE, streams=True),
     Route("POST", "/webhooks", ADMIN, data=webhooks.Webhook, body=_RECEIVER, status=201),
@@ -107,7 +107,11 @@ ROUTES = (
     Route("GET", "/webhooks/{webhook}", ANY_ROLE, data=webhooks.Webhook),
     Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=webhooks.Deliveries),
     Route("POST", "/webhooks/{webhook}/test", ADMIN, data=webhooks.TestSent),
-    Route("DELETE", "/webhooks/{webhook}", ADMIN, data=schemas.Message),
+    Route("DELETE", "/webhooks/{webhook}", ADMIN, data=Message),
     Route("GET", "/audit", ADMIN, data=list_of("records", audit.AuditRecord)),
     Route("GET", "/metrics", ALWAYS),
+    Route("GET", "/openapi.json", OPEN, bare=system.OpenApi),
+    Route("GET", "/docs", OPEN),
+    # What the page brings with it.
+    Route("GET", "/docs/{digest}/{name}", OPEN, part_of_a_page=True),
 )

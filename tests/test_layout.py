@@ -25,7 +25,7 @@ FLOORS = {
     "web": 6,
     "web.routes": 7,
     "app": 8, "app_token": 8,
-    "wsgi": 9, "wsgi_token": 9, "cli": 9, "quickstart": 9,
+    "wsgi": 9, "wsgi_token": 9, "cli": 9, "openapi": 9, "quickstart": 9,
 }  # fmt: skip
 
 _GATEWAYS = "core.gateways"

@@ -31,8 +31,9 @@ from gateway_api.token_services import TokenServices
 from gateway_api.uptime import uptime
 from gateway_api.varlink.client import Client
 from gateway_api.web.schemas import configuration as schemas_of_configuration
-from gateway_api.web.schemas import records as schemas
-from gateway_api.web.schemas.records import list_of
+from gateway_api.web.schemas import token_profile as schemas
+from gateway_api.web.schemas.network import Vlan
+from gateway_api.web.schemas.records import Message, list_of
 from tests.conftest import SECRET_HASH
 from tests.routes import ANY_ROLE, Route
 from tests.stack import free_port, running_core, wait_for
@@ -54,13 +55,13 @@ ROUTES = (
         paged=list_of("subscribers", schemas.Subscriber, paged=True),
     ),
     Route("GET", "/subscribers/{id}", ANY_ROLE, data=schemas.SubscriberDetail),
-    Route("DELETE", "/subscribers/{id}", ANY_ROLE, data=schemas.Message),
+    Route("DELETE", "/subscribers/{id}", ANY_ROLE, data=Message),
     Route(
         "GET",
         "/vlans",
         ANY_ROLE,
-        data=list_of("vlans", schemas.Vlan),
-        paged=list_of("vlans", schemas.Vlan, paged=True),
+        data=list_of("vlans", Vlan),
+        paged=list_of("vlans", Vlan, paged=True),
     ),
     Route("GET", "/config", ANY_ROLE, data=schemas_of_configuration.Configuration),
     Route("PUT", "/config", ANY_ROLE, data=schemas_of_configuration.Committed),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
@@ -18,9 +19,23 @@ MAX_BODY = 1 << 20
 
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_ID = (1 << 63) - 1
-_TAKES_QUERY = "__takes_query__"
+_TAKES = "__takes__"
 
 View = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Takes:
+    """The schemas of a view's JSON body, which is `optional` or not, and of its query; None for neither."""
+
+    body: type[Schema] | None = None
+    optional: bool = False
+    query: type[Schema] | None = None
+
+
+def taken_by(view: View) -> Takes:
+    takes: Takes = getattr(view, _TAKES, Takes())
+    return takes
 
 
 def body(schema: type[Schema], *, optional: bool = False) -> Callable[[View], View]:
@@ -37,6 +52,7 @@ def body(schema: type[Schema], *, optional: bool = False) -> Callable[[View], Vi
             g.body = document
             return view(loaded, *args, **kwargs)
 
+        setattr(parsed, _TAKES, replace(taken_by(view), body=schema, optional=optional))
         return parsed
 
     return decorate
@@ -61,7 +77,7 @@ def query(schema: type[Schema]) -> Callable[[View], View]:
         def parsed(*args: Any, **kwargs: Any) -> Any:
             return view(load(loader, _query()), *args, **kwargs)
 
-        setattr(parsed, _TAKES_QUERY, True)
+        setattr(parsed, _TAKES, replace(taken_by(view), query=schema))
         return parsed
 
     return decorate
@@ -108,7 +124,7 @@ def install(app: Flask) -> None:
     @app.before_request
     def _refuse_unknown_query() -> None:
         view = app.view_functions.get(request.endpoint or "")
-        if view is not None and not hasattr(view, _TAKES_QUERY) and request.args:
+        if view is not None and taken_by(view).query is None and request.args:
             # A typo must not silently return something else.
             raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
 

@@ -4,15 +4,18 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse
+from gateway_api.web import access, answers, envelope, parse
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas.requests import ListQuery
+from gateway_api.web.schemas.queries import ListQuery
+from gateway_api.web.schemas.records import listing_of
+from gateway_api.web.schemas.sessions import CgnatSession, CgnatStats
 
 routes = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
 
 
 @routes.get("/sessions")
 @access.any_role
+@answers.data(listing_of("sessions", CgnatSession))
 @parse.query(ListQuery)
 def sessions(query: dict[str, Any]) -> Response:
     """The sessions that go through the CGNAT VRF."""
@@ -21,6 +24,7 @@ def sessions(query: dict[str, Any]) -> Response:
 
 @routes.get("/stats")
 @access.any_role
+@answers.data(CgnatStats)
 def stats() -> Response:
     """How many sessions are steered, and how many have an address of their own."""
     counts = daemon().statistics()

@@ -4,15 +4,19 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse
+from gateway_api.web import access, answers, envelope, parse
 from gateway_api.web.context import configuration, daemon
-from gateway_api.web.schemas.requests import ListQuery
+from gateway_api.web.schemas.configuration import DemuxConfiguration
+from gateway_api.web.schemas.network import DemuxVlan, rate_limited_total
+from gateway_api.web.schemas.queries import ListQuery
+from gateway_api.web.schemas.records import listing_of
 
 routes = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 
 @routes.get("/config")
 @access.any_role
+@answers.data(DemuxConfiguration)
 def demux_configuration() -> Response:
     """The demux section of the running configuration."""
     sections, _ = configuration().running()
@@ -21,6 +25,7 @@ def demux_configuration() -> Response:
 
 @routes.get("/state")
 @access.any_role
+@answers.data(listing_of("vlans", DemuxVlan, rate_limited_total=rate_limited_total()))
 @parse.query(ListQuery)
 def state(query: dict[str, Any]) -> Response:
     """The VLANs under management, and how many the limits have refused."""

@@ -5,9 +5,10 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from gateway_api.events.streams import Wanted
-from gateway_api.web import access, parse
+from gateway_api.web import access, answers, parse
 from gateway_api.web.context import caller, services
-from gateway_api.web.schemas.requests import EventsQuery
+from gateway_api.web.schemas.events import Gap, SessionDown, SessionUp
+from gateway_api.web.schemas.queries import EventsQuery
 
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")
 
@@ -20,6 +21,7 @@ _HEADERS = {
 
 @routes.get("/subscribers")
 @access.any_role
+@answers.text("text/event-stream", SessionUp, SessionDown, Gap)
 @parse.query(EventsQuery)
 def subscribers(query: dict[str, Any]) -> Response:
     """A stream without an end: what comes after an event, or from now on."""

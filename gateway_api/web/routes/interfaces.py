@@ -4,15 +4,18 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse
+from gateway_api.web import access, answers, envelope, parse
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas.requests import ListQuery
+from gateway_api.web.schemas.network import Interface, Vlan
+from gateway_api.web.schemas.queries import ListQuery
+from gateway_api.web.schemas.records import listing_of
 
 routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 
 
 @routes.get("")
 @access.any_role
+@answers.data(listing_of("interfaces", Interface))
 @parse.query(ListQuery)
 def index(query: dict[str, Any]) -> Response:
     """All of them: trunk, loopback, VLAN, ppp, IFB and VRF."""
@@ -21,6 +24,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/vlans")
 @access.any_role
+@answers.data(listing_of("vlans", Vlan))
 @parse.query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component made."""

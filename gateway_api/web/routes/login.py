@@ -4,15 +4,18 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from gateway_api.web import access, envelope, parse
+from gateway_api.web import access, answers, envelope, parse
 from gateway_api.web.context import api_access, caller, identify, services
+from gateway_api.web.schemas.records import Message
 from gateway_api.web.schemas.requests import LoginRequest
+from gateway_api.web.schemas.system import Token
 
 routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 
 
 @routes.post("/login")
 @access.open_to_all
+@answers.document(Token, errors=(401, 429))
 @parse.body(LoginRequest)
 def log_in(credentials: dict[str, Any]) -> Response:
     """A token for a user of the running configuration."""
@@ -28,6 +31,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
 
 @routes.post("/logout")
 @access.any_role
+@answers.data(Message)
 def log_out() -> Response:
     """Revokes the token that came with the request."""
     services().revocations.revoke(caller().jti, caller().exp)

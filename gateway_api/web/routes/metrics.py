@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_flask_exporter import PrometheusMetrics
 
 from gateway_api.services import Services
-from gateway_api.web import access, gauges
+from gateway_api.web import access, answers, gauges
 from gateway_api.web.meter import Meter
 
 routes = Blueprint("metrics", __name__)
@@ -36,6 +36,7 @@ def install(app: Flask, services: Services) -> None:
 
 @routes.get("/metrics")
 @access.always
+@answers.text("text/plain")
 def scrape() -> Response:
     """Prometheus' text format 0.0.4, whatever else the scraper would take."""
     exported = cast(_Exported, current_app.extensions[_EXTENSION])

@@ -5,9 +5,19 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.web import access, audit, envelope, parse
+from gateway_api.web import access, answers, audit, envelope, parse
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas.requests import DisconnectInterface, RateChange, SubscribersQuery
+from gateway_api.web.schemas.queries import SubscribersQuery
+from gateway_api.web.schemas.records import Message, listing_of
+from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
+from gateway_api.web.schemas.sessions import (
+    InterfaceDisconnected,
+    InterfaceDisconnectPreview,
+    RateChanged,
+    SessionCounts,
+    SessionDetail,
+    SessionSummary,
+)
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 
@@ -22,6 +32,7 @@ class _Gone(msgspec.Struct):
 
 @routes.get("")
 @access.any_role
+@answers.data(listing_of("sessions", SessionSummary))
 @parse.query(SubscribersQuery)
 def index(query: dict[str, Any]) -> Response:
     """All sessions that fit the filters, or a page of them."""
@@ -30,6 +41,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/summary")
 @access.any_role
+@answers.data(SessionCounts)
 def summary() -> Response:
     """How many sessions there are, by type."""
     counts = daemon().statistics()
@@ -44,6 +56,7 @@ def summary() -> Response:
 
 @routes.get("/<session:id>")
 @access.any_role
+@answers.data(SessionDetail)
 def show(id: str) -> Response:
     """One session with its counters."""
     return envelope.ok(daemon().session(parse.session_id(id)))
@@ -51,6 +64,7 @@ def show(id: str) -> Response:
 
 @routes.delete("/<session:id>")
 @access.admin
+@answers.data(Message)
 def disconnect(id: str) -> Response:
     """Ends a session; when the answer comes, it is gone."""
     session = parse.session_id(id)
@@ -61,6 +75,7 @@ def disconnect(id: str) -> Response:
 
 @routes.post("/disconnect-by-interface")
 @access.admin
+@answers.data(InterfaceDisconnectPreview, InterfaceDisconnected)
 @parse.body(DisconnectInterface)
 def disconnect_by_interface(body: dict[str, Any]) -> Response:
     """Ends all sessions on an access interface, or says which they are."""
@@ -75,6 +90,7 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
 
 @routes.put("/<session:id>/rate")
 @access.admin
+@answers.data(RateChanged)
 @parse.body(RateChange)
 def change_rate(body: dict[str, Any], id: str) -> Response:
     """Asks for other rates on the egress device and the IFB of a session."""

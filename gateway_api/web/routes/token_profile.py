@@ -10,7 +10,7 @@ from gateway_api.uptime import uptime
 from gateway_api.web import audit, envelope, parse
 from gateway_api.web.context import configuration, daemon, token_services
 from gateway_api.web.routes.configuration import committed_response, tagged
-from gateway_api.web.schemas.requests import ListQuery, SubscribersQuery
+from gateway_api.web.schemas.queries import ListQuery, SubscribersQuery
 from gateway_api.web.subscriber import subscriber, subscribers
 
 routes = Blueprint("token_profile", __name__, url_prefix="/api/v1")

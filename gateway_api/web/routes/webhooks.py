@@ -4,15 +4,18 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
-from gateway_api.web import access, audit, envelope, parse
+from gateway_api.web import access, answers, audit, envelope, parse
 from gateway_api.web.context import hub
-from gateway_api.web.schemas.requests import Webhook
+from gateway_api.web.schemas.records import Message
+from gateway_api.web.schemas.requests import NewWebhook
+from gateway_api.web.schemas.webhooks import Deliveries, TestSent, Webhook, Webhooks
 
 routes = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 
 
 @routes.get("")
 @access.any_role
+@answers.data(Webhooks)
 def list_webhooks() -> Response:
     """All registrations. None outlives a restart of the API."""
     return envelope.ok(hub().webhooks())
@@ -20,7 +23,8 @@ def list_webhooks() -> Response:
 
 @routes.post("")
 @access.admin
-@parse.body(Webhook)
+@answers.data(Webhook, status=201, headers=("Location",), errors=(409,))
+@parse.body(NewWebhook)
 def register(body: dict[str, Any]) -> Response:
     """Registers a receiver. 409 when there are too many."""
     record = hub().add(**body)
@@ -32,6 +36,7 @@ def register(body: dict[str, Any]) -> Response:
 
 @routes.get("/<webhook>")
 @access.any_role
+@answers.data(Webhook)
 def show(webhook: str) -> Response:
     """One registration."""
     return envelope.ok(hub().webhook(webhook))
@@ -39,6 +44,7 @@ def show(webhook: str) -> Response:
 
 @routes.delete("/<webhook>")
 @access.admin
+@answers.data(Message)
 def delete(webhook: str) -> Response:
     """Ends a registration, and with it all that waits for the receiver."""
     audit.note_before(lambda: hub().webhook(webhook))
@@ -48,6 +54,7 @@ def delete(webhook: str) -> Response:
 
 @routes.get("/<webhook>/deliveries")
 @access.any_role
+@answers.data(Deliveries)
 def deliveries(webhook: str) -> Response:
     """The last 100 attempts, the newest first."""
     return envelope.ok(hub().deliveries(webhook))
@@ -55,6 +62,7 @@ def deliveries(webhook: str) -> Response:
 
 @routes.post("/<webhook>/test")
 @access.admin
+@answers.data(TestSent)
 def test(webhook: str) -> Response:
     """Sends a message that is only a test; its delivery shows in the log."""
     message_id = hub().test(webhook)

@@ -1,34 +1,19 @@
-"""Requests as they come: what a view is given is loaded with these."""
+"""Bodies as they come: what a view is given is loaded with these."""
 
 from typing import Any
 
 from marshmallow import ValidationError, post_load, validate
 from marshmallow.fields import List, Nested, Raw
 
-from gateway_api.daemon.commands import Page
 from gateway_api.daemon.configuration import Edit
-from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.hub.message import NAMES as NAMES_OF_WEBHOOKS
 from gateway_api.hub.message import key_of
-from gateway_api.hub.url import check_url
+from gateway_api.hub.url import LONGEST, check_url
 from gateway_api.rates import parse_rate
 from gateway_api.validation import Flag, Parsed, Schema, Text, Whole
-from gateway_api.web.schemas.records import SessionSummary
+from gateway_api.web.schemas.says import says
 
-MAX_LIMIT = 10_000
-
-
-def _limit(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_LIMIT:
-        return int(text)
-    raise ValueError(f"must be an integer from 1 to {MAX_LIMIT}")
-
-
-def _sort(text: str) -> str:
-    fields = SessionSummary().fields
-    if text.removeprefix("-") in fields:
-        return text
-    raise ValueError(f"must be one of {', '.join(fields)}; with - before it for descending")
+_RATE = "^[0-9]+([.][0-9]+)? *([kmgtKMGT]?([bB][iI][tT])?|[kmgKMG][iI][bB][iI][tT]|[kmgKMG]b[pP][sS])$"
 
 
 def _receiver(text: str) -> str:
@@ -46,49 +31,57 @@ def _each_once(names: list[str]) -> None:
         raise ValidationError("must not name the same event twice")
 
 
-def _event_names(text: str) -> frozenset[str]:
-    names, known = frozenset(text.split(",")), frozenset(NAMES.values())
-    if names <= known:
-        return names
-    raise ValueError(f"must be one or more of {', '.join(sorted(known))}, separated by commas")
-
-
-def _revision(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= 9:
-        return int(text)
-    raise ValueError("must be the number of an archived revision")
-
-
 def _path() -> Text:
-    return Text(required=True, validate=validate.Length(1, 512, error="must have 1 to 512 characters"))
+    return Text(
+        required=True,
+        validate=validate.Length(1, 512, error="must have 1 to 512 characters"),
+        metadata=says("Place in the configuration, dotted.", "qos.default_down"),
+    )
 
 
 def _rate(text: str) -> tuple[str, int]:
     return text, parse_rate(text)
 
 
+def _rate_says(which: str, example: str) -> dict[str, Any]:
+    rule = (
+        f"{which} rate: a number and a unit, at least 1 bit/s and at most 400 Gbit/s. The unit is `bit`, if "
+        "there is none, `kbit`, `mbit`, `gbit`, `tbit`, `k`, `m`, `g`, `t`, `kibit`, `mibit`, `gibit`, or "
+        "`kbps`, `mbps`, `gbps`, which are bits a second here, where tc(8) reads bytes."
+    )
+    return says(rule, example, pattern=_RATE, maxLength=64)
+
+
 class LoginRequest(Schema):
-    username = Text(required=True)
-    password = Text(required=True)
+    username = Text(required=True, metadata=says("User of the running configuration.", "alice"))
+    password = Text(required=True, metadata=says("Its password.", "correct horse", format="password"))
 
 
 class RateChange(Schema):
     """Each field is loaded as a pair: the text as it was sent, and bits a second."""
 
-    rate_down = Parsed(_rate, required=True)
-    rate_up = Parsed(_rate, required=True)
+    rate_down = Parsed(_rate, required=True, metadata=_rate_says("Downstream", "250 Mbit"))
+    rate_up = Parsed(_rate, required=True, metadata=_rate_says("Upstream", "50mbps"))
 
 
 class DisconnectInterface(Schema):
-    interface = Text(required=True, validate=validate.Length(1, 64, error="must have 1 to 64 characters"))
-    dry_run = Flag(load_default=False)
+    interface = Text(
+        required=True,
+        validate=validate.Length(1, 64, error="must have 1 to 64 characters"),
+        metadata=says("Access interface.", "trunk0.1000"),
+    )
+    dry_run = Flag(load_default=False, metadata=says("Whether only to say who would go.", True))
 
 
 class SetValue(Schema):
     """Loaded as an Edit. `value` is any JSON; whether it fits, the core knows."""
 
     path = _path()
-    value = Raw(required=True, allow_none=True)
+    value = Raw(
+        required=True,
+        allow_none=True,
+        metadata=says("Text, which is read as what belongs there, or JSON itself.", "200mbit"),
+    )
 
     @post_load
     def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
@@ -108,9 +101,18 @@ class DeleteValue(Schema):
 class Operation(Schema):
     """Loaded as an Edit."""
 
-    op = Text(required=True, validate=validate.OneOf(("set", "delete"), error="must be set or delete"))
+    op = Text(
+        required=True,
+        validate=validate.OneOf(("set", "delete"), error="must be set or delete"),
+        metadata=says("What to do.", "set"),
+    )
     path = _path()
-    value = Raw(allow_none=True)
+    value = Raw(
+        allow_none=True,
+        metadata=says(
+            "Required to set: text, which is read as what belongs there, or JSON itself.", "200mbit"
+        ),
+    )
 
     @post_load
     def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
@@ -126,6 +128,7 @@ class EditConfiguration(Schema):
         Nested(Operation),
         required=True,
         validate=validate.Length(1, 1000, error="must hold 1 to 1000 operations"),
+        metadata={"description": "In their order; all are done, or none."},
     )
 
 
@@ -137,72 +140,46 @@ class Commit(Schema):
             validate.Length(max=256, error="must have at most 256 characters"),
             validate.Predicate("isprintable", error="must be one line of printable characters"),
         ],
+        metadata=says("Why, in one line of printable characters.", "faster for everybody"),
     )
     confirm_seconds = Whole(
         load_default=None,
         allow_none=True,
         validate=validate.Range(1, 86_400, error="must be 1 to 86400"),
+        metadata=says("Seconds after which it is undone unless confirmed.", 120),
     )
 
 
 class Rollback(Schema):
-    revision = Whole(required=True)
+    revision = Whole(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
 
 
-class CompareQuery(Schema):
-    revision = Parsed(_revision, load_default=None)
-
-
-class Webhook(Schema):
-    url = Parsed(_receiver, required=True)
+class NewWebhook(Schema):
+    url = Parsed(
+        _receiver,
+        required=True,
+        metadata=says(
+            "Where to post events to, HTTP or HTTPS: without a user, a password or a fragment, and not to a "
+            "link-local, unspecified, multicast or broadcast address.",
+            "https://noc.example/hook",
+            format="uri",
+            pattern="^[hH][tT][tT][pP][sS]?://",
+            maxLength=LONGEST,
+        ),
+    )
     events = List(
         Text(validate=validate.OneOf(NAMES_OF_WEBHOOKS, error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _each_once],
+        metadata=says("Which events, each once.", ["session.up", "session.down"], uniqueItems=True),
     )
-    secret = Parsed(_secret, load_default=None, allow_none=True)
-
-
-class EventsQuery(Schema):
-    """Which events: `names` as the stream has them, or None for all; `type` of the sessions."""
-
-    events = Parsed(_event_names, load_default=None)
-    type = Text(load_default=None, validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"))
-    last_event_id = Parsed(parse_id, load_default=None)
-
-    @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {"names": data["events"], "type": data["type"], "resume": data["last_event_id"]}
-
-
-class ListQuery(Schema):
-    """Which part of a list: `page` is a Page, or None for the whole. Other fields stay as they are."""
-
-    limit = Parsed(_limit)
-    cursor = Text(validate=validate.Length(1, 1024, error="must have 1 to 1024 characters"))
-
-    @post_load
-    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        limit, cursor = data.pop("limit", None), data.pop("cursor", None)
-        if cursor is not None and limit is None:
-            raise ValidationError("is required with a cursor", "limit")
-        return {**self._rest(data), "page": None if limit is None else Page(limit, cursor)}
-
-    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What the fields besides the page are loaded as."""
-        return data
-
-
-class SubscribersQuery(ListQuery):
-    """Filters of the list, all of which must hold, and its order."""
-
-    type = Text(validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"))
-    username = Text()
-    ip_address = Text()
-    mac_address = Parsed(str.lower)
-    interface = Text()
-    sort = Parsed(_sort)
-
-    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        sort = data.pop("sort", None)
-        return {"filter": data, "sort": sort}
+    secret = Parsed(
+        _secret,
+        load_default=None,
+        allow_none=True,
+        metadata=says(
+            "Signs what is sent: base64 of 24 to 64 bytes, with `whsec_` before it or without.",
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            writeOnly=True,
+        ),
+    )

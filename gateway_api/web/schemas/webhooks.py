@@ -4,40 +4,49 @@ from marshmallow import validate
 from marshmallow.fields import Float, List, Nested
 
 from gateway_api.validation import Text, Whole
-from gateway_api.web.schemas.records import Record
+from gateway_api.web.schemas.records import COUNT, Record
+from gateway_api.web.schemas.says import says
 
-_COUNT = validate.Range(min=0)
+_MESSAGE_ID = says("Same for every attempt of a message.", "84a7e8343baf37f9-57")
 
 
 class Webhook(Record):
-    id = Text()
-    url = Text()
-    events = List(Text(validate=validate.OneOf(("session.up", "session.down"))))
+    id = Text(metadata=says("Webhook id, given by the service.", "wh_0123456789abcdef"))
+    url = Text(metadata=says("Where events are posted to.", "https://noc.example/hook", format="uri"))
+    events = List(
+        Text(validate=validate.OneOf(("session.up", "session.down"))),
+        metadata=says("Events that it gets.", ["session.up", "session.down"]),
+    )
 
 
 class Delivery(Record):
-    message_id = Text()
-    event = Text()
-    attempt = Whole(validate=_COUNT)
-    result = Text(validate=validate.OneOf(("delivered", "failed", "skipped", "dropped")))
-    status = Whole(allow_none=True)
-    error = Text(allow_none=True)
-    started_at = Float(allow_none=True)
-    duration = Float(allow_none=True)
-    next_attempt_at = Float(allow_none=True)
-    dropped = Whole(validate=_COUNT)
+    message_id = Text(metadata=_MESSAGE_ID)
+    event = Text(metadata=says("Event name.", "session.up"))
+    attempt = Whole(validate=COUNT, metadata=says("Number of the attempt, from 1 on; 0 for none.", 1))
+    result = Text(
+        validate=validate.OneOf(("delivered", "failed", "skipped", "dropped")),
+        metadata=says("What came of it.", "delivered"),
+    )
+    status = Whole(allow_none=True, metadata=says("HTTP status of the receiver, null without one.", 204))
+    error = Text(allow_none=True, metadata=says("Why it failed, null when it didn't.", None))
+    started_at = Float(allow_none=True, metadata=says("When it began, Unix epoch seconds.", 1795271513.25))
+    duration = Float(allow_none=True, metadata=says("How long it took, seconds.", 0.012))
+    next_attempt_at = Float(
+        allow_none=True, metadata=says("When it is tried again, Unix epoch seconds; null for never.", None)
+    )
+    dropped = Whole(validate=COUNT, metadata=says("Messages dropped, since too many waited.", 0))
 
 
 class Webhooks(Record):
-    webhooks = List(Nested(Webhook))
-    count = Whole(validate=_COUNT)
+    webhooks = List(Nested(Webhook), metadata={"description": "All registrations, the oldest first."})
+    count = Whole(validate=COUNT, metadata=says("How many there are.", 1))
 
 
 class Deliveries(Record):
-    deliveries = List(Nested(Delivery))
-    count = Whole(validate=_COUNT)
+    deliveries = List(Nested(Delivery), metadata={"description": "Attempts, the newest first."})
+    count = Whole(validate=COUNT, metadata=says("How many there are.", 1))
 
 
 class TestSent(Record):
-    message = Text()
-    message_id = Text()
+    message = Text(metadata=says("What was done, for people.", "A test is under way"))
+    message_id = Text(metadata=_MESSAGE_ID)

@@ -1,0 +1,57 @@
+"""What views answer, marked at each of them for the OpenAPI document. A view without a mark isn't in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gateway_api.validation import Schema
+from gateway_api.web.envelope import JSON
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+_MARK = "__answers__"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """`schemas` are those of the answer, of which one fits: of the envelope's data, unless it is `bare` or
+    no JSON. None of them: the data is null, or any text. `headers` are names besides those that every
+    answer has. `errors` are statuses besides those that every view with its access and its request has."""
+
+    schemas: tuple[type[Schema], ...]
+    status: int = 200
+    media_type: str = JSON
+    bare: bool = False
+    headers: tuple[str, ...] = ()
+    errors: tuple[int, ...] = ()
+
+
+def data(
+    *schemas: type[Schema], status: int = 200, headers: tuple[str, ...] = (), errors: tuple[int, ...] = ()
+) -> Callable[[View], View]:
+    """An envelope."""
+    return _mark(Answers(schemas, status, headers=headers, errors=errors))
+
+
+def document(schema: type[Schema], *, errors: tuple[int, ...] = ()) -> Callable[[View], View]:
+    """JSON without an envelope."""
+    return _mark(Answers((schema,), bare=True, errors=errors))
+
+
+def text(media_type: str, *schemas: type[Schema], errors: tuple[int, ...] = ()) -> Callable[[View], View]:
+    """Something else than JSON; `schemas` are of JSON inside it."""
+    return _mark(Answers(schemas, media_type=media_type, errors=errors))
+
+
+def answered_by(view: Callable[..., Any]) -> Answers | None:
+    """The mark of a view."""
+    mark: Answers | None = getattr(view, _MARK, None)
+    return mark
+
+
+def _mark(answers: Answers) -> Callable[[View], View]:
+    def decorate(view: View) -> View:
+        setattr(view, _MARK, answers)
+        return view
+
+    return decorate

@@ -1,0 +1,45 @@
+"""Schemas as JSON Schema, as this API means them."""
+
+from typing import Any
+
+from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow.openapi import OpenAPIConverter
+from marshmallow.fields import Field
+
+from gateway_api.validation import Parsed, Schema
+from gateway_api.web.schemas.records import Answer
+
+
+class _Converter(OpenAPIConverter):
+    field_mapping = {**OpenAPIConverter.field_mapping, Parsed: ("string", None)}
+
+    def field2default(self, field: Field[Any], **more: Any) -> dict[str, Any]:
+        made = super().field2default(field, **more)
+        # None is what a view gets where nothing was sent, not something to send.
+        return {} if made.get("default", 0) is None else made
+
+    def schema2jsonschema(self, schema: Any) -> dict[str, Any]:
+        made: dict[str, Any] = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
+        if isinstance(schema, Answer):
+            # What is sent to clients may get fields; what they send is refused if it has others.
+            made.pop("additionalProperties", None)
+        return made
+
+
+class _Plugin(MarshmallowPlugin):
+    Converter = _Converter
+
+
+def _name_of(schema: Any) -> str:
+    return (schema if isinstance(schema, type) else type(schema)).__name__
+
+
+def plugin() -> MarshmallowPlugin:
+    """For one document: it keeps what it has named."""
+    return _Plugin(schema_name_resolver=_name_of)
+
+
+def reference(converter: OpenAPIConverter, schema: type[Schema]) -> dict[str, Any]:
+    """A reference to the schema, which is among the document's components from now on."""
+    made: dict[str, Any] = converter.resolve_nested_schema(schema)  # type: ignore[no-untyped-call]
+    return made

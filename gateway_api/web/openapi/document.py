@@ -1,0 +1,90 @@
+"""The document as a whole."""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from apispec import APISpec
+from flask import Flask
+from werkzeug.routing import Rule
+
+from gateway_api.version import PRODUCT, VERSION
+from gateway_api.web.answers import Answers, answered_by
+from gateway_api.web.openapi.converter import plugin as new_plugin
+from gateway_api.web.openapi.errors import add_errors
+from gateway_api.web.openapi.headers import add_headers
+from gateway_api.web.openapi.operation import operation
+from gateway_api.web.openapi.webhooks import webhooks
+
+_OPENAPI = "3.1.0"
+_SCHEME = "bearer"
+_DESCRIPTION = """\
+Lists, inspects and disconnects subscriber sessions, changes their rates, reads the gateway's state,
+changes its configuration, and tells of events.
+
+Log in, and send the token as `Authorization: Bearer <token>`. Answers are `{"status": "ok", "data": ...}`,
+errors `{"status": "error", "message": ...}`; 401 and 403 are `{"detail": ...}`. Times are Unix epoch seconds,
+rates bits a second. Later versions may add fields to answers."""
+
+
+def document(app: Flask) -> dict[str, Any]:
+    """Of all views that say what they answer. `app` has its routes, and needs nothing else."""
+    plugin = new_plugin()
+    spec = APISpec(
+        PRODUCT,
+        VERSION,
+        _OPENAPI,
+        [plugin],
+        info={
+            "summary": "Management API of a broadband subscriber gateway",
+            "description": _DESCRIPTION,
+            "contact": {"name": "gateway-api"},
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        servers=[{"url": "/", "description": "Where this document comes from."}],
+        security=[{_SCHEME: []}],
+    )
+    scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "From log in."}
+    spec.components.security_scheme(_SCHEME, scheme)
+    converter = plugin.converter
+    assert converter is not None  # noqa: S101 - it is since there is a document
+    add_headers(spec, converter)
+    add_errors(spec)
+    ids: set[str] = set()
+    tags: dict[str, str] = {}
+    for rule, view, answers in _described(app):
+        tag = rule.endpoint.partition(".")[0]
+        tags.setdefault(tag, inspect.getdoc(sys.modules[view.__module__]) or "")
+        id = _unused(rule.endpoint.replace(".", "_"), ids)
+        made = {"operationId": id, "tags": [tag], **operation(converter, rule, view, answers)}
+        (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        spec.path(re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), operations={method.lower(): made})
+    for name, description in tags.items():
+        spec.tag({"name": name, "description": description})
+    spec.options["webhooks"] = webhooks(converter)
+    return _ordered(spec.to_dict())
+
+
+def _described(app: Flask) -> Iterator[tuple[Rule, Callable[..., Any], Answers]]:
+    for rule in app.url_map.iter_rules():
+        view = app.view_functions[rule.endpoint]
+        answers = answered_by(view)
+        if answers is not None:
+            yield rule, view, answers
+
+
+def _unused(wanted: str, ids: set[str]) -> str:
+    """A view may have several paths, and each operation has an id of its own."""
+    id = next(id for n in range(1, len(ids) + 2) if (id := wanted if n == 1 else f"{wanted}_{n}") not in ids)
+    ids.add(id)
+    return id
+
+
+def _ordered(document: dict[str, Any]) -> dict[str, Any]:
+    """For people who read it, and for differences that show what has changed."""
+    schemas = document["components"]["schemas"]
+    document["components"]["schemas"] = {name: schemas[name] for name in sorted(schemas)}
+    first = ("openapi", "info", "servers", "security", "tags", "paths", "webhooks", "components")
+    return {name: document[name] for name in first}

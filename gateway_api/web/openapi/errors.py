@@ -1,0 +1,48 @@
+"""The errors that operations share, as components of the document. `web/errors.py` is what sends them."""
+
+from dataclasses import dataclass
+
+from apispec import APISpec
+
+from gateway_api.validation import Schema
+from gateway_api.web.envelope import JSON
+from gateway_api.web.openapi.headers import headers
+from gateway_api.web.schemas.errors import Error, Refusal, RequestError, RoleRefusal
+
+
+@dataclass(frozen=True)
+class _Shared:
+    name: str
+    description: str
+    schema: type[Schema] | None = Error
+    headers: tuple[str, ...] = ()
+
+
+_SHARED = {
+    304: _Shared("NotModified", "It is what `If-None-Match` names.", None, ("ETag",)),
+    400: _Shared("BadRequest", "Something in the request breaks a rule. Nothing was done.", RequestError),
+    401: _Shared("Unauthorized", "No token that holds, or a wrong login.", Refusal, ("WWW-Authenticate",)),
+    403: _Shared("Forbidden", "Only an admin may do this.", RoleRefusal),
+    404: _Shared("NotFound", "What the request names doesn't exist."),
+    409: _Shared("Conflict", "The request makes no sense as things stand."),
+    412: _Shared(
+        "PreconditionFailed", "The configuration has changed since. Nothing was done.", Error, ("ETag",)
+    ),
+    413: _Shared("ContentTooLarge", "The body is over 1 MiB."),
+    429: _Shared("TooManyRequests", "Too many logins have failed.", Error, ("Retry-After",)),
+    500: _Shared("InternalError", "The core daemon could not be reached, or something failed."),
+    503: _Shared("Disabled", "The running configuration has turned the API off."),
+}
+
+
+def add_errors(spec: APISpec) -> None:
+    """Adds the components that `error` refers to."""
+    for shared in _SHARED.values():
+        content = {} if shared.schema is None else {"content": {JSON: {"schema": shared.schema}}}
+        described = {"description": shared.description, "headers": headers(*shared.headers), **content}
+        spec.components.response(shared.name, described)
+
+
+def error(status: int) -> dict[str, str]:
+    """A reference to the response."""
+    return {"$ref": f"#/components/responses/{_SHARED[status].name}"}

@@ -1,0 +1,95 @@
+"""One operation of the document: what its view, the view's marks and its path say."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from apispec.ext.marshmallow.openapi import OpenAPIConverter
+from werkzeug.routing import Rule
+
+from gateway_api.web.access import Access, access_of
+from gateway_api.web.answers import Answers
+from gateway_api.web.envelope import JSON
+from gateway_api.web.openapi.converter import reference
+from gateway_api.web.openapi.errors import error
+from gateway_api.web.openapi.headers import headers
+from gateway_api.web.parse import Takes, taken_by
+from gateway_api.web.schemas.heads import PathParameters, RequestHeaders
+
+View = Callable[..., Any]
+
+_WHO = {
+    Access.ALWAYS: "No token is needed, and it answers while the API is disabled.",
+    Access.OPEN: "No token is needed.",
+    Access.ANY_ROLE: "For admins and operators.",
+    Access.ADMIN: "For admins.",
+}
+_ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
+
+
+def operation(converter: OpenAPIConverter, rule: Rule, view: View, answers: Answers) -> dict[str, Any]:
+    """The operation object, without an id."""
+    takes, access = taken_by(view), access_of(view) or Access.ADMIN
+    summary, _, more = inspect.cleandoc(view.__doc__ or "").partition("\n\n")
+    described: dict[str, Any] = {
+        "summary": summary.replace("\n", " "),
+        "description": "\n\n".join(filter(None, (more, _WHO[access]))),
+        # What needs a token, the document says for all.
+        **({"x-roles": _ROLES[access]} if access in _ROLES else {"security": []}),
+    }
+    if parameters := _parameters(rule, takes, answers):
+        described["parameters"] = parameters
+    if takes.body is not None:
+        content = {JSON: {"schema": reference(converter, takes.body)}}
+        described["requestBody"] = {"required": not takes.optional, "content": content}
+    described["responses"] = {
+        str(answers.status): _success(converter, answers),
+        **{str(status): error(status) for status in sorted(_errors(rule, takes, access, answers))},
+    }
+    return described
+
+
+def _parameters(rule: Rule, takes: Takes, answers: Answers) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if rule.arguments:
+        found.append({"in": "path", "schema": PathParameters(only=sorted(rule.arguments))})
+    if takes.query is not None:
+        found.append({"in": "query", "schema": takes.query})
+    names = {"if_match": 412 in answers.errors, "last_event_id": answers.media_type == "text/event-stream"}
+    if heads := [name for name, taken in names.items() if taken]:
+        found.append({"in": "header", "schema": RequestHeaders(only=heads)})
+    return found
+
+
+def _errors(rule: Rule, takes: Takes, access: Access, answers: Answers) -> set[int]:
+    return {
+        *answers.errors,
+        # A parameter that isn't known is refused everywhere.
+        400,
+        500,
+        *({401} if access in _ROLES else ()),
+        *({403} if access is Access.ADMIN else ()),
+        *({404} if rule.arguments else ()),
+        *({413} if takes.body is not None else ()),
+        *({503} if access is not Access.ALWAYS else ()),
+    }
+
+
+def _success(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
+    return {
+        "description": "Created." if answers.status == 201 else "Done.",
+        "headers": headers(*answers.headers),
+        "content": {answers.media_type: {"schema": _schema(converter, answers)}},
+    }
+
+
+def _schema(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
+    references = [reference(converter, schema) for schema in answers.schemas]
+    if answers.media_type != JSON:
+        inside = {"contentMediaType": answers.media_type, "contentSchema": {"oneOf": references}}
+        return {"type": "string", **(inside if references else {})}
+    one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
+    if answers.bare:
+        return one
+    status = {"type": "string", "enum": ["ok"], "description": "Tells it from an error."}
+    return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}

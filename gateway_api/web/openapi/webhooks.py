@@ -1,0 +1,43 @@
+"""What is sent to webhooks, as the document's `webhooks`: here the receiver is the server."""
+
+from typing import Any
+
+from apispec.ext.marshmallow.openapi import OpenAPIConverter
+
+from gateway_api.validation import Schema
+from gateway_api.web.envelope import JSON
+from gateway_api.web.openapi.converter import reference
+from gateway_api.web.schemas.events import (
+    DeliveryHeaders,
+    SessionDownDelivery,
+    SessionUpDelivery,
+    TestDelivery,
+)
+
+_SENT: dict[str, tuple[type[Schema], str]] = {
+    "session.up": (SessionUpDelivery, "A session is established."),
+    "session.down": (SessionDownDelivery, "A session has ended."),
+    "webhook.test": (TestDelivery, "A test, which somebody asked for."),
+}
+_RETRIES = (
+    "Any 2xx within 10 s acknowledges it. After anything else, a redirect too, the same bytes are sent again "
+    "5 s, 30 s and 5 min later, each counted from the end of the attempt before."
+)
+
+
+def webhooks(converter: OpenAPIConverter) -> dict[str, Any]:
+    """A path item an event, by its name."""
+    return {name: {"post": _operation(converter, name, *sent)} for name, sent in _SENT.items()}
+
+
+def _operation(converter: OpenAPIConverter, name: str, schema: type[Schema], summary: str) -> dict[str, Any]:
+    return {
+        "operationId": f"webhook_{name.replace('.', '_')}",
+        "tags": ["webhooks"],
+        "summary": summary,
+        "description": _RETRIES,
+        "security": [],
+        "parameters": converter.schema2parameters(DeliveryHeaders(), location="header"),
+        "requestBody": {"required": True, "content": {JSON: {"schema": reference(converter, schema)}}},
+        "responses": {"2XX": {"description": "The receiver has it."}},
+    }

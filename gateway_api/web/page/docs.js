@@ -1,0 +1,63 @@
+// The reference, and a login whose token goes with whatever is tried out. The token is kept in this page alone.
+"use strict";
+
+const login = document.getElementById("login");
+const logout = document.getElementById("logout");
+const api = new URL(".", location.href).pathname;
+let token = null;
+
+// A stream has no end, and what is tried out is shown at its end.
+const streamsAreReadOnly = () => ({
+    statePlugins: {
+        spec: {
+            wrapSelectors: {
+                allowTryItOutFor: (original, system) => (state, path, method) =>
+                    !system.specSelectors.specJson()
+                        .getIn(["paths", path, method, "responses", "200", "content", "text/event-stream"]),
+            },
+        },
+    },
+});
+
+const reference = SwaggerUIBundle({
+    dom_id: "#reference",
+    url: `${api}openapi.json`,
+    plugins: [streamsAreReadOnly],
+    deepLinking: true,
+    docExpansion: "list",
+    defaultModelsExpandDepth: 0,
+    filter: true,
+    tryItOutEnabled: true,
+    validatorUrl: null,
+    onComplete: () => { login.querySelector("button").disabled = false; },
+});
+
+function show(form, text) {
+    login.hidden = form !== login;
+    logout.hidden = form !== logout;
+    form.querySelector("output").textContent = text;
+}
+
+login.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const credentials = Object.fromEntries(new FormData(login));
+    try {
+        const answer = await fetch(`${api}auth/login`, { method: "POST", body: JSON.stringify(credentials) });
+        const said = await answer.json();
+        if (!answer.ok) throw new Error(said.detail ?? said.message);
+        token = said.access_token;
+        reference.preauthorizeApiKey("bearer", token);
+        login.reset();
+        show(logout, `Logged in as ${credentials.username}`);
+    } catch (error) {
+        show(login, error.message);
+    }
+});
+
+logout.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    reference.authActions.logout(["bearer"]);
+    show(login, "Logged out");
+    await fetch(`${api}auth/logout`, { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+    token = null;
+});

@@ -1,0 +1,37 @@
+"""What else than a query or a body a request may have, for the OpenAPI document."""
+
+from marshmallow import validate
+
+from gateway_api.validation import Schema, Text, Whole
+from gateway_api.web.schemas.says import says
+
+
+class PathParameters(Schema):
+    """What paths have places for."""
+
+    id = Whole(required=True, validate=validate.Range(1, (1 << 63) - 1), metadata=says("Session id.", 7))
+    revision = Whole(
+        required=True,
+        validate=validate.Range(1),
+        metadata=says("Number in the archive, 1 being the newest.", 1),
+    )
+    webhook = Text(required=True, metadata=says("Webhook id.", "wh_0123456789abcdef"))
+
+
+class RequestHeaders(Schema):
+    """What some requests may say in their head."""
+
+    if_match = Text(
+        data_key="If-Match",
+        metadata=says(
+            "Entity tag that the configuration must still have, or the answer is 412 "
+            "(RFC 9110 section 13.1.1).",
+            '"2f9c1a7be0d4"',
+        ),
+    )
+    last_event_id = Text(
+        data_key="Last-Event-ID",
+        metadata=says(
+            "Id of the last event that was seen: what came after it, comes.", "84a7e8343baf37f9-57"
+        ),
+    )

@@ -1,0 +1,136 @@
+"""Queries as they come: what a view is given is loaded with these."""
+
+from typing import Any
+
+from marshmallow import ValidationError, post_load, validate
+
+from gateway_api.daemon.commands import Page
+from gateway_api.events.sse import NAMES, parse_id
+from gateway_api.validation import Parsed, Schema, Text
+from gateway_api.web.schemas.says import says
+from gateway_api.web.schemas.sessions import SessionSummary
+
+MAX_LIMIT = 10_000
+
+_EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
+
+
+def _limit(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_LIMIT:
+        return int(text)
+    raise ValueError(f"must be an integer from 1 to {MAX_LIMIT}")
+
+
+def _sort(text: str) -> str:
+    fields = SessionSummary().fields
+    if text.removeprefix("-") in fields:
+        return text
+    raise ValueError(f"must be one of {', '.join(fields)}; with - before it for descending")
+
+
+def _event_names(text: str) -> frozenset[str]:
+    names, known = frozenset(text.split(",")), frozenset(NAMES.values())
+    if names <= known:
+        return names
+    raise ValueError(f"must be one or more of {', '.join(sorted(known))}, separated by commas")
+
+
+def _revision(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 9:
+        return int(text)
+    raise ValueError("must be the number of an archived revision")
+
+
+class CompareQuery(Schema):
+    revision = Parsed(
+        _revision,
+        load_default=None,
+        metadata=says(
+            "Archived revision to compare with, instead of what runs.",
+            1,
+            type="integer",
+            minimum=0,
+            maximum=999_999_999,
+        ),
+    )
+
+
+class EventsQuery(Schema):
+    """Which events: `names` as the stream has them, or None for all; `type` of the sessions."""
+
+    events = Parsed(
+        _event_names,
+        load_default=None,
+        metadata=says(
+            "Names of events, separated by commas; all when it is left out.",
+            "session_up,session_down",
+            pattern="^session_(up|down)(,session_(up|down))*$",
+        ),
+    )
+    type = Text(
+        load_default=None,
+        validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"),
+        metadata=says("Of sessions of this type only.", "pppoe"),
+    )
+    last_event_id = Parsed(
+        parse_id,
+        load_default=None,
+        metadata=says(
+            "As the header Last-Event-ID, for who can't send that.",
+            "84a7e8343baf37f9-57",
+            pattern=_EVENT_ID,
+        ),
+    )
+
+    @post_load
+    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {"names": data["events"], "type": data["type"], "resume": data["last_event_id"]}
+
+
+class ListQuery(Schema):
+    """Which part of a list: `page` is a Page, or None for the whole. Other fields stay as they are."""
+
+    limit = Parsed(
+        _limit,
+        metadata=says("Most records of a page.", 100, type="integer", minimum=1, maximum=MAX_LIMIT),
+    )
+    cursor = Text(
+        validate=validate.Length(1, 1024, error="must have 1 to 1024 characters"),
+        metadata=says("The `next_cursor` of the page before, with `limit`.", "WyJpZCIsWzIsMl1d"),
+    )
+
+    @post_load
+    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        limit, cursor = data.pop("limit", None), data.pop("cursor", None)
+        if cursor is not None and limit is None:
+            raise ValidationError("is required with a cursor", "limit")
+        return {**self._rest(data), "page": None if limit is None else Page(limit, cursor)}
+
+    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
+        """What the fields besides the page are loaded as."""
+        return data
+
+
+class SubscribersQuery(ListQuery):
+    """Filters of the list, all of which must hold, and its order."""
+
+    type = Text(
+        validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"),
+        metadata=says("Sessions of this type only.", "pppoe"),
+    )
+    username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
+    ip_address = Text(metadata=says("With this address only.", "100.64.0.5"))
+    mac_address = Parsed(str.lower, metadata=says("With this MAC address only.", "02:00:00:00:00:06"))
+    interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
+    sort = Parsed(
+        _sort,
+        metadata=says(
+            "Field to sort by, with - before it for descending; by id if none.",
+            "-started_at",
+            enum=[sign + name for sign in ("", "-") for name in SessionSummary().fields],
+        ),
+    )
+
+    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
+        sort = data.pop("sort", None)
+        return {"filter": data, "sort": sort}
