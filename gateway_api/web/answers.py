@@ -1,7 +1,7 @@
 """What views answer, marked at each of them for the OpenAPI document. A view without a mark isn't in it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gateway_api.validation import Schema
@@ -9,19 +9,23 @@ from gateway_api.web.envelope import JSON
 
 View = TypeVar("View", bound=Callable[..., Any])
 
+EVENT_STREAM = "text/event-stream"
+
 _MARK = "__answers__"
 
 
 @dataclass(frozen=True)
 class Answers:
-    """`schemas` are those of the answer, of which one fits: of the envelope's data, unless it is `bare` or
-    no JSON. None of them: the data is null, or any text. `headers` are names besides those that every
-    answer has. `errors` are statuses besides those that every view with its access and its request has."""
+    """`schemas` are those of the answer, of which one fits: of the envelope's data, unless it is `bare`.
+    None of them: the data is null, or any text. `events` are those of the data of a stream's events, by their
+    names. `headers` are names besides those that every answer has. `errors` are statuses besides those that
+    every view with its access and its request has."""
 
-    schemas: tuple[type[Schema], ...]
+    schemas: tuple[type[Schema], ...] = ()
     status: int = 200
     media_type: str = JSON
     bare: bool = False
+    events: Mapping[str, type[Schema]] = field(default_factory=dict)
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
 
@@ -38,9 +42,14 @@ def document(schema: type[Schema], *, errors: tuple[int, ...] = ()) -> Callable[
     return _mark(Answers((schema,), bare=True, errors=errors))
 
 
-def text(media_type: str, *schemas: type[Schema], errors: tuple[int, ...] = ()) -> Callable[[View], View]:
-    """Something else than JSON; `schemas` are of JSON inside it."""
-    return _mark(Answers(schemas, media_type=media_type, errors=errors))
+def text(media_type: str, *, errors: tuple[int, ...] = ()) -> Callable[[View], View]:
+    """Something else than JSON."""
+    return _mark(Answers(media_type=media_type, errors=errors))
+
+
+def stream(**events: type[Schema]) -> Callable[[View], View]:
+    """Server-sent events, without an end."""
+    return _mark(Answers(media_type=EVENT_STREAM, events=events))
 
 
 def answered_by(view: Callable[..., Any]) -> Answers | None:

@@ -7,8 +7,9 @@ from typing import Any
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from werkzeug.routing import Rule
 
+from gateway_api.validation import Schema
 from gateway_api.web.access import Access, access_of
-from gateway_api.web.answers import Answers
+from gateway_api.web.answers import EVENT_STREAM, Answers
 from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.converter import reference
 from gateway_api.web.openapi.errors import error
@@ -55,10 +56,14 @@ def _parameters(rule: Rule, takes: Takes, answers: Answers) -> list[dict[str, An
         found.append({"in": "path", "schema": PathParameters(only=sorted(rule.arguments))})
     if takes.query is not None:
         found.append({"in": "query", "schema": takes.query})
-    names = {"if_match": 412 in answers.errors, "last_event_id": answers.media_type == "text/event-stream"}
-    if heads := [name for name, taken in names.items() if taken]:
+    if heads := _heads(answers):
         found.append({"in": "header", "schema": RequestHeaders(only=heads)})
     return found
+
+
+def _heads(answers: Answers) -> list[str]:
+    names = {"if_match": 412 in answers.errors, "last_event_id": bool(answers.events)}
+    return [name for name, taken in names.items() if taken]
 
 
 def _errors(rule: Rule, takes: Takes, access: Access, answers: Answers) -> set[int]:
@@ -71,6 +76,8 @@ def _errors(rule: Rule, takes: Takes, access: Access, answers: Answers) -> set[i
         *({403} if access is Access.ADMIN else ()),
         *({404} if rule.arguments else ()),
         *({413} if takes.body is not None else ()),
+        *({414} if rule.arguments or takes.query is not None else ()),
+        *({431} if _heads(answers) else ()),
         *({503} if access is not Access.ALWAYS else ()),
     }
 
@@ -85,11 +92,23 @@ def _success(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
 
 def _schema(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
     references = [reference(converter, schema) for schema in answers.schemas]
+    if answers.media_type == EVENT_STREAM:
+        return {"oneOf": [_event(converter, name, schema) for name, schema in answers.events.items()]}
     if answers.media_type != JSON:
-        inside = {"contentMediaType": answers.media_type, "contentSchema": {"oneOf": references}}
-        return {"type": "string", **(inside if references else {})}
+        return {"type": "string"}
     one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
     if answers.bare:
         return one
     status = {"type": "string", "enum": ["ok"], "description": "Tells it from an error."}
     return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}
+
+
+def _event(converter: OpenAPIConverter, name: str, schema: type[Schema]) -> dict[str, Any]:
+    """One event of a stream by its fields, as later versions of OpenAPI have it (3.2 section 4.14.4)."""
+    json = {"contentMediaType": JSON, "contentSchema": reference(converter, schema)}
+    fields = {
+        "id": {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]},
+        "event": {"type": "string", "enum": [name], "description": "Event name."},
+        "data": {"type": "string", "description": "JSON.", **json},
+    }
+    return {"type": "object", "required": list(fields), "properties": fields}

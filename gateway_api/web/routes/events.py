@@ -21,10 +21,19 @@ _HEADERS = {
 
 @routes.get("/subscribers")
 @access.any_role
-@answers.text("text/event-stream", SessionUp, SessionDown, Gap)
+@answers.stream(session_up=SessionUp, session_down=SessionDown, gap=Gap)
 @parse.query(EventsQuery)
 def subscribers(query: dict[str, Any]) -> Response:
-    """A stream without an end: what comes after an event, or from now on."""
+    """A stream without an end: what comes after an event, or from now on.
+
+    A line with a colon comes every 15 s in which nothing happens. The stream ends with the token. Who comes
+    back with the id of the last event it has seen gets exactly what came after it; where the core daemon
+    doesn't hold that any more, one `gap` says so: list the sessions again, and go on.
+
+        id: 84a7e8343baf37f9-57
+        event: session_up
+        data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5"}
+    """
     # The header first: a source that comes back sends the newer id there, and the query of its URL again.
     wanted = Wanted(**{**query, "resume": parse.last_event_id() or query["resume"]})
     pieces = services().streams.open(caller(), wanted) if request.method == "GET" else ()

@@ -24,9 +24,9 @@ class RequestHeaders(Schema):
     if_match = Text(
         data_key="If-Match",
         metadata=says(
-            "Entity tag that the configuration must still have, or the answer is 412 "
+            "Entity tag that the configuration must still have, or the answer is 412; `*` is any "
             "(RFC 9110 section 13.1.1).",
-            '"2f9c1a7be0d4"',
+            "*",
         ),
     )
     last_event_id = Text(

@@ -1,0 +1,121 @@
+"""Thousands of requests made up from the OpenAPI document alone, right ones and wrong ones: every answer is
+one that the document has."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import SearchStrategy
+from schemathesis import APIOperation, Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.stack import Api, running_stack
+
+pytestmark = pytest.mark.slow
+
+CASES = 5000
+ROLES = ("admin", "operator")
+
+#: Of one kind and one operation.
+_CASES = 25
+#: Each of these takes a login, or waits for events.
+_SLOW = {"login_log_in": 20, "login_log_out": 10, "events_subscribers": 10}
+_SEED = 20260301
+
+_CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """One with sessions to spare, and events all the time."""
+    with running_stack(tmp_path_factory.mktemp("cases"), sessions=1000, arrivals=20) as (api, _):
+        # What is made up is nobody's: none of it may be sent anything.
+        nobody = {"path": "api.webhooks.denied_networks", "value": ["0.0.0.0/0", "::/0"]}
+        assert api.send("POST", "/system/config/set", json=nobody).ok
+        assert api.send("POST", "/system/config/commit").ok
+        yield api
+
+
+class Run:
+    """Sends cases as one role, and counts the answers by operation and status."""
+
+    def __init__(self, api: Api, role: str) -> None:
+        self._api = api
+        self._role = role
+        self.answers: Counter[tuple[str, int]] = Counter()
+
+    def send_all(self) -> None:
+        document = self._api.send("GET", "/openapi.json", None).json()
+        for found in schemathesis.openapi.from_dict(document).get_all_operations():
+            operation = found.ok()
+            for mode in GenerationMode:
+                # There are operations with nothing that could be wrong.
+                with suppress(Unsatisfiable):
+                    self._send(operation, operation.as_strategy(mode))
+            there = self._there(operation)
+            if there:
+                self._send(operation, operation.as_strategy(path_parameters=there))
+            for examples in operation.get_strategies_from_examples(path_parameters=there):
+                self._send(operation, examples)
+
+    def _send(self, operation: APIOperation, cases: SearchStrategy[Case]) -> None:
+        @seed(_SEED)
+        @settings(
+            max_examples=_SLOW.get(operation.definition.raw["operationId"], _CASES),
+            database=None,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=cases)
+        def send(case: Case) -> None:
+            answer = case.call(
+                base_url=self._api.url,
+                session=self._api.session,
+                verify=self._api.environment["GATEWAY_CA"],
+                headers={"Authorization": f"Bearer {self._token(operation)}"},
+                timeout=1 if "events" in operation.path else 30,
+            )
+            self.answers[operation.label, answer.status_code] += 1
+            case.validate_response(answer, checks=_CHECKS)
+
+        send()
+
+    def _token(self, operation: APIOperation) -> str:
+        # The others would go on without one.
+        spent = operation.path.endswith("/logout")
+        return self._api.new_token(self._role) if spent else self._api.token(self._role)
+
+    def _there(self, operation: APIOperation) -> dict[str, Any]:
+        """What the path names as it is now, so that not all cases are about what doesn't exist."""
+        there: dict[str, Callable[[], Any]] = {
+            "id": lambda: self._api.get("/subscribers", params={"limit": 1})["sessions"][0]["id"],
+            "revision": lambda: 1,
+            "webhook": lambda: self._api.get("/webhooks")["webhooks"][0]["id"],
+        }
+        return {name: value() for name, value in there.items() if f"{{{name}}}" in operation.path}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_answer_is_in_the_document(stack: Api, role: str) -> None:
+    run = Run(stack, role)
+    run.send_all()
+    print(*sorted(run.answers.items()), sep="\n")
+    assert run.answers.total() >= CASES / len(ROLES)
