@@ -19,7 +19,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick lint lock openapi figures clean install deb
+.PHONY: run test quick lint lock openapi screenshots figures clean install deb
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
@@ -61,6 +61,10 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 # What the API says of itself, for who has none at hand.
 openapi: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.openapi > etc/openapi.json
+
+# The pictures of the README.
+screenshots: $(INSTALLED)
+	$(VENV)/bin/python -m tests.screenshots
 
 # Pins the newest versions, with hashes.
 lock: $(INSTALLED)

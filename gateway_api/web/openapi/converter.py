@@ -18,6 +18,11 @@ class _Converter(OpenAPIConverter):
         # None is what a view gets where nothing was sent, not something to send.
         return {} if made.get("default", 0) is None else made
 
+    def field2choices(self, field: Field[Any], **more: Any) -> dict[str, Any]:
+        made = super().field2choices(field, **more)
+        choices = made.get("enum", ())
+        return {"const": choices[0]} if len(choices) == 1 else made
+
     def schema2jsonschema(self, schema: Any) -> dict[str, Any]:
         made: dict[str, Any] = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
         if isinstance(schema, Answer):

@@ -99,7 +99,7 @@ def _schema(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
     one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
     if answers.bare:
         return one
-    status = {"type": "string", "enum": ["ok"], "description": "Tells it from an error."}
+    status = {"type": "string", "const": "ok", "description": "Tells it from an error."}
     return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}
 
 
@@ -108,7 +108,7 @@ def _event(converter: OpenAPIConverter, name: str, schema: type[Schema]) -> dict
     json = {"contentMediaType": JSON, "contentSchema": reference(converter, schema)}
     fields = {
         "id": {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]},
-        "event": {"type": "string", "enum": [name], "description": "Event name."},
+        "event": {"type": "string", "const": name, "description": "Event name."},
         "data": {"type": "string", "description": "JSON.", **json},
     }
     return {"type": "object", "required": list(fields), "properties": fields}

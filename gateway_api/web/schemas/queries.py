@@ -44,7 +44,6 @@ def _revision(text: str) -> int:
 class CompareQuery(Schema):
     revision = Parsed(
         _revision,
-        load_default=None,
         metadata=says(
             "Archived revision to compare with, instead of what runs.",
             1,
@@ -60,7 +59,6 @@ class EventsQuery(Schema):
 
     events = Parsed(
         _event_names,
-        load_default=None,
         metadata=says(
             "Names of events, separated by commas; all when it is left out.",
             "session_up,session_down",
@@ -68,13 +66,11 @@ class EventsQuery(Schema):
         ),
     )
     type = Text(
-        load_default=None,
         validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"),
         metadata=says("Of sessions of this type only.", "pppoe"),
     )
     last_event_id = Parsed(
         parse_id,
-        load_default=None,
         metadata=says(
             "As the header Last-Event-ID, for who can't send that.",
             "84a7e8343baf37f9-57",
@@ -84,7 +80,7 @@ class EventsQuery(Schema):
 
     @post_load
     def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {"names": data["events"], "type": data["type"], "resume": data["last_event_id"]}
+        return {"names": data.get("events"), "type": data.get("type"), "resume": data.get("last_event_id")}
 
 
 class ListQuery(Schema):
