@@ -23,9 +23,10 @@ FLOORS = {
     "services": 4, "server": 4, "token_services": 4, "token_server": 4,
     "web.schemas": 5,
     "web": 6,
-    "web.routes": 7,
-    "app": 8, "app_token": 8,
-    "wsgi": 9, "wsgi_token": 9, "cli": 9, "openapi": 9, "quickstart": 9,
+    "web.openapi": 7,
+    "web.routes": 8,
+    "app": 9, "app_token": 9,
+    "wsgi": 10, "wsgi_token": 10, "cli": 10, "openapi": 10, "quickstart": 10,
 }  # fmt: skip
 
 _GATEWAYS = "core.gateways"
@@ -108,6 +109,8 @@ def module_in(name: str) -> str:
         ("auth.login", "services"),
         ("services", "server"),
         ("web.schemas", "web.access"),
+        ("web.access", "web.openapi.document"),
+        ("web.openapi.document", "web.routes.login"),
         ("web.access", "web.routes.login"),
         ("web.access", "app"),
         ("app", "wsgi"),
