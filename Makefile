@@ -42,6 +42,7 @@ lint: $(INSTALLED)
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m tests.figures
 	$(VENV)/bin/python -m tests.figures_of_streams
+	$(VENV)/bin/python -m tests.figures_of_strays
 
 # gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
 $(INSTALLED): requirements.lock setup.cfg pyproject.toml
