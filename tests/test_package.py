@@ -190,6 +190,34 @@ def test_a_commit_is_followed(api: Api) -> None:
     assert api.get("/system/config", role="admin")["qos"]["default_down"] == "321mbit"
 
 
+def state_of(machine: Machine, service: str) -> str:
+    return machine.attempt("systemctl", "is-active", service).stdout.strip()
+
+
+def test_the_alternative_profile_is_off_until_there_is_a_token(installed: Installed) -> None:
+    installed.machine.attempt("systemctl", "start", "gateway-api-token")
+    said = installed.machine.run("journalctl", "--unit=gateway-api-token")
+    assert state_of(installed.machine, "gateway-api-token") == "failed"
+    assert "status=78" in said
+    assert "Scheduled restart job" not in said
+
+
+def test_the_alternative_profile_serves_beside_the_other(installed: Installed, api: Api) -> None:
+    token = "a-token-for-scripts"
+    assert api.send("POST", "/system/config/set", json={"path": "api.auth_token", "value": token}).ok
+    assert api.send("POST", "/system/config/commit").ok
+    installed.machine.run("systemctl", "start", "gateway-api-token")
+    answered = requests.get(
+        "http://127.0.0.1:8080/api/v1/subscribers",
+        params={"limit": "3"},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=10,
+    )
+    assert [one["speed_down"] for one in answered.json()["data"]["subscribers"]] == ["100 Mbit/s"] * 3
+    assert installed.serves()
+    installed.machine.run("systemctl", "stop", "gateway-api-token")
+
+
 def victims(machine: Machine, kind: str) -> list[int]:
     """With those that must go when they go."""
     arbiter, *workers = machine.processes("gunicorn")
