@@ -33,8 +33,8 @@ def log_format(environment: Mapping[str, str]) -> str:
 
 def _audit_mebibytes(environment: Mapping[str, str]) -> int:
     chosen = environment.get("GATEWAY_API_AUDIT_MEBIBYTES") or "64"
-    if not re.fullmatch("[1-9][0-9]{0,3}", chosen, re.ASCII):
-        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 9999, not {chosen!r}")
+    if not re.fullmatch("[0-9]{1,4}", chosen, re.ASCII) or not 1 <= int(chosen) <= 1024:
+        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 1024, not {chosen!r}")
     return int(chosen)
 
 

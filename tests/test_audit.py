@@ -17,12 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway_api.app import create_app
+from gateway_api.audit.reader import Wanted
+from gateway_api.daemon.commands import ApiAccess, User
 from gateway_api.redact import MASK
+from gateway_api.services import Services
+from gateway_api.settings import Settings
+from gateway_api.web.access import admin
 from gateway_api.web.schemas.audit import AuditRecord
 from gateway_api.web.schemas.records import list_of
 from tests.conftest import SECRET_HASH
@@ -638,3 +645,24 @@ def hammer(gateway: Gateway, seconds: float) -> tuple[set[str], set[str]]:
         thread.join()
     wait_for("an answer", lambda: gateway.api.send("GET", "/health", None).ok)
     return answered, sent
+
+
+# A request that breaks off
+
+
+def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
+    parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, audit=tmp_path))
+    access = ApiAccess(True, 3600, [User("admin", SECRET_HASH, "admin")])
+    parts.daemon.api_access = lambda: access  # type: ignore[method-assign]
+    app = create_app(parts)
+
+    def stopped(id: str) -> None:
+        raise gevent.GreenletExit
+
+    app.view_functions["subscribers.disconnect"] = admin(stopped)
+    headers = {"Authorization": f"Bearer {parts.tokens.issue('admin', 'admin', 60)}"}
+    with pytest.raises(gevent.GreenletExit):
+        app.test_client().delete("/api/v1/subscribers/1", headers=headers)
+    (record,) = (json.loads(bytes(record)) for record in parts.audit.read(Wanted(), None).records)
+    assert (record["user"], record["action"]) == ("admin", "subscribers.disconnect")
+    assert (record["status"], record["result"]) == (None, "unanswered")
