@@ -22,9 +22,9 @@ except GatewayApiError as error:
 workers = os.environ.get("GATEWAY_API_TOKEN_WORKERS") or "2"
 
 worker_class = "gateway_api.server.GatewayWorker"
-worker_connections = 10000
 worker_tmp_dir = os.environ.get("GATEWAY_API_TOKEN_RUNTIME") or "/run/gateway-api-token"
-graceful_timeout = 2
+# For what is under way at a stop, before systemd loses patience. A reload has more.
+graceful_timeout = 8
 # Also how long the head of a request may take to come: never 0.
 keepalive = 30
 

@@ -26,7 +26,9 @@ from gateway_api.errors import (
     NotDone,
     NotFound,
     Stale,
+    TooMany,
     TooManyAttempts,
+    TooManyStreams,
     WrongCredentials,
 )
 from gateway_api.web import envelope
@@ -82,7 +84,7 @@ def _not_done(error: NotDone) -> Response:
     return envelope.error(500, str(error))
 
 
-def _too_many(error: TooManyAttempts) -> Response:
+def _too_many(error: TooMany) -> Response:
     response = envelope.error(429, str(error))
     response.headers["Retry-After"] = str(error.retry_after)
     return response
@@ -118,6 +120,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Stale: _stale,
     NotDone: _not_done,
     TooManyAttempts: _too_many,
+    TooManyStreams: _too_many,
     Disabled: _disabled,
     CoreUnavailable: _core_unavailable,
     HubUnavailable: _hub_unavailable,
