@@ -78,7 +78,7 @@ def found(trails: Sequence[Segments], wanted: Wanted, page: Page | None) -> Foun
                 if page is None:
                     raise AnswerTooLarge("The whole list is too large for one answer; use limit")
                 return Found(records, _encoded(cursor))
-            name = f"{trails[row.trail].name}-{row.position}"
+            name = f"{trails[row.trail].label}-{row.position}"
             records.append(msgspec.Raw(b'{"id":"%s",%s' % (name.encode(), row.line[1:])))
         reached[row.trail] = row.position
         if len(records) == most and not cursor:

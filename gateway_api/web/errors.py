@@ -31,6 +31,7 @@ from gateway_api.errors import (
     TooManyStreams,
     WrongCredentials,
 )
+from gateway_api.redact import masked_text
 from gateway_api.web import envelope
 from gateway_api.web.request_id import request_id
 
@@ -138,12 +139,13 @@ def _http(error: HTTPException) -> Response:
 
 
 def _ours(error: Exception) -> Response:
-    _log.exception("%s %s failed", request.method, request.path, extra=logs.extra(request_id=request_id()))
+    where = f"{request.method} {masked_text(request.path)}"
+    _log.exception("%s failed", where, extra=logs.extra(request_id=request_id()))
     return envelope.error(500, "Internal error")
 
 
 def _say(error: GatewayApiError) -> None:
-    where = f"{request.method} {request.path}"
+    where = f"{request.method} {masked_text(request.path)}"
     _log.error("%s: %s", where, error, extra=logs.extra(request_id=request_id()))
 
 
