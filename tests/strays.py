@@ -123,8 +123,8 @@ async def _trickling(stray: Stray, reader: asyncio.StreamReader, writer: asyncio
 
 #: Those who may stay longest come first, so that all are there at the same time.
 KINDS: dict[str, Life] = {
-    "slow body": slow_body,
     "slow reader": slow_reader,
+    "slow body": slow_body,
     "slow head": slow_head,
     "idle": idle,
 }

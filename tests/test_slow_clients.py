@@ -19,8 +19,6 @@ from tests.strays import KINDS
 pytestmark = pytest.mark.slow
 
 EACH = 1250
-#: So many that a list blocks who doesn't read it, and so few that all of these lists may wait at a time.
-SESSIONS = 1000
 #: Seconds from the last step forward until a connection must be closed; and the bytes per second of an answer
 #: that give more.
 DEADLINES = {"slow reader": 10, "slow body": 20, "slow head": 10, "idle": 10}
@@ -84,7 +82,7 @@ def connections(port: str) -> int:
 
 def measured(state: Path) -> Held:
     """Holds them against a stack in this folder. Takes most of a minute."""
-    with running_stack(state, sessions=SESSIONS) as (api, process):
+    with running_stack(state, sessions=2000) as (api, process):
         answer_size = len(api.send("GET", "/subscribers").content)
         deadlines = DEADLINES | {"slow reader": DEADLINES["slow reader"] + answer_size / RATE}
         before, memory_before = sampled(api, SAMPLES), memory(process.pid)
