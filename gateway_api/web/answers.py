@@ -47,9 +47,9 @@ def text(media_type: str, *, errors: tuple[int, ...] = ()) -> Callable[[View], V
     return _mark(Answers(media_type=media_type, errors=errors))
 
 
-def stream(**events: type[Schema]) -> Callable[[View], View]:
+def stream(events: Mapping[str, type[Schema]], *, errors: tuple[int, ...] = ()) -> Callable[[View], View]:
     """Server-sent events, without an end."""
-    return _mark(Answers(media_type=EVENT_STREAM, events=events))
+    return _mark(Answers(media_type=EVENT_STREAM, events=events, errors=errors))
 
 
 def answered_by(view: Callable[..., Any]) -> Answers | None:

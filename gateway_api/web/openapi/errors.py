@@ -30,7 +30,12 @@ _SHARED = {
     ),
     413: _Shared("ContentTooLarge", "The body is over 1 MiB."),
     414: _Shared("URITooLong", "Path and query are too long."),
-    429: _Shared("TooManyRequests", "Too many logins have failed.", Error, ("Retry-After",)),
+    429: _Shared(
+        "TooManyRequests",
+        "Too many logins have failed, or too many streams are open.",
+        Error,
+        ("Retry-After",),
+    ),
     431: _Shared("RequestHeaderFieldsTooLarge", "A header is too long."),
     500: _Shared("InternalError", "The core daemon could not be reached, or something failed."),
     503: _Shared("Disabled", "The running configuration has turned the API off."),
