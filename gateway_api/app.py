@@ -14,6 +14,7 @@ from gateway_api.web.routes import (
     interfaces,
     login,
     metrics,
+    page,
     qos,
     routing,
     subscribers,
@@ -35,6 +36,7 @@ RESOURCES = (
     webhooks,
     audit_log,
     metrics,
+    page,
 )
 
 
