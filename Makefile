@@ -8,9 +8,9 @@ INSTALLED := $(VENV)/.installed
 
 # curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own; the
 # scripts for operators need jq, and shellcheck reads them; systemd-nspawn boots a machine for the package, which
-# Debian's own Python is for.
-TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn /usr/bin/python3
-TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container python3 python3-venv
+# Debian's own Python is for; chromium shows the live page.
+TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn chromium /usr/bin/python3
+TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container chromium python3 python3-venv
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
@@ -19,7 +19,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick lint lock figures clean install deb
+.PHONY: run test quick lint lock figures screenshots clean install deb
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
@@ -42,6 +42,10 @@ lint: $(INSTALLED)
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m tests.figures
 	$(VENV)/bin/python -m tests.figures_of_streams
+
+# The live page as the README shows it.
+screenshots: $(INSTALLED)
+	$(VENV)/bin/python -m tests.screenshots
 
 # gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
 $(INSTALLED): requirements.lock setup.cfg pyproject.toml

@@ -111,3 +111,6 @@ ROUTES = (
     Route("GET", "/audit", ADMIN, data=list_of("records", audit.AuditRecord)),
     Route("GET", "/metrics", ALWAYS),
 )
+
+#: The live page and its parts, which aren't below `/api/v1` and no JSON: test_page has them.
+PAGES = ("/", "/page/{name}")

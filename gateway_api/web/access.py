@@ -22,8 +22,8 @@ _MARK = "__access__"
 
 
 class Access(Enum):
-    """`ALWAYS`: no token, even while the API is disabled. `STATIC`: no token, even while nobody can tell whether
-    it is. `OPEN`: no token. `ANY_ROLE`: any user. `ADMIN`: users with the role admin."""
+    """`ALWAYS`: no token, even while the API is disabled. `STATIC`: no token, even while nobody can tell
+    whether it is. `OPEN`: no token. `ANY_ROLE`: any user. `ADMIN`: users with the role admin."""
 
     ALWAYS = "always"
     STATIC = "static"

@@ -45,10 +45,10 @@ export class Chart {
   }
 }
 
-/** The next of 1, 2, 5, 10, 20, ... */
+/** The next number that is easily read. */
 function ceiling(number) {
   const step = 10 ** Math.floor(Math.log10(number));
-  return [1, 2, 5, 10].map(factor => factor * step).find(candidate => candidate >= number * 0.999);
+  return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map(factor => factor * step).find(candidate => candidate >= number * 0.999);
 }
 
 function make(name, attributes) {

@@ -31,9 +31,9 @@ export function complain(target, text = '') {
   target.hidden = !text;
 }
 
-/** A row of a list of states: what it is, a word for how it is, and details. `level` is good, bad or idle. */
-export function stateRow(name, level, word, detail = '') {
-  return element('li', {class: `state ${level}`},
-    element('span', {class: 'what', text: name}), element('b', {text: word}),
-    element('span', {class: 'note', text: detail}));
+/** A row of a list of states: what it is, how it is, and perhaps more. */
+export function stateRow(name, well, how, more = '') {
+  return element('li', {class: `state ${well ? 'good' : 'bad'}`},
+    element('span', {class: 'what', text: name}), element('span', {class: 'how', text: how}),
+    ...(more ? [element('span', {class: 'note', text: more})] : []));
 }

@@ -3,7 +3,7 @@
 import {byId, element} from './elements.js';
 import {timeOfDay, words} from './format.js';
 
-const HELD = 12;
+const HELD = 10;
 
 export class Feed {
   #latest = [];

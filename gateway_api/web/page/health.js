@@ -18,23 +18,23 @@ export class Health {
       this.#row('API', async () => {
         const began = performance.now();
         const {version} = await this.api.get('/system/version');
-        return ['Answers', `in ${Math.round(performance.now() - began)} ms · version ${version}`];
+        return `answers in ${Math.round(performance.now() - began)} ms, version ${version}`;
       }),
       this.#row('Core daemon', async () => {
         const {uptime_seconds: seconds} = await this.api.get('/system/health');
-        return ['Answers', `up for ${duration(seconds)}`];
+        return `up for ${duration(seconds)}`;
       }),
       this.#row('CGNAT', async () => {
         const stats = await this.api.get('/cgnat/stats');
-        return ['Steers', `${count(stats.vrf_steered_sessions)} sessions · ${count(stats.public_ip_sessions)} with an address of their own`];
+        return `${count(stats.vrf_steered_sessions)} steered, ${count(stats.public_ip_sessions)} public`;
       }),
       this.#row('Demux', async () => {
         const {rate_limited_total: refused} = await this.api.get('/demux/state', {limit: 1});
-        return ['Works', refused ? `${count(refused)} VLANs refused by its limits` : 'no VLAN refused by its limits'];
+        return `${refused ? count(refused) : 'no'} VLANs refused`;
       }),
       this.#row('Webhooks', async () => {
         const {count: number} = await this.api.get('/webhooks');
-        return ['Works', number ? `${count(number)} registered` : 'none registered'];
+        return number ? `${count(number)} registered` : 'none registered';
       }),
     ]);
     byId('health').replaceChildren(...rows);
@@ -42,11 +42,10 @@ export class Health {
 
   async #row(name, read) {
     try {
-      const [word, detail] = await read();
-      return stateRow(name, 'good', word, detail);
+      return stateRow(name, true, await read());
     } catch (error) {
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
-      return stateRow(name, 'bad', 'Fails', error.message);
+      return stateRow(name, false, error.message);
     }
   }
 }

@@ -48,7 +48,8 @@ let begun = false;
 const signIn = new SignIn(api, () => {
   if (!begun) begin();
   begun = true;
-  write('who', `${api.claims.sub}, ${api.claims.role}`);
+  const {sub, role} = api.claims;
+  write('who', sub === role ? sub : `${sub} · ${role}`);
   for (const control of document.querySelectorAll('[data-admin]')) control.hidden = !api.isAdmin;
   polls.run(true);
   stream.start();

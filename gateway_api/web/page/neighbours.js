@@ -21,10 +21,9 @@ export class Neighbours {
     byId('bgp-up').parentElement.classList.toggle('bad', up < peers.length);
     byId('neighbours').replaceChildren(...peers.map(peer => {
       const well = peer.state === 'Established';
-      const detail = [peer.desc, `AS ${peer.remoteAs}`,
-        well ? `${count(peer.pfxRcd)} in, ${count(peer.pfxSnt)} out` : null,
-        well ? `for ${duration(peer.peerUptimeMsec / 1000)}` : null];
-      return stateRow(peer.address, well ? 'good' : 'bad', peer.state, detail.filter(Boolean).join(' · '));
+      const more = [peer.desc, `AS ${peer.remoteAs}`, well && `${count(peer.pfxRcd)} in, ${count(peer.pfxSnt)} out`];
+      const how = well ? `${peer.state} for ${duration(peer.peerUptimeMsec / 1000)}` : peer.state;
+      return stateRow(peer.address, well, how, more.filter(Boolean).join(' · '));
     }));
   }
 }

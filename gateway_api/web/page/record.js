@@ -71,7 +71,7 @@ export class SessionRecord {
       ['Gateway', session.gateway ?? 'none'],
       ['MAC address', session.mac_address],
       ['Access interface', session.access_interface],
-      ['Own interface', session.ppp_interface],
+      ['PPP interface', session.ppp_interface || 'none'],
       ['Rate', `${rateText(session.rate_down_bps)}/s down, ${rateText(session.rate_up_bps)}/s up`],
       ['Traffic now', this.#traffic()],
       ['Sent to it', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],

@@ -8,7 +8,7 @@ import {shown} from './panel.js';
 
 const PAGE = 50;
 const COLUMNS = [
-  ['id', 'Id', 'number'], ['username', 'User name', ''], ['type', 'Type', ''], ['ip_address', 'IP address', ''],
+  ['id', 'Id', 'number'], ['username', 'User name', 'name'], ['type', 'Type', 'wide'], ['ip_address', 'IP address', ''],
   ['interface', 'Interface', 'wide'], ['rate_down', 'Down', 'number wide'], ['rate_up', 'Up', 'number wide'],
   ['started_at', 'Online for', 'number wide'],
 ];

@@ -5,7 +5,7 @@ import {count} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
-const SECONDS = 30, PAGE = 1000, MOST = 8;
+const SECONDS = 30, PAGE = 1000, MOST = 10;
 const BETWEEN_PAGES = 500;
 
 export class Vlans {
@@ -18,10 +18,13 @@ export class Vlans {
   #draw({total, vlans}) {
     write('vlans-total', `of ${count(total)}`);
     const most = vlans[0]?.session_count || 1;
-    byId('vlans').replaceChildren(...vlans.map(vlan => element('li', {},
-      element('a', {href: '#subscribers', text: vlan.name, onclick: () => this.open(vlan.name)}),
-      element('meter', {min: 0, max: most, value: vlan.session_count, 'aria-label': `Sessions on ${vlan.name}`}),
-      element('b', {text: count(vlan.session_count)}))));
+    byId('vlans').replaceChildren(...vlans.map(({name, session_count: sessions}) => {
+      const bar = element('span', {class: 'bar'});
+      bar.style.width = `${100 * sessions / most}%`;
+      return element('li', {},
+        element('a', {href: '#subscribers', text: name, onclick: () => this.open(name)}),
+        bar, element('b', {text: count(sessions)}));
+    }));
   }
 }
 

@@ -19,7 +19,7 @@ _TYPES = {
 }
 
 _HEADERS = {
-    # Browsers ask each time whether they have the newest, so that after an upgrade no module meets an older one.
+    # Browsers ask each time whether they have the newest: after an upgrade no module meets an older one.
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
