@@ -39,7 +39,7 @@ class Screen:
         page.set_default_timeout(PATIENCE)
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", self.requests.append)
+        page.on("request", self._asked)
 
     def open(self, view: str = "") -> "Screen":
         """The page, signed out."""
@@ -85,6 +85,9 @@ class Screen:
                 went: document.getElementById('went').textContent})"""
         )
         return {**found, "came": _number(found["came"]), "went": _number(found["went"])}
+
+    def _asked(self, request: Request) -> None:
+        self.requests.append(request)
 
     def _heard(self, message: ConsoleMessage) -> None:
         # A request that the API refuses, or that no API takes: chromium always says so.

@@ -65,4 +65,5 @@ def _served(name: str) -> Response:
         raise NotFound("No such file")
     response = Response(file.content, content_type=file.content_type, headers=_HEADERS)
     response.set_etag(file.etag)
-    return response.make_conditional(request)
+    response.make_conditional(request)
+    return response
