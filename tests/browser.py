@@ -12,7 +12,7 @@ from tests.stack import Api
 
 PHONE = {"width": 360, "height": 740}
 #: Milliseconds until what should be on the screen is.
-PATIENCE = 15_000
+PATIENCE = 30_000
 
 
 @contextmanager

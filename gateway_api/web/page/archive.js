@@ -1,6 +1,6 @@
 // Who committed what ran before, when and why.
 
-import {byId, element} from './elements.js';
+import {byId, element, show} from './elements.js';
 import {moment} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -11,6 +11,8 @@ export class Archive {
   constructor(api) {
     this.poll = new Poll(SECONDS, () => shown('archive-problem', async () => {
       const {revisions} = await api.get('/system/config/archive');
+      show('archive-none', !revisions.length);
+      show('archive-table', revisions.length > 0);
       byId('archive').replaceChildren(...revisions.slice(0, SHOWN).map(row));
     }), ['configuration']);
   }

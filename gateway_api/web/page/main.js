@@ -35,12 +35,7 @@ function begin() {
   new Neighbours(api);
   new Health(api);
   new Configuration(api, new Archive(api));
-  let listed = false;
-  views.follow(view => {
-    if (view !== 'subscribers' || listed) return;
-    listed = true;
-    subscribers.read();
-  });
+  views.follow(view => view === 'subscribers' && subscribers.appear());
   show('banner', true);
 }
 

@@ -47,6 +47,11 @@ export class Subscribers {
     if (text && this.#rows.size === 1) this.open([...this.#rows.keys()][0]);
   }
 
+  /** When the list comes into sight; whoever looks for somebody has it read already. */
+  appear() {
+    if (!this.#reading) this.read();
+  }
+
   #first() {
     return this.#turn([null]);
   }
