@@ -6,7 +6,7 @@ import {duration} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
-const SECONDS = 15;
+const SECONDS = 10;
 // What settles whether a commit waits, in the words of the audit log; the newest of them counts.
 const SETTLING = ['configuration.commit', 'configuration.confirm'];
 
