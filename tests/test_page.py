@@ -76,6 +76,11 @@ def test_nothing_else_is_served(api: Api, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/page/main.js"])
+def test_a_query_is_refused_as_everywhere(api: Api, path: str) -> None:
+    assert ask(api, f"{path}?theme=dark").status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/", "/page/main.js"])
 def test_another_method_is_405(api: Api, path: str) -> None:
     answer = ask(api, path, "POST")
     assert (answer.status_code, answer.json()["status"]) == (405, "error")

@@ -7,12 +7,13 @@ const STEPS = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
 
 export const count = number => grouped.format(number);
 
-/** 1234567 and "bit/s" is "1.23 Mbit/s". */
+/** 1234567 and "bit/s" is "1.23 Mbit/s", which no line breaks. */
 export function scaled(number, unit) {
-  const [step, letter] = STEPS.find(([least]) => number >= least) ?? [1, ''];
+  // What would be rounded to 1000 is 1 of the next.
+  const [step, letter] = STEPS.find(([least]) => number >= 0.9995 * least) ?? [1, ''];
   const value = number / step;
-  const digits = step === 1 || Number.isInteger(value) || value >= 100 ? 0 : value >= 10 ? 1 : 2;
-  return `${value.toFixed(digits)} ${letter}${unit}`;
+  const text = step === 1 ? value.toFixed(0) : Number.isInteger(value) ? value : value.toPrecision(3);
+  return `${text}\u00a0${letter}${unit}`;
 }
 
 /** Bits a second, as the API takes them back: exact. */

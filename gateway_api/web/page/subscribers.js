@@ -36,6 +36,7 @@ export class Subscribers {
     byId('list-previous').addEventListener('click', () => this.#turn(this.#cursors.slice(0, -1)));
     byId('list-refresh').addEventListener('click', () => this.read());
     stream.addEventListener('events', ({detail}) => this.#take(detail));
+    stream.addEventListener('gap', () => this.#reading && this.read());
     this.#drawHead();
   }
 
