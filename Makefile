@@ -19,19 +19,21 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick lint lock figures screenshots clean install deb
+.PHONY: run test quick tools lint lock figures screenshots clean install deb
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
 
-test: $(INSTALLED)
-	@for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null || { echo "The tests need $(TEST_PACKAGES): installing them"; \
-	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(TEST_PACKAGES) >/dev/null && break; }; done
+test: $(INSTALLED) tools
 	$(VENV)/bin/python -m pytest $(TESTS)
 
 # What a change can be tried with: all but what kills, breaks and bursts for minutes.
-quick: $(INSTALLED)
+quick: $(INSTALLED) tools
 	$(VENV)/bin/python -m pytest -m "not slow and not bare"
+
+tools:
+	@for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null || { echo "The tests need $(TEST_PACKAGES): installing them"; \
+	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(TEST_PACKAGES) >/dev/null && break; }; done
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
@@ -42,9 +44,10 @@ lint: $(INSTALLED)
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m tests.figures
 	$(VENV)/bin/python -m tests.figures_of_streams
+	$(VENV)/bin/python -m tests.figures_of_strays
 
 # The live page as the README shows it.
-screenshots: $(INSTALLED)
+screenshots: $(INSTALLED) tools
 	$(VENV)/bin/python -m tests.screenshots
 
 # gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.

@@ -7,13 +7,13 @@ import sys
 from gateway_api.audit.log import prepare_folder
 from gateway_api.errors import GatewayApiError
 from gateway_api.settings import BadSetting, TokenSettings
-from gateway_api.token_server import STATUS_OF_OFF, Off, address
+from gateway_api.token_server import STATUS_OF_OFF, Off, where_to_listen
 
 wsgi_app = "gateway_api.wsgi_token:app"
 proc_name = "gateway-api-token"
 
 try:
-    bind = address(TokenSettings.from_environment(os.environ))
+    bind = where_to_listen(TokenSettings.from_environment(os.environ))
 except (Off, BadSetting) as error:
     sys.stderr.write(f"the alternative profile is off: {error}\n")
     sys.exit(STATUS_OF_OFF)
@@ -22,9 +22,9 @@ except GatewayApiError as error:
 workers = os.environ.get("GATEWAY_API_TOKEN_WORKERS") or "2"
 
 worker_class = "gateway_api.server.GatewayWorker"
-worker_connections = 10000
 worker_tmp_dir = os.environ.get("GATEWAY_API_TOKEN_RUNTIME") or "/run/gateway-api-token"
-graceful_timeout = 2
+# For what is under way at a stop, before systemd loses patience. A reload has more.
+graceful_timeout = 8
 # Also how long the head of a request may take to come: never 0.
 keepalive = 30
 

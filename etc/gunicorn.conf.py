@@ -20,9 +20,9 @@ keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
 workers = os.environ.get("GATEWAY_API_WORKERS") or "2"
 
 worker_class = "gateway_api.server.GatewayWorker"
-worker_connections = 10000
 worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"
-graceful_timeout = 2
+# For what is under way at a stop, before systemd loses patience. A reload has more.
+graceful_timeout = 8
 # Also how long the head of a request may take to come: never 0.
 keepalive = 30
 

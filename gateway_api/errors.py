@@ -100,10 +100,24 @@ class Disabled(GatewayApiError):
         super().__init__(reason)
 
 
-class TooManyAttempts(GatewayApiError):
+class TooMany(GatewayApiError):
+    """More than one may have of something."""
+
+    def __init__(self, what: str, retry_after: int) -> None:
+        #: Whole seconds until it is worth another try.
+        self.retry_after = retry_after
+        super().__init__(f"Too many {what}, try again in {retry_after} s")
+
+
+class TooManyAttempts(TooMany):
     """Logins failed too often, or too many are waiting."""
 
     def __init__(self, retry_after: int) -> None:
-        #: Whole seconds until a next attempt is looked at.
-        self.retry_after = retry_after
-        super().__init__(f"Too many login attempts, try again in {retry_after} s")
+        super().__init__("login attempts", retry_after)
+
+
+class TooManyStreams(TooMany):
+    """A client, or all together, have as many streams open as one worker has room for."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__("event streams", retry_after)

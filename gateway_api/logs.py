@@ -15,8 +15,13 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
+from gateway_api.redact import masked_text
+
 #: Where the environ of a request says who makes it, once that is known.
 USER, ROLE = "gateway_api.user", "gateway_api.role"
+
+#: The field of a record of the audit log that has no other place: it is whole, and bounded by itself.
+RECORD = "record"
 
 # journald cuts a line at 48 KiB, and several processes write whole only what fits into a pipe, 4 KiB.
 _LONGEST_TEXT = 2048
@@ -47,7 +52,7 @@ def of_request(
         "address": environ.get("REMOTE_ADDR"),
         "method": environ.get("REQUEST_METHOD"),
         # As bytes that were sent, which WSGI hands on as Latin-1.
-        "path": None if path is None else quote(path, safe="/:@", encoding="latin-1"),
+        "path": None if path is None else quote(masked_text(path), safe="/:@*", encoding="latin-1"),
         "status": status,
         "duration_seconds": seconds,
         "bytes": size,
@@ -71,7 +76,7 @@ class LineFormatter(logging.Formatter):
         }
         if message := record.getMessage():
             fields["message"] = message
-        line = {name: _clipped(held) for name, held in fields.items()}
+        line = {name: held if name == RECORD else _clipped(held) for name, held in fields.items()}
         if record.exc_info:
             # The end says what happened.
             line["traceback"] = _whole(self.formatException(record.exc_info))[-_LONGEST_TRACEBACK:]

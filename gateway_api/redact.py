@@ -1,10 +1,20 @@
-"""What may be shown of a configuration: everything but the values of secret keys."""
+"""What may be shown: of a configuration everything but the values of secret keys, of a text all but what
+looks like a secret."""
 
+import re
 from typing import Any
 
 MASK = "********"
 
 _SECRET = ("secret", "password", "password_hash", "token", "key")
+
+#: Hashes of bcrypt, secrets of Standard Webhooks, JSON Web Tokens, wherever they were put; and the query of a
+#: URL, which is where many services want to be given one.
+_KNOWN = re.compile(
+    r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{10,}|whsec_[\w+/=-]+|eyJ[\w-]+\.[\w-]+\.[\w-]*"
+    r"|(?<=[\w/.:-]\?)[^\s?#\"]+=[^\s#\"]+",
+    re.ASCII,
+)
 
 
 def is_secret(key: str) -> bool:
@@ -22,3 +32,8 @@ def redacted(value: Any) -> Any:
     if isinstance(value, list):
         return [redacted(item) for item in value]
     return value
+
+
+def masked_text(text: str) -> str:
+    """Without what looks like a hash, a secret or a token."""
+    return _KNOWN.sub(MASK, text)

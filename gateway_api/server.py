@@ -33,7 +33,7 @@ from gateway_api import logs, slots
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.readiness import Readiness
-from gateway_api.serving.connections import Connections, Phase
+from gateway_api.serving.connections import Connections, NoRoom, Phase
 from gateway_api.serving.sockets import end, for_tls, watched
 from gateway_api.settings import BadSetting, Settings, has_secret, log_format
 
@@ -44,7 +44,12 @@ _readiness = Readiness()
 
 _STREAM = "text/event-stream"
 _SWEEP = 1.0
-_LINGER = 0.5
+#: Until who has just got an answer would have asked again, and who has just come for the first time.
+_LINGER, _LINGER_NEW = 0.5, 2.0
+#: What is under way when a worker is to make room for a new one: a commit may take 32.
+_FINISH = 35.0
+#: Until those that were ended have noticed, and what they did is recorded.
+_PARTING = 0.5
 
 _STATUS_OF = (
     (errors.LimitRequestLine, "414 URI Too Long"),
@@ -124,13 +129,16 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         for server in servers:
             server.close()
         self.before_exit()
-        deadline = time.monotonic() + self.cfg.graceful_timeout
+        # The arbiter, when it is to stop itself, ends this with its own patience, graceful_timeout.
+        deadline = time.monotonic() + _FINISH
         while self._connections and time.monotonic() < deadline:
             self.notify()
-            # Who has just got an answer may be about to ask again.
-            self._connections.end_idle(_LINGER)
+            self._sweep()
+            self._connections.end_unasked(_LINGER, _LINGER_NEW)
             gevent.sleep(_LINGER / 5)
-        self._connections.end_all()
+        if self._connections:
+            self._connections.end_all()
+            gevent.sleep(_PARTING)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         client.setblocking(1)
@@ -141,7 +149,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             _log.debug("lost a connection: %s", error)
             client.close()
             return
-        connection = self._connections.admit(addr[0] if addr else "", partial(end, sock))
+        try:
+            connection = self._connections.admit(addr[0] if addr else "", partial(end, sock))
+        except NoRoom:
+            end(sock)
+            return
         sock.connection = gevent.getcurrent().connection = connection
         try:
             super(GeventWorker, self).handle(listener, sock, addr)
@@ -176,6 +188,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def _sweep(self) -> None:
         for phase, ended in self._connections.sweep().items():
             _log.info("closed %d connections: they did not %s in time", ended, phase.value)
+        if turned_away := self._connections.turned_away():
+            _log.warning("turned %d connections away: all places have requests under way", turned_away)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):

@@ -57,7 +57,9 @@ class Services:
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
             streams=Streams(Events(client), standing.still_allowed),
             login=Login(Throttle(ledger, time.time), gevent.get_hub().threadpool),
-            audit=AuditLog(settings.audit, settings.audit_size, gevent.get_hub().threadpool),
+            audit=AuditLog(
+                settings.audit, settings.audit_size, gevent.get_hub().threadpool, beside=settings.token_audit
+            ),
         )
 
     def stop(self) -> None:

@@ -33,8 +33,8 @@ def log_format(environment: Mapping[str, str]) -> str:
 
 def _audit_mebibytes(environment: Mapping[str, str]) -> int:
     chosen = environment.get("GATEWAY_API_AUDIT_MEBIBYTES") or "64"
-    if not re.fullmatch("[1-9][0-9]{0,3}", chosen, re.ASCII):
-        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 9999, not {chosen!r}")
+    if not re.fullmatch("[0-9]{1,4}", chosen, re.ASCII) or not 1 <= int(chosen) <= 1024:
+        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 1024, not {chosen!r}")
     return int(chosen)
 
 
@@ -43,7 +43,8 @@ class Settings:
     """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
     what its workers share. `secret`: signs the tokens, the same in all workers. `webhook_certificates`:
     a file with those that webhook receivers are trusted by, or None for the usual ones. `audit`: the
-    audit log's folder, and `audit_size` the most bytes of each of its two trails."""
+    audit log's folder, and `audit_size` the most bytes of each of its two trails; `token_audit`: the
+    alternative profile's, which is read with it."""
 
     core_socket: Path
     runtime: Path
@@ -51,6 +52,7 @@ class Settings:
     webhook_certificates: str | None = None
     audit: Path = Path("/var/lib/gateway-api/audit")
     audit_size: int = 64 << 20
+    token_audit: Path | None = None
 
     @property
     def hub_socket(self) -> Path:
@@ -81,6 +83,7 @@ class Settings:
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
             audit=Path(environment.get("GATEWAY_API_AUDIT") or "/var/lib/gateway-api/audit"),
             audit_size=_audit_mebibytes(environment) << 20,
+            token_audit=_token_audit(environment),
         )
 
 
@@ -130,9 +133,13 @@ class TokenSettings:
         return cls(
             core_socket=_core_socket(environment),
             beyond_loopback=beyond == "yes",
-            audit=Path(environment.get("GATEWAY_API_TOKEN_AUDIT") or "/var/lib/gateway-api-token/audit"),
+            audit=_token_audit(environment),
             audit_size=_audit_mebibytes(environment) << 20,
         )
+
+
+def _token_audit(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("GATEWAY_API_TOKEN_AUDIT") or "/var/lib/gateway-api-token/audit")
 
 
 def _core_socket(environment: Mapping[str, str]) -> Path:

@@ -1,5 +1,6 @@
 """Where the alternative profile listens, if anywhere: asked of the core before gunicorn binds to it."""
 
+import logging
 from contextlib import closing
 from ipaddress import ip_address
 
@@ -9,10 +10,16 @@ from gateway_api.errors import CoreUnavailable, GatewayApiError
 from gateway_api.settings import TokenSettings
 from gateway_api.varlink.client import Client
 
+_log = logging.getLogger("gunicorn.error")
+
 _CALL_TIMEOUT = 3.0
 
 #: EX_CONFIG of sysexits.h: another start would end in the same way.
 STATUS_OF_OFF = 78
+
+
+#: Where it listens, once it does.
+_listening: str | None = None
 
 
 class Off(GatewayApiError):
@@ -36,3 +43,16 @@ def address(settings: TokenSettings) -> str:
             " everybody on the way; GATEWAY_API_TOKEN_BEYOND_LOOPBACK=yes allows it nevertheless"
         )
     return f"[{listen}]:{access.listen_port}" if listen.version == 6 else f"{listen}:{access.listen_port}"
+
+
+def where_to_listen(settings: TokenSettings) -> str:
+    """`address`, in the arbiter: one that serves already goes on where it is, if the core can't say where it
+    would be now. Raises Off, and CoreUnavailable at a start."""
+    global _listening
+    try:
+        _listening = address(settings)
+    except CoreUnavailable as error:
+        if _listening is None:
+            raise
+        _log.warning("it goes on listening at %s: %s", _listening, error)
+    return _listening

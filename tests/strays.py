@@ -7,6 +7,7 @@ first step, or from the answer's first, to its end.
 
 import asyncio
 import json
+import os
 import select
 import socket
 import ssl
@@ -96,15 +97,16 @@ async def slow_reader(stray: Stray, held: Callable[[], None]) -> None:
     head = f"GET /api/v1/subscribers HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {stray.token}\r\n\r\n"
     writer.write(head.encode())
     held()
-    sock = writer.get_extra_info("socket")
-    answered = select.poll()
-    answered.register(sock, select.POLLIN)
-    while not answered.poll(0):
-        await asyncio.sleep(_TRICKLE)
-    stray.began = time.monotonic()
-    while sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
-        await asyncio.sleep(_TRICKLE)
-    stray.seconds = time.monotonic() - stray.began
+    # asyncio closes its own descriptor as soon as it sees the reset.
+    with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as sock:
+        answered = select.poll()
+        answered.register(sock, select.POLLIN)
+        while not answered.poll(0):
+            await asyncio.sleep(_TRICKLE)
+        stray.began = time.monotonic()
+        while sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
+            await asyncio.sleep(_TRICKLE)
+        stray.seconds = time.monotonic() - stray.began
     writer.transport.abort()
 
 

@@ -17,12 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway_api.app import create_app
+from gateway_api.audit.reader import Wanted
+from gateway_api.daemon.commands import ApiAccess, User
 from gateway_api.redact import MASK
+from gateway_api.services import Services
+from gateway_api.settings import Settings
+from gateway_api.web.access import admin
 from gateway_api.web.schemas.audit import AuditRecord
 from gateway_api.web.schemas.records import list_of
 from tests.conftest import SECRET_HASH
@@ -414,6 +421,25 @@ def test_a_filter_that_is_none_is_400(gateway: Gateway, name: str, value: str) -
     assert answer.json()["errors"][0]["path"] == name
 
 
+def test_what_the_alternative_profile_recorded_is_read_with_the_rest(tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=20, GATEWAY_API_TOKEN_AUDIT=str(tmp_path / "beside")) as (
+        api,
+        process,
+    ):
+        gateway = Gateway(api, tmp_path, process)
+        first, second = (gateway.record("DELETE", f"/subscribers/{id}") for id in (1, 2))
+        # Its files are as ours: what is written in between, is read in between.
+        beside = tmp_path / "beside"
+        beside.mkdir()
+        theirs = {**second, "at": (first["at"] + second["at"]) / 2, "user": "static token", "role": "token"}
+        del theirs["id"]
+        line = json.dumps(theirs, separators=(",", ":"))
+        (beside / f"known-{0:020d}.jsonl").write_text(line + "\n")
+        newest = gateway.records(limit=3, action="subscribers.disconnect")
+        assert [record["user"] for record in newest] == ["admin", "static token", "admin"]
+        assert len({record["id"] for record in newest}) == 3
+
+
 def test_a_bad_cursor_is_400(gateway: Gateway) -> None:
     answer = gateway.ask("GET", "/audit", params={"limit": "2", "cursor": "x"})
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (400, "cursor")
@@ -587,7 +613,7 @@ def test_a_client_that_leaves_before_its_answer_is_recorded(alone: Gateway) -> N
 @pytest.mark.slow
 def test_every_change_that_was_answered_is_there_once_though_workers_are_killed(tmp_path: Path) -> None:
     with running_stack(tmp_path, sessions=50, WORKERS=3, GATEWAY_API_AUDIT_MEBIBYTES=1) as (api, process):
-        answered, sent = hammer(Gateway(api, tmp_path, process), seconds=15)
+        answered, sent = hammer(Gateway(api, tmp_path, process), seconds=60)
         listed = []
         query = {"limit": "100", "action": "subscribers.change_rate"}
         while True:
@@ -638,3 +664,24 @@ def hammer(gateway: Gateway, seconds: float) -> tuple[set[str], set[str]]:
         thread.join()
     wait_for("an answer", lambda: gateway.api.send("GET", "/health", None).ok)
     return answered, sent
+
+
+# A request that breaks off
+
+
+def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
+    parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, audit=tmp_path))
+    access = ApiAccess(True, 3600, [User("admin", SECRET_HASH, "admin")])
+    parts.daemon.api_access = lambda: access  # type: ignore[method-assign]
+    app = create_app(parts)
+
+    def stopped(id: str) -> None:
+        raise gevent.GreenletExit
+
+    app.view_functions["subscribers.disconnect"] = admin(stopped)
+    headers = {"Authorization": f"Bearer {parts.tokens.issue('admin', 'admin', 60)}"}
+    with pytest.raises(gevent.GreenletExit):
+        app.test_client().delete("/api/v1/subscribers/1", headers=headers)
+    (record,) = (json.loads(bytes(record)) for record in parts.audit.read(Wanted(), None).records)
+    assert (record["user"], record["action"]) == ("admin", "subscribers.disconnect")
+    assert (record["status"], record["result"]) == (None, "unanswered")

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.audit.masking import masked, masked_path, masked_text
+from gateway_api.audit.masking import masked, masked_path
 from gateway_api.audit.places import value_at
 from gateway_api.audit.reader import Wanted
 from gateway_api.audit.record import MOST, Record, line_of
@@ -29,7 +29,7 @@ from gateway_api.audit.segments import Segments
 from gateway_api.audit.trail import Trail
 from gateway_api.daemon.commands import Page
 from gateway_api.errors import AnswerTooLarge, AuditUnavailable, Invalid
-from gateway_api.redact import MASK
+from gateway_api.redact import MASK, masked_text
 from tests.conftest import SECRET_HASH
 
 ENDLESS = 1 << 62
@@ -596,6 +596,18 @@ def test_a_value_that_was_taken_is_kept() -> None:
 def test_what_looks_like_a_secret_is_masked_wherever_it_is(text: str) -> None:
     assert masked_text(f"see {text} there") == f"see {MASK} there"
     assert masked({"comment": text, "value": [text]}) == {"comment": MASK, "value": [MASK]}
+
+
+def test_the_query_of_a_url_is_masked() -> None:
+    assert (
+        masked_text("https://hooks.example.net/a?token=abc123&b=1#c")
+        == f"https://hooks.example.net/a?{MASK}#c"
+    )
+
+
+@pytest.mark.parametrize("text", ["what? a=b", "is it so?", "x?y"])
+def test_a_question_is_no_query(text: str) -> None:
+    assert masked_text(text) == text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway_api.serving.connections import Connection, Connections, Limits, Phase
+from gateway_api.serving.connections import Connection, Connections, Limits, NoRoom, Phase
 
 
 class Clock:
@@ -179,15 +179,6 @@ def test_who_waits_for_us_never_makes_room() -> None:
     assert table.ended == ["a"]
 
 
-def test_nobody_is_turned_away_though_all_wait_for_us() -> None:
-    table = Table(in_all=2)
-    for name in "abc":
-        with requested(table.admit(name)):
-            pass
-    assert len(table.connections) == 3
-    assert not table.ended
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -247,16 +238,54 @@ def test_a_single_answer_may_be_larger_than_all_may_be() -> None:
         assert not table.ended
 
 
+def working(table: Table, name: str, address: str) -> None:
+    """One more whose request waits for us."""
+    with requested(table.admit(name, address)):
+        pass
+
+
+def test_who_comes_is_turned_away_where_all_wait_for_us() -> None:
+    table = Table(in_all=2)
+    for name in "ab":
+        working(table, name, f"192.0.2.{ord(name)}")
+    with pytest.raises(NoRoom):
+        table.admit("c", "192.0.2.3")
+    assert not table.ended
+    assert len(table.connections) == 2
+    assert (table.connections.turned_away(), table.connections.turned_away()) == (1, 0)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+def test_some_room_is_for_this_machine_s_own(address: str) -> None:
+    table = Table(in_all=2, for_loopback=1)
+    for name in "ab":
+        working(table, name, f"192.0.2.{ord(name)}")
+    working(table, "own", address)
+    with pytest.raises(NoRoom):
+        table.admit("c", address)
+
+
+def test_who_has_asked_nothing_yet_ends_at_a_stop_but_a_little_later(table: Table) -> None:
+    table.admit("handshake")
+    with table.admit("head").next_request():
+        table.clock.now += 1.9
+        table.connections.end_unasked(0.5, 2)
+        assert not table.ended
+        table.clock.now += 0.2
+        table.connections.end_unasked(0.5, 2)
+    assert sorted(table.ended) == ["handshake", "head"]
+
+
 def test_idle_ones_end_at_a_stop_and_those_under_way_do_not(table: Table) -> None:
     idle, asking, coming = (table.admit(name) for name in ("idle", "asking", "coming"))
     for one in (idle, asking):
         with one.next_request():
             pass
     with idle.next_request(), coming.next_request():
-        table.connections.end_idle(0.5)
+        table.connections.end_unasked(0.5, 2)
         assert not table.ended
         table.clock.now += 0.5
-        table.connections.end_idle(0.5)
+        table.connections.end_unasked(0.5, 2)
         assert table.ended == ["idle"]
         table.connections.end_all()
     assert sorted(table.ended) == ["asking", "coming", "idle"]

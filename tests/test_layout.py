@@ -14,8 +14,8 @@ MOST_LINES = 300
 #: `errors` lies under the others of the ground floor: all raise what is in it.
 FLOORS = {
     "errors": -1,
-    "logs": 0, "readiness": 0, "settings": 0, "slots": 0, "version": 0,
-    "varlink": 1, "rates": 1, "redact": 1, "ring": 1, "uptime": 1, "validation": 1,
+    "client_network": 0, "readiness": 0, "redact": 0, "settings": 0, "slots": 0, "version": 0,
+    "logs": 1, "varlink": 1, "rates": 1, "ring": 1, "uptime": 1, "validation": 1,
     "daemon": 2,
     "audit": 3, "auth": 3, "hub": 3,
     "events": 3,
@@ -101,7 +101,7 @@ def module_in(name: str) -> str:
     [
         ("errors", "rates"),
         ("errors", "settings"),
-        ("rates", "redact"),
+        ("rates", "uptime"),
         ("varlink.client", "daemon.commands"),
         ("varlink.client", "rates"),
         ("daemon.commands", "auth.login"),

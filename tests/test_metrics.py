@@ -452,6 +452,7 @@ def test_one_that_was_started_twice_leaves_the_files_of_the_first(tmp_path: Path
             **os.environ,
             "GATEWAY_API_RUNTIME": str(tmp_path),
             "GATEWAY_API_BIND": "127.0.0.1:0",
+            "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
             "GATEWAY_API_CERTIFICATE": str(tmp_path / "certificate.pem"),
             "GATEWAY_API_KEY": str(tmp_path / "key.pem"),
         }

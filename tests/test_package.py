@@ -1,6 +1,7 @@
 """The Debian package, built and installed on a machine with a real systemd: it serves, comes back, reloads,
 stops, is upgraded and leaves."""
 
+import json
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ REPOSITORY = Path(__file__).parent.parent
 SERVICES = ("gateway-core", "gateway-api")
 #: Seconds within which it serves again, whatever was killed.
 BACK = 2.0
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +192,34 @@ def test_a_commit_is_followed(api: Api) -> None:
     assert api.get("/system/config", role="admin")["qos"]["default_down"] == "321mbit"
 
 
+def state_of(machine: Machine, service: str) -> str:
+    return machine.attempt("systemctl", "is-active", service).stdout.strip()
+
+
+def test_the_alternative_profile_is_off_until_there_is_a_token(installed: Installed) -> None:
+    installed.machine.attempt("systemctl", "start", "gateway-api-token")
+    said = installed.machine.run("journalctl", "--unit=gateway-api-token")
+    assert state_of(installed.machine, "gateway-api-token") == "failed"
+    assert "status=78" in said
+    assert "Scheduled restart job" not in said
+
+
+def test_the_alternative_profile_serves_beside_the_other(installed: Installed, api: Api) -> None:
+    token = "a-token-for-scripts"
+    assert api.send("POST", "/system/config/set", json={"path": "api.auth_token", "value": token}).ok
+    assert api.send("POST", "/system/config/commit").ok
+    installed.machine.run("systemctl", "start", "gateway-api-token")
+    answered = requests.get(
+        "http://127.0.0.1:8080/api/v1/subscribers",
+        params={"limit": "3"},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=10,
+    )
+    assert [one["speed_down"] for one in answered.json()["data"]["subscribers"]] == ["100 Mbit/s"] * 3
+    assert installed.serves()
+    installed.machine.run("systemctl", "stop", "gateway-api-token")
+
+
 def victims(machine: Machine, kind: str) -> list[int]:
     """With those that must go when they go."""
     arbiter, *workers = machine.processes("gunicorn")
@@ -231,15 +261,53 @@ def shown_certificate() -> str:
     return ssl.get_server_certificate(("localhost", 8443), timeout=10)
 
 
-def test_a_reload_takes_a_new_certificate_and_drops_no_request(installed: Installed, tmp_path: Path) -> None:
-    wait_for("the API", installed.serves)
-    before, old = shown_certificate(), installed.machine.processes("gunicorn")[1:]
+def new_certificate(machine: Machine) -> str:
+    """Makes one, and its key; the path of both but for `.crt` and `.key`."""
     new = "/etc/gateway-api/tls/new"
-    installed.machine.run(
+    machine.run(
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
         *("-subj", "/CN=renewed", "-addext", "subjectAltName=DNS:localhost"),
         *("-keyout", f"{new}.key", "-out", f"{new}.crt"),
     )
+    return new
+
+
+def renew(machine: Machine, new: str) -> None:
+    for name, target in (("key", "key.pem"), ("crt", "certificate.pem")):
+        machine.run("mv", f"{new}.{name}", f"/etc/gateway-api/tls/{target}")
+
+
+def test_a_restart_takes_a_new_certificate(installed: Installed) -> None:
+    wait_for("the API", installed.serves)
+    before = shown_certificate()
+    renew(installed.machine, new_certificate(installed.machine))
+    installed.machine.run("systemctl", "restart", "gateway-api")
+    assert shown_certificate() != before
+
+
+def test_a_request_that_has_begun_is_answered_though_a_reload_comes(installed: Installed, api: Api) -> None:
+    wait_for("the API", installed.serves)
+    old = installed.machine.processes("gunicorn")[1:]
+    body = json.dumps({"path": "system.hostname", "value": "slow"}).encode()
+
+    def slowly() -> Iterator[bytes]:
+        yield body[:5]
+        installed.machine.run("systemctl", "reload", "gateway-api")
+        # Longer than a worker waits for those who have asked nothing.
+        wait_for("the others to have gone", lambda: any(map(gone, old)), 20)
+        time.sleep(3)
+        yield body[5:]
+
+    answered = api.send("POST", "/system/config/set", data=slowly(), headers=JSON)
+    assert answered.status_code == 200
+    assert api.send("POST", "/system/config/discard").ok
+    wait_for("the old workers to go", lambda: all(map(gone, old)), 10)
+
+
+def test_a_reload_takes_a_new_certificate_and_drops_no_request(installed: Installed, tmp_path: Path) -> None:
+    wait_for("the API", installed.serves)
+    before, old = shown_certificate(), installed.machine.processes("gunicorn")[1:]
+    new = new_certificate(installed.machine)
     trusted = tmp_path / "trusted.pem"
     trusted.write_text(before + (installed.machine.root / f"{new}.crt".lstrip("/")).read_text())
     done, answers = threading.Event(), []
@@ -256,8 +324,7 @@ def test_a_reload_takes_a_new_certificate_and_drops_no_request(installed: Instal
         thread.start()
     try:
         wait_for("answers", lambda: len(answers) > 20, 10)
-        for name, target in (("key", "key.pem"), ("crt", "certificate.pem")):
-            installed.machine.run("mv", f"{new}.{name}", f"/etc/gateway-api/tls/{target}")
+        renew(installed.machine, new)
         installed.machine.run("systemctl", "reload", "gateway-api")
         wait_for("the old workers to go", lambda: all(gone(pid) for pid in old), 20)
         enough = len(answers) + 20

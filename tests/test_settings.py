@@ -14,7 +14,11 @@ def test_everything_comes_from_the_environment() -> None:
     settings = Settings.from_environment(
         {"GATEWAY_CORE_SOCKET": "/a/core.sock", "GATEWAY_API_RUNTIME": "/a/run", "SVC_API_SECRET": "secret"}
     )
-    assert settings == Settings(Path("/a/core.sock"), Path("/a/run"), b"secret")
+    assert (settings.core_socket, settings.runtime, settings.secret) == (
+        Path("/a/core.sock"),
+        Path("/a/run"),
+        b"secret",
+    )
 
 
 def test_what_is_not_set_has_the_usual_places() -> None:
@@ -99,3 +103,21 @@ def test_other_variables_do_not_matter() -> None:
 def test_a_key_of_another_kind_is_no_secret(secret: str) -> None:
     with pytest.raises(BadSetting, match="SVC_API_SECRET"):
         Settings.from_environment({"SVC_API_SECRET": secret})
+
+
+@pytest.mark.parametrize("size", ["0", "1025", "99999", "-1", "1.5", "x", "\u0661"])
+def test_a_size_of_the_audit_log_that_cannot_be_is_named(size: str) -> None:
+    with pytest.raises(BadSetting, match="GATEWAY_API_AUDIT_MEBIBYTES"):
+        Settings.from_environment({**SECRET, "GATEWAY_API_AUDIT_MEBIBYTES": size})
+
+
+def test_the_audit_log_is_where_and_as_large_as_it_is_said_to_be() -> None:
+    settings = Settings.from_environment(
+        {**SECRET, "GATEWAY_API_AUDIT": "/a/audit", "GATEWAY_API_AUDIT_MEBIBYTES": "2"}
+    )
+    assert (settings.audit, settings.audit_size) == (Path("/a/audit"), 2 << 20)
+
+
+def test_a_log_format_that_is_none_is_named() -> None:
+    with pytest.raises(BadSetting, match="GATEWAY_API_LOG_FORMAT"):
+        Settings.from_environment({**SECRET, "GATEWAY_API_LOG_FORMAT": "xml"})

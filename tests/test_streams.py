@@ -25,7 +25,7 @@ from gateway_api.core.records import EventsReply, SubscribeEventsCall
 from gateway_api.daemon import events as following
 from gateway_api.daemon.calls import INTERFACE
 from gateway_api.daemon.events import Batch, Events
-from gateway_api.errors import CoreUnavailable
+from gateway_api.errors import CoreUnavailable, TooManyStreams
 from gateway_api.events import broadcast as broadcasts
 from gateway_api.events import sse
 from gateway_api.events import streams as all_streams
@@ -115,20 +115,26 @@ class Clock:
 class Worker:
     """The streams of a worker. Each bearer may listen who isn't `refused`."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.journal = Journal("life")
         self.core = Core(self.journal)
-        self.streams = Streams(Events(self.core), self._still_allowed)  # type: ignore[arg-type]
+        self.streams = Streams(Events(self.core), self._still_allowed, **limits)  # type: ignore[arg-type]
         self.refused: set[str] = set()
         #: Whom the last sweep asked for.
         self.asked: list[str] = []
         self.sweeps = 0
         self.in_a_sweep: Callable[[], None] = lambda: None
 
-    def client(self, resume: int | EventId | None = None, bearer: str = "alice", **wanted: Any) -> "Reader":
+    def client(
+        self,
+        resume: int | EventId | None = None,
+        bearer: str = "alice",
+        address: str = "192.0.2.1",
+        **wanted: Any,
+    ) -> "Reader":
         """One who wants what comes after an event of this life, or of another one, or from now on."""
         after = EventId("life", resume) if isinstance(resume, int) else resume
-        return Reader(self.streams, bearer, Wanted(resume=after, **wanted))
+        return Reader(self.streams, bearer, address, Wanted(resume=after, **wanted))
 
     def listener(self, resume: int | EventId | None = None, bearer: str = "alice", **wanted: Any) -> "Reader":
         """The same, when it has got its headers."""
@@ -159,7 +165,7 @@ class Reader:
     """A client at the other end of a stream, and the greenlet that serves it. While it doesn't take, what is
     sent to it is under way."""
 
-    def __init__(self, streams: Streams, bearer: str, wanted: Wanted) -> None:
+    def __init__(self, streams: Streams, bearer: str, address: str, wanted: Wanted) -> None:
         self.pieces: list[bytes] = []
         #: When each piece came.
         self.times: list[float] = []
@@ -168,7 +174,7 @@ class Reader:
         #: How it ended: "properly", "cut", or what was raised.
         self.end: Any = None
         self.was_opened = False
-        self.greenlet = gevent.spawn(self._run, streams, bearer, wanted)
+        self.greenlet = gevent.spawn(self._run, streams, bearer, address, wanted)
 
     @property
     def messages(self) -> list[Message]:
@@ -193,9 +199,9 @@ class Reader:
         until(f"event {sequence}", lambda: self.has(sequence))
         return self.messages
 
-    def _run(self, streams: Streams, bearer: str, wanted: Wanted) -> None:
+    def _run(self, streams: Streams, bearer: str, address: str, wanted: Wanted) -> None:
         try:
-            pieces = streams.open(bearer, wanted)
+            pieces = streams.open(bearer, address, wanted)
             self.was_opened = True
             with closing(pieces):  # type: ignore[type-var]
                 for piece in pieces:
@@ -371,10 +377,29 @@ def test_a_client_that_was_too_far_behind_can_come_back_for_the_rest(worker: Wor
 
 def test_a_stream_that_is_never_read_is_none(worker: Worker) -> None:
     worker.listener()
-    pieces = worker.streams.open("alice", Wanted())
+    pieces = worker.streams.open("alice", "192.0.2.1", Wanted())
     assert len(worker.streams) == 1
     pieces.close()  # type: ignore[attr-defined]
     assert len(worker.streams) == 1
+
+
+def test_there_are_so_many_streams_at_a_time() -> None:
+    worker = Worker(most=2)
+    clients = [worker.listener(address=f"192.0.2.{number}") for number in range(2)]
+    with pytest.raises(TooManyStreams, match="event streams"):
+        worker.streams.open("alice", "192.0.2.9", Wanted())
+    clients[0].greenlet.kill()
+    worker.listener(address="192.0.2.9")
+
+
+def test_a_client_has_so_many_streams_whatever_its_address_in_its_network() -> None:
+    worker = Worker(most_of_one=2)
+    clients = [worker.listener(address=f"2001:db8::{number}") for number in range(2)]
+    with pytest.raises(TooManyStreams):
+        worker.streams.open("alice", "2001:db8::9", Wanted())
+    worker.listener(address="2001:db8:0:1::")
+    clients[0].greenlet.kill()
+    worker.listener(address="2001:db8::9")
 
 
 def test_streams_are_counted_while_they_are_open(worker: Worker) -> None:
@@ -927,7 +952,7 @@ def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(worker: Wor
     served: list[str] = []
 
     def serve() -> None:
-        with closing(worker.streams.open("alice", Wanted())) as pieces:  # type: ignore[type-var]
+        with closing(worker.streams.open("alice", "192.0.2.1", Wanted())) as pieces:  # type: ignore[type-var]
             next(pieces)
             asks.wait(10)
         answers.set()

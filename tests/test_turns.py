@@ -17,6 +17,7 @@ class Line:
     def __init__(self, most: int = 16, most_from_one: int = 16) -> None:
         self.turns = Turns(most, most_from_one)
         self.served: list[str] = []
+        self.sent_away: list[str] = []
         self._threads: list[threading.Thread] = []
         self._came = 0
 
@@ -24,14 +25,23 @@ class Line:
         """Takes its place in the line, and is served when it is its turn."""
 
         def wait() -> None:
-            with self.turns.turn(address):
-                self.served.append(address)
+            try:
+                with self.turns.turn(address):
+                    self.served.append(address)
+            except TooManyAttempts:
+                self.sent_away.append(address)
 
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
         self._threads.append(thread)
         self._came += 1
         wait_for("its place in the line", lambda: len(self.turns._waiting) == self._came, 5)
+
+    def comes_instead(self, address: str) -> None:
+        """Into a full line: takes the place of somebody."""
+        self._came -= 1
+        self.comes(address)
+        wait_for("somebody to be sent away", lambda: self.sent_away, 5)
 
     @contextmanager
     def held(self, address: str) -> Iterator[None]:
@@ -109,6 +119,48 @@ def test_a_full_line_sends_away_who_comes_and_takes_him_later(most: int, most_fr
     with line.turns.turn("a"):
         pass
     assert line.served == ["a"]
+
+
+def test_who_has_most_places_in_a_full_line_gives_up_the_newest() -> None:
+    line = Line(most=5)
+    with line.held("a"):
+        for address in ("b", "c", "c", "c"):
+            line.comes(address)
+        line.comes_instead("d")
+    assert line.served == ["b", "c", "d", "c"]
+    assert line.sent_away == ["c"]
+
+
+def test_who_was_served_lately_gives_up_a_place_for_a_new_one() -> None:
+    line = Line(most=3)
+    for address in "abc":
+        with line.turns.turn(address):
+            pass
+    with line.held("a"):
+        for address in "bc":
+            line.comes(address)
+        line.comes_instead("new")
+    assert line.served == ["new", "b"]
+    assert line.sent_away == ["c"]
+
+
+def test_nobody_gives_up_a_place_for_one_who_has_had_as_much() -> None:
+    line = Line(most=3)
+    with line.held("a"):
+        for address in "bc":
+            line.comes(address)
+        with pytest.raises(TooManyAttempts), line.turns.turn("d"):
+            pass
+    assert line.served == ["b", "c"]
+
+
+def test_the_addresses_of_a_network_are_one() -> None:
+    line = Line(most_from_one=2)
+    with line.held("2001:db8::1"):
+        line.comes("2001:db8::2")
+        with pytest.raises(TooManyAttempts), line.turns.turn("2001:db8::3"):
+            pass
+        line.comes("2001:db8:0:1::3")
 
 
 def test_a_line_remembers_only_so_many_addresses() -> None:

@@ -24,14 +24,15 @@ KNOWN, STRANGERS = "known", "strangers"
 
 
 class AuditLog:
-    """`size` is the most bytes that each of the two trails takes."""
+    """`size` is the most bytes that each of the two trails takes. `beside` is the folder of another
+    service's, read with this one wherever it is there and may be read."""
 
-    def __init__(self, folder: Path, size: int, pool: Pool) -> None:
+    def __init__(self, folder: Path, size: int, pool: Pool, beside: Path | None = None) -> None:
         self._folder = folder
         self._pool = pool
-        self._segments = [
-            Segments(folder, name, size=size // _KEPT, kept=_KEPT) for name in (KNOWN, STRANGERS)
-        ]
+        self._beside = beside
+        self._size = size
+        self._segments = self._segments_in(folder)
         self._known, self._strangers = (Trail(segments, pool) for segments in self._segments)
         self._lost = 0
         self._reading = threading.Lock()
@@ -67,6 +68,17 @@ class AuditLog:
         done: Found = outcome
         return done
 
+    def _segments_in(self, folder: Path, label: str = "") -> list[Segments]:
+        return [
+            Segments(folder, name, size=self._size // _KEPT, kept=_KEPT, label=label + name)
+            for name in (KNOWN, STRANGERS)
+        ]
+
+    def _segments_beside(self) -> list[Segments]:
+        if self._beside is None or not os.access(self._beside, os.R_OK | os.X_OK):
+            return []
+        return self._segments_in(self._beside, "beside-")
+
     def _tell_of_the_lost(self) -> None:
         lost, self._lost = self._lost, 0
         try:
@@ -78,7 +90,7 @@ class AuditLog:
     def _read(self, wanted: Wanted, page: Page | None) -> Found | Exception:
         # Given back, not raised: gevent prints what a function on a thread raises.
         try:
-            return found(self._segments, wanted, page)
+            return found([*self._segments, *self._segments_beside()], wanted, page)
         except OSError as error:
             return AuditUnavailable("read", error)
         except Exception as error:  # noqa: BLE001 - raised by who waits

@@ -6,12 +6,9 @@ from typing import Any
 import msgspec
 
 from gateway_api.audit.places import segments
-from gateway_api.redact import MASK, is_secret
+from gateway_api.redact import MASK, is_secret, masked_text
 
 _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
-
-#: Hashes of bcrypt, secrets of Standard Webhooks, and JSON Web Tokens, wherever they were put.
-_KNOWN = re.compile(r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{10,}|whsec_[\w+/=-]+|eyJ[\w-]+\.[\w-]+\.[\w-]*")
 
 
 def masked(value: Any, *, refused: bool = False) -> Any:
@@ -22,11 +19,6 @@ def masked(value: Any, *, refused: bool = False) -> Any:
     if isinstance(value, list):
         return [masked(item, refused=refused) for item in value]
     return masked_text(value) if isinstance(value, str) else value
-
-
-def masked_text(text: str) -> str:
-    """Without what looks like a hash, a secret or a token."""
-    return _KNOWN.sub(MASK, text)
 
 
 def masked_path(path: str) -> str:

@@ -12,7 +12,7 @@ from heapq import merge
 
 import msgspec
 
-from gateway_api.audit.record import Result
+from gateway_api.audit.record import Result, json_of
 from gateway_api.audit.segments import Segments
 from gateway_api.daemon.commands import Page
 from gateway_api.errors import AnswerTooLarge, Invalid, Problem
@@ -32,6 +32,11 @@ class Wanted:
     result: str | None = None
     since: float | None = None
     until: float | None = None
+
+    def texts(self) -> list[bytes]:
+        """What is in every line that fits."""
+        exact = {"user": self.user, "action": self.action, "route": self.route, "result": self.result}
+        return [json_of({name: held})[1:-1].encode() for name, held in exact.items() if held is not None]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def found(trails: Sequence[Segments], wanted: Wanted, page: Page | None) -> Foun
     start = _positions(page, trails)
     records: list[msgspec.Raw] = []
     reached = list(start)
-    rows = (_rows(number, trail, start[number]) for number, trail in enumerate(trails))
+    rows = (_rows(number, trail, start[number], wanted.texts()) for number, trail in enumerate(trails))
     cursor: list[int] = []
     for row in merge(*rows, key=lambda row: -row.head.at):
         if _fits(row.head, wanted):
@@ -73,7 +78,7 @@ def found(trails: Sequence[Segments], wanted: Wanted, page: Page | None) -> Foun
                 if page is None:
                     raise AnswerTooLarge("The whole list is too large for one answer; use limit")
                 return Found(records, _encoded(cursor))
-            name = f"{trails[row.trail].name}-{row.position}"
+            name = f"{trails[row.trail].label}-{row.position}"
             records.append(msgspec.Raw(b'{"id":"%s",%s' % (name.encode(), row.line[1:])))
         reached[row.trail] = row.position
         if len(records) == most and not cursor:
@@ -81,8 +86,12 @@ def found(trails: Sequence[Segments], wanted: Wanted, page: Page | None) -> Foun
     return Found(records, None)
 
 
-def _rows(number: int, trail: Segments, below: int) -> Iterator[_Row]:
+def _rows(number: int, trail: Segments, below: int, texts: Sequence[bytes]) -> Iterator[_Row]:
+    """The records before a position, but for some that lack one of the texts."""
     for position, line in trail.newest_first(below):
+        # Much quicker than to take apart what doesn't fit anyway.
+        if not all(text in line for text in texts):
+            continue
         try:
             head = msgspec.json.decode(line, type=_Head)
         except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -46,16 +46,17 @@ def line_of(record: Record) -> bytes:
     fields = msgspec.structs.asdict(record)
     for name in ("body", "before", "after"):
         fields[name] = _cut(fields[name])
-    return (_json(fields) + "\n").encode()
+    return (json_of(fields) + "\n").encode()
 
 
 def _cut(value: Any) -> Any:
-    text = _json(value)
+    text = json_of(value)
     if len(text) <= MOST:
         return value
     return {"cut": True, "characters": len(text), "beginning": text[: MOST // 2]}
 
 
-def _json(value: Any) -> str:
+def json_of(value: Any) -> str:
+    """As it stands in a line."""
     # Not msgspec's, which lets characters through that speak to a terminal.
     return json.dumps(value, separators=(",", ":"))

@@ -29,10 +29,12 @@ class Segment:
 
 
 class Segments:
-    """The files of one `name` in a folder: at most `kept`, of `size` bytes each, if no line is longer."""
+    """The files of one `name` in a folder: at most `kept`, of `size` bytes each, if no line is longer.
+    `label` tells them from those of the same name in another folder."""
 
-    def __init__(self, folder: Path, name: str, *, size: int, kept: int) -> None:
-        self.name = name
+    def __init__(self, folder: Path, name: str, *, size: int, kept: int, label: str | None = None) -> None:
+        self.label = label or name
+        self._name = name
         self._folder = folder
         self._size = size
         self._kept = kept
@@ -101,7 +103,7 @@ class Segments:
             if not size or size + more <= self._size:
                 return os.open(newest.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         first = newest.first + size if segments else 0
-        path = self._folder / f"{self.name}-{first:020d}.jsonl"
+        path = self._folder / f"{self._name}-{first:020d}.jsonl"
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
         os.fchmod(file, MODE)
         for old in segments[: max(0, len(segments) + 1 - self._kept)]:

@@ -1,14 +1,16 @@
 """Who is next, where one at a time can be served: whoever's address has been served longest ago.
 
-So those who come again and again wait for each other, and somebody from elsewhere waits for one of them.
+So those who come again and again wait for each other, and somebody from elsewhere waits for one of them. Nor
+can they fill the line: whoever has most places in it, or was served more lately, gives up his newest.
 """
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
+from gateway_api.client_network import client_network
 from gateway_api.errors import TooManyAttempts
 
 #: Seconds after which one who found the line full had better come back.
@@ -20,6 +22,8 @@ _REMEMBERED = 1024
 class _Ticket:
     def __init__(self, address: str) -> None:
         self.address = address
+        #: For somebody else; `called` tells who waits for it.
+        self.given_up = False
         self.called = threading.Event()
 
 
@@ -40,9 +44,11 @@ class Turns:
     def turn(self, address: str) -> Iterator[None]:
         """Waits for it, and has it until the end of the block. Raises TooManyAttempts where the line is
         full."""
-        ticket = self._join(address)
+        ticket = self._join(client_network(address))
         try:
             ticket.called.wait()
+            if ticket.given_up:
+                raise TooManyAttempts(_COME_BACK)
             yield
         finally:
             self._leave(ticket)
@@ -51,12 +57,26 @@ class Turns:
         with self._lock:
             line = self._waiting if self._served is None else [*self._waiting, self._served]
             of_it = sum(one.address == address for one in line)
-            if len(line) >= self._most or of_it >= self._most_from_one:
+            if of_it >= self._most_from_one:
                 raise TooManyAttempts(_COME_BACK)
+            if len(line) >= self._most:
+                self._make_room(Counter(one.address for one in line), address)
             ticket = _Ticket(address)
             self._waiting.append(ticket)
             self._call()
         return ticket
+
+    def _make_room(self, places: Counter[str], address: str) -> None:
+        def had(whose: str, more: int) -> tuple[int, int]:
+            return places[whose] + more, self._last.get(whose, 0)
+
+        # The newest of several: max finds the first.
+        newest = max(reversed(self._waiting), key=lambda one: had(one.address, 0), default=None)
+        if newest is None or had(newest.address, 0) <= had(address, 1):
+            raise TooManyAttempts(_COME_BACK)
+        newest.given_up = True
+        self._waiting.remove(newest)
+        newest.called.set()
 
     def _leave(self, ticket: _Ticket) -> None:
         with self._lock:
@@ -66,7 +86,7 @@ class Turns:
                 self._last.move_to_end(ticket.address)
                 if len(self._last) > _REMEMBERED:
                     self._last.popitem(last=False)
-            else:
+            elif ticket in self._waiting:
                 self._waiting.remove(ticket)
             self._call()
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import gevent
 from gevent.lock import BoundedSemaphore
 
+from gateway_api.client_network import client_network
 from gateway_api.daemon.events import Events
-from gateway_api.errors import CoreUnavailable
+from gateway_api.errors import CoreUnavailable, TooManyStreams
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Broadcast, Entry, Span, entries
 
@@ -25,6 +27,10 @@ _SWEEP = 1.0
 _AT_ONCE = 1000
 #: Clients that the core is asked for at a time: each takes a connection of its own.
 _CATCHING_UP = 16
+#: Streams of a worker: more would take memory that others need; and of one client among them.
+_MOST, _MOST_OF_ONE = 4096, 1024
+#: Seconds after which one who found no room had better come back.
+_COME_BACK = 10
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,9 @@ class Wanted:
 class Stream:
     """One client's."""
 
-    def __init__(self, bearer: Any, wanted: Wanted) -> None:
+    def __init__(self, bearer: Any, client: str, wanted: Wanted) -> None:
         self.bearer = bearer
+        self.client = client
         self.wanted = wanted
         self.ended = False
         self.greenlet = gevent.getcurrent()
@@ -62,13 +69,23 @@ class Stream:
 
 
 class Streams:
-    """`still_allowed` tells of each of several bearers, whatever they are, whether he may go on listening."""
+    """`still_allowed` tells of each of several bearers, whatever they are, whether he may go on listening.
+    At most so many are open at a time, and so many of one client."""
 
-    def __init__(self, events: Events, still_allowed: Callable[[list[Any]], list[bool]]) -> None:
+    def __init__(
+        self,
+        events: Events,
+        still_allowed: Callable[[list[Any]], list[bool]],
+        most: int = _MOST,
+        most_of_one: int = _MOST_OF_ONE,
+    ) -> None:
         self._events = events
+        self._most = most
+        self._most_of_one = most_of_one
         self._still_allowed = still_allowed
         self._broadcast = Broadcast(events)
         self._open: set[Stream] = set()
+        self._of_client: Counter[str] = Counter()
         #: Told how many are open, whenever that has changed.
         self.on_change: Callable[[int], object] = lambda number: None
         self._slots = BoundedSemaphore(_CATCHING_UP)
@@ -77,15 +94,18 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, bearer: Any, wanted: Wanted) -> Iterator[bytes]:
-        """What is to be sent, piece by piece; first nothing, for the headers. Raises CoreUnavailable,
-        at once."""
+    def open(self, bearer: Any, address: str, wanted: Wanted) -> Iterator[bytes]:
+        """What is to be sent, piece by piece; first nothing, for the headers. Raises CoreUnavailable and
+        TooManyStreams, at once."""
+        client = client_network(address)
+        if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
+            raise TooManyStreams(_COME_BACK)
         if not self._started:
             self._started = True
             for needed in (self._broadcast.run, self._sweep):
                 gevent.spawn(needed).link_exception(_end_the_worker)
         span = self._broadcast.span
-        return self._pieces(Stream(bearer, wanted), span)
+        return self._pieces(Stream(bearer, client, wanted), span)
 
     def close(self) -> None:
         """Ends all streams now."""
@@ -94,6 +114,7 @@ class Streams:
 
     def _pieces(self, stream: Stream, span: Span) -> Iterator[bytes]:
         self._open.add(stream)
+        self._of_client[stream.client] += 1
         self.on_change(len(self))
         try:
             for piece in self._followed(stream, span):
@@ -104,6 +125,9 @@ class Streams:
             _log.info("a stream ended: %s", error)
         finally:
             self._open.discard(stream)
+            self._of_client[stream.client] -= 1
+            if not self._of_client[stream.client]:
+                del self._of_client[stream.client]
             self.on_change(len(self))
 
     def _followed(self, stream: Stream, span: Span) -> Iterator[bytes]:

@@ -6,12 +6,15 @@ health is answered from wherever it is asked. This module has never seen a socke
 """
 
 import heapq
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from ipaddress import IPv6Address, ip_address
+
+from gateway_api.client_network import client_network
+from gateway_api.errors import GatewayApiError
 
 
 class Phase(Enum):
@@ -31,7 +34,8 @@ class Phase(Enum):
 @dataclass(frozen=True)
 class Limits:
     """Seconds until a client must have done its part, and bytes per second of an answer that give it more;
-    how many connections, of one address and in all, and how many bytes of answers may wait for clients."""
+    how many connections, of one address and in all, and how many bytes of answers may wait for clients. So
+    many more connections are for this machine's own clients where the others wait for us."""
 
     handshake: float = 10.0
     head: float = 10.0
@@ -41,7 +45,12 @@ class Limits:
     rate: int = 32 << 10
     of_one_address: int = 1024
     in_all: int = 4096
+    for_loopback: int = 64
     waiting_bytes: int = 128 << 20
+
+
+class NoRoom(GatewayApiError):
+    """All places are taken by requests that wait for us."""
 
 
 class Connection:
@@ -124,18 +133,24 @@ class Connections:
         self._all: set[Connection] = set()
         self._streams: set[Connection] = set()
         self._waiting_bytes = 0
+        #: How many there was no room for, since that was last asked.
+        self._turned_away = 0
 
     def __len__(self) -> int:
         """How many there are, the streams included."""
         return len(self._all) + len(self._streams)
 
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
-        """A new one, which others make room for."""
-        whose = _whose(address)
+        """A new one, which others make room for. Raises NoRoom when none of them can."""
+        whose = client_network(address)
         if len(self._of_address[whose]) >= self.limits.of_one_address:
             self._make_room(self._of_address[whose])
         if len(self._all) >= self.limits.in_all:
             self._make_room(self._all)
+        reserve = self.limits.for_loopback if _is_loopback(whose) else 0
+        if len(self._all) >= self.limits.in_all + reserve:
+            self._turned_away += 1
+            raise NoRoom
         connection = Connection(self, whose, end)
         self._of_address[whose].add(connection)
         self._all.add(connection)
@@ -154,10 +169,16 @@ class Connections:
         self._end(late)
         return found
 
-    def end_idle(self, seconds: float) -> None:
-        """Ends those that have had their request, and have sent no other for so long."""
-        latest = self.clock() - seconds
-        self._end([one for one in self._all if one.phase is Phase.IDLE and one.since <= latest])
+    def turned_away(self) -> int:
+        """How many there was no room for since this was last asked."""
+        number, self._turned_away = self._turned_away, 0
+        return number
+
+    def end_unasked(self, idle: float, new: float) -> None:
+        """Ends those that have asked nothing for so long: after an answer, and since they came."""
+        now = self.clock()
+        patience = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEAD: new}
+        self._end([one for one in self._all if now - one.since >= patience.get(one.phase, math.inf)])
 
     def end_all(self) -> None:
         """Ends every one."""
@@ -205,15 +226,5 @@ def _since(connection: Connection) -> float:
     return connection.since
 
 
-def _whose(address: str) -> str:
-    """One client's addresses are one: in IPv6 each has a network of 64 bits (RFC 4291 section 2.5.4)."""
-    try:
-        parsed = ip_address(address.partition("%")[0])
-    except ValueError:
-        # A Unix socket's peer has none.
-        return address
-    if isinstance(parsed, IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(IPv6Address(int(parsed) >> 64 << 64))
-    return str(parsed)
+def _is_loopback(network: str) -> bool:
+    return network.startswith("127.") or network == client_network("::1")

@@ -14,10 +14,10 @@ import msgspec
 from flask import Flask, Response, g, request
 
 from gateway_api import logs
-from gateway_api.audit.masking import masked, masked_text
+from gateway_api.audit.masking import masked
 from gateway_api.audit.record import Record, line_of, result_of
 from gateway_api.errors import AuditUnavailable, CoreUnavailable
-from gateway_api.redact import MASK
+from gateway_api.redact import MASK, masked_text
 from gateway_api.web import access
 from gateway_api.web.context import audit_log
 from gateway_api.web.request_id import request_id
@@ -94,7 +94,7 @@ def _record(status: int | None, message: str | None) -> None:
     try:
         audit_log().add(record)
     except AuditUnavailable as error:
-        more = {"record": line_of(record).decode()} if role else {}
+        more = {logs.RECORD: line_of(record).decode()} if role else {}
         _log.log(
             logging.CRITICAL if role else logging.ERROR,
             "not in the audit log: %s",

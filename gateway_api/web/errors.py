@@ -26,9 +26,12 @@ from gateway_api.errors import (
     NotDone,
     NotFound,
     Stale,
+    TooMany,
     TooManyAttempts,
+    TooManyStreams,
     WrongCredentials,
 )
+from gateway_api.redact import masked_text
 from gateway_api.web import envelope
 from gateway_api.web.request_id import request_id
 
@@ -82,7 +85,7 @@ def _not_done(error: NotDone) -> Response:
     return envelope.error(500, str(error))
 
 
-def _too_many(error: TooManyAttempts) -> Response:
+def _too_many(error: TooMany) -> Response:
     response = envelope.error(429, str(error))
     response.headers["Retry-After"] = str(error.retry_after)
     return response
@@ -118,6 +121,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Stale: _stale,
     NotDone: _not_done,
     TooManyAttempts: _too_many,
+    TooManyStreams: _too_many,
     Disabled: _disabled,
     CoreUnavailable: _core_unavailable,
     HubUnavailable: _hub_unavailable,
@@ -135,12 +139,13 @@ def _http(error: HTTPException) -> Response:
 
 
 def _ours(error: Exception) -> Response:
-    _log.exception("%s %s failed", request.method, request.path, extra=logs.extra(request_id=request_id()))
+    where = f"{request.method} {masked_text(request.path)}"
+    _log.exception("%s failed", where, extra=logs.extra(request_id=request_id()))
     return envelope.error(500, "Internal error")
 
 
 def _say(error: GatewayApiError) -> None:
-    where = f"{request.method} {request.path}"
+    where = f"{request.method} {masked_text(request.path)}"
     _log.error("%s: %s", where, error, extra=logs.extra(request_id=request_id()))
 
 

@@ -25,5 +25,6 @@ def subscribers(query: dict[str, Any]) -> Response:
     """A stream without an end: what comes after an event, or from now on."""
     # The header first: a source that comes back sends the newer id there, and the query of its URL again.
     wanted = Wanted(**{**query, "resume": parse.last_event_id() or query["resume"]})
-    pieces = services().streams.open(caller(), wanted) if request.method == "GET" else ()
+    client = request.remote_addr or ""
+    pieces = services().streams.open(caller(), client, wanted) if request.method == "GET" else ()
     return Response(pieces, mimetype="text/event-stream", headers=_HEADERS)

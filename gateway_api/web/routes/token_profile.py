@@ -13,6 +13,9 @@ from gateway_api.web.routes.configuration import committed_response, tagged
 from gateway_api.web.schemas.requests import ListQuery, SubscribersQuery
 from gateway_api.web.subscriber import subscriber, subscribers
 
+#: The newest revision in the archive, once another runs.
+_WHAT_RAN = 1
+
 routes = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 
@@ -60,6 +63,8 @@ def replace(document: dict[str, Any]) -> Response:
     """Makes a whole configuration run, or changes nothing. 409 while somebody has staged something."""
     committed = configuration().replace(document, AUTHOR, parse.if_match())
     audit.note(after=committed)
+    if committed.committed:
+        audit.note_before(lambda: {"diff": configuration().compare(_WHAT_RAN)[0]})
     return committed_response(committed)
 
 
