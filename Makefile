@@ -8,9 +8,9 @@ INSTALLED := $(VENV)/.installed
 
 # curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own; the
 # scripts for operators need jq, and shellcheck reads them; systemd-nspawn boots a machine for the package, which
-# Debian's own Python is for.
-TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn /usr/bin/python3
-TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container python3 python3-venv
+# Debian's own Python is for; chromium shows our pages.
+TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn chromium /usr/bin/python3
+TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container chromium python3 python3-venv
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
@@ -46,6 +46,10 @@ figures: $(INSTALLED)
 	$(VENV)/bin/python -m tests.figures_of_streams
 	$(VENV)/bin/python -m tests.figures_of_strays
 
+# The pictures of the README.
+screenshots: $(INSTALLED) tools
+	$(VENV)/bin/python -m tests.screenshots
+
 # gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
 $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: apt-get install python3 python3-venv" >&2; exit 1; }
@@ -64,10 +68,6 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 # What the API says of itself, for who has none at hand.
 openapi: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.openapi > etc/openapi.json
-
-# The pictures of the README.
-screenshots: $(INSTALLED)
-	$(VENV)/bin/python -m tests.screenshots
 
 # Pins the newest versions, with hashes.
 lock: $(INSTALLED)

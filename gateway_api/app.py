@@ -15,6 +15,7 @@ from gateway_api.web.routes import (
     interfaces,
     login,
     metrics,
+    page,
     qos,
     routing,
     subscribers,
@@ -37,6 +38,7 @@ RESOURCES = (
     audit_log,
     metrics,
     docs,
+    page,
 )
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
+from tests.browser import chromium
 from tests.stack import Api, running_stack
 
 _FACTORY = json.loads((Path(__file__).parent.parent / "etc" / "factory.json").read_text())
@@ -27,6 +29,13 @@ def api(state: Path) -> Iterator[Api]:
     """A running gateway with 500 sessions that stay, shared by the tests that leave most of them."""
     with running_stack(state, sessions=500) as (client, _):
         yield client
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """For the tests of the live page."""
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture

@@ -115,3 +115,6 @@ ROUTES = (
     # What the page brings with it.
     Route("GET", "/docs/{digest}/{name}", OPEN, part_of_a_page=True),
 )
+
+#: The live page and its parts, which aren't below `/api/v1` and no JSON: test_page has them.
+PAGES = ("/", "/page/{name}")

@@ -15,7 +15,7 @@ import requests
 from gateway_api.app import create_app
 from gateway_api.services import Services
 from gateway_api.settings import Settings
-from tests.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
+from tests.routes import ADMIN, ALWAYS, OPEN, PAGES, ROUTES, Route
 from tests.stack import Api, wait_for
 
 NOBODY = {"detail": "Could not validate credentials"}
@@ -124,7 +124,7 @@ def test_the_application_has_exactly_the_routes_of_the_table(tmp_path: Path) -> 
     expected = {
         (route.method, route.path if route.path == "/metrics" else f"/api/v1{route.path}") for route in ROUTES
     }
-    assert there == expected
+    assert there == expected | {("GET", path) for path in PAGES}
 
 
 # Who may

@@ -1,4 +1,4 @@
-"""Who may call a view. Every view carries one of four marks, or the application doesn't start.
+"""Who may call a view. Every view carries one of five marks, or the application doesn't start.
 
 The check is made before anything of the request's body is read, so that nobody without the right to
 change a thing has a parser of ours at his disposal.
@@ -22,10 +22,11 @@ _MARK = "__access__"
 
 
 class Access(Enum):
-    """`ALWAYS`: no token, even while the API is disabled. `OPEN`: no token. `ANY_ROLE`: any user.
-    `ADMIN`: users with the role admin."""
+    """`ALWAYS`: no token, even while the API is disabled. `STATIC`: no token, even while nobody can tell
+    whether it is. `OPEN`: no token. `ANY_ROLE`: any user. `ADMIN`: users with the role admin."""
 
     ALWAYS = "always"
+    STATIC = "static"
     OPEN = "open"
     ANY_ROLE = "any role"
     ADMIN = "admin"
@@ -44,6 +45,7 @@ def _mark(access: Access) -> Callable[[View], View]:
 
 
 always = _mark(Access.ALWAYS)
+static = _mark(Access.STATIC)
 open_to_all = _mark(Access.OPEN)
 any_role = _mark(Access.ANY_ROLE)
 admin = _mark(Access.ADMIN)
@@ -71,7 +73,7 @@ def install(app: Flask) -> None:
         try:
             g.api_access = services().daemon.api_access()
         except CoreUnavailable:
-            if view is None:
+            if view is None or access is Access.STATIC:
                 return
             if access is not Access.OPEN:
                 # Without a token that could hold it's 401, whatever the core does.
@@ -79,7 +81,7 @@ def install(app: Flask) -> None:
             raise
         if not g.api_access.enabled:
             raise Disabled
-        if access is Access.OPEN:
+        if access in (Access.OPEN, Access.STATIC):
             return
         g.caller = _caller(g.api_access)
         identify(g.caller.sub, g.caller.role)

@@ -19,7 +19,7 @@ routes = Blueprint("docs", __name__, url_prefix="/api/v1")
 
 _EXTENSION = "openapi"
 
-_OURS = files("gateway_api") / "web" / "page"
+_OURS = files("gateway_api") / "web" / "docs"
 _SWAGGER_UI = files("flask_swagger_ui") / "dist"
 _PARTS = {
     "docs.css": (_OURS, "text/css; charset=utf-8"),

@@ -1,0 +1,108 @@
+// The public API, as one who signed in sees it. The token is a field of this object and nowhere else.
+
+const ROOT = '/api/v1';
+const PATIENCE = 15_000;
+
+/** The API said no: `message` is its own sentence. */
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** There was no answer. */
+export class Unreachable extends Error {
+  constructor() {
+    super('The gateway does not answer.');
+  }
+}
+
+export class Api extends EventTarget {
+  #token = null;
+  /** Who signed in: `sub` and `role`. */
+  claims = null;
+
+  get isAdmin() {
+    return this.claims?.role === 'admin';
+  }
+
+  async signIn(username, password) {
+    const answer = await this.#send('POST', '/auth/login', {body: {username, password}});
+    const {access_token: token} = await answer.json();
+    this.claims = claimsOf(token);
+    this.#token = token;
+  }
+
+  async signOut() {
+    await this.post('/auth/logout');
+  }
+
+  /** The data of an answer, and its entity tag. */
+  async ask(method, path, options) {
+    const answer = await this.#send(method, path, options);
+    return {data: (await answer.json()).data, etag: answer.headers.get('ETag')};
+  }
+
+  async get(path, query = {}) {
+    const given = Object.entries(query).filter(([, value]) => value != null && value !== '');
+    const text = new URLSearchParams(given).toString();
+    return (await this.ask('GET', text ? `${path}?${text}` : path)).data;
+  }
+
+  async post(path, body, options = {}) {
+    return (await this.ask('POST', path, {...options, body})).data;
+  }
+
+  /** An answer that goes on until `signal` or the other side ends it. */
+  async open(path, headers, signal) {
+    return this.#send('GET', path, {headers, signal});
+  }
+
+  async #send(method, path, {body, headers = {}, signal, patience = PATIENCE} = {}) {
+    const token = this.#token;
+    let answer;
+    try {
+      answer = await fetch(ROOT + path, {
+        method,
+        body: body && JSON.stringify(body),
+        headers: {...headers, ...(token && {Authorization: `Bearer ${token}`})},
+        signal: signal ?? AbortSignal.timeout(patience),
+        cache: 'no-store',
+        credentials: 'omit',
+      });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      this.#tell('unreachable');
+      throw new Unreachable();
+    }
+    this.#tell('reachable');
+    if (answer.ok) return answer;
+    const refused = new Refused(answer.status, await sentenceOf(answer));
+    // Not for one that was sent before somebody signed in again.
+    if (answer.status === 401 && token && token === this.#token) {
+      this.#token = null;
+      this.#tell('expired');
+    }
+    throw refused;
+  }
+
+  #tell(what) {
+    this.dispatchEvent(new Event(what));
+  }
+}
+
+async function sentenceOf(answer) {
+  try {
+    const {message, detail} = await answer.json();
+    return message ?? detail;
+  } catch {
+    // Whatever stands between us and the API has answered for it.
+    return `The gateway answered ${answer.status}.`;
+  }
+}
+
+function claimsOf(token) {
+  const text = atob(token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/'));
+  return JSON.parse(new TextDecoder().decode(Uint8Array.from(text, letter => letter.charCodeAt(0))));
+}

@@ -1,0 +1,112 @@
+// What is staged, and what becomes of it.
+
+import {ask, attempt} from './dialogs.js';
+import {byId, element, show, write} from './elements.js';
+import {Confirmation} from './confirmation.js';
+import {shown} from './panel.js';
+import {Paths} from './paths.js';
+import {Poll} from './poll.js';
+
+const SECONDS = 10;
+// The API gives the core half a minute to commit.
+const PATIENCE = 40_000;
+
+export class Configuration {
+  #etag = null;
+
+  constructor(api, archive) {
+    this.api = api;
+    this.paths = new Paths(api);
+    this.confirmation = new Confirmation(api, text => this.#tell(text));
+    this.archive = archive;
+    // In all views: that something waits is said beside the view's name.
+    this.poll = new Poll(SECONDS, () => this.#read());
+    byId('commit').addEventListener('click', () => this.#askCommit());
+    byId('discard').addEventListener('click', () => this.#askDiscard());
+    byId('stage').addEventListener('submit', event => {
+      event.preventDefault();
+      this.#stage('/system/config/set', {path: byId('stage-path').value, value: byId('stage-value').value});
+    });
+    byId('stage-delete').addEventListener('click', () => {
+      if (byId('stage-path').reportValidity()) this.#stage('/system/config/delete', {path: byId('stage-path').value});
+    });
+  }
+
+  async #read() {
+    show('waiting-hidden', !this.api.isAdmin);
+    if (!this.api.isAdmin) {
+      this.#draw('');
+      show('waiting-none', false);
+      return;
+    }
+    await shown('waiting-problem', async () => {
+      const {data, etag} = await this.api.ask('GET', '/system/config/compare');
+      this.#etag = etag;
+      this.#draw(data.diff);
+    });
+  }
+
+  #draw(diff) {
+    const lines = diff.split('\n').filter(Boolean);
+    const changed = lines.filter(line => /^[+-]/.test(line)).length;
+    show('waiting-badge', changed > 0);
+    byId('waiting-badge').replaceChildren(String(changed), element('span', {class: 'unseen', text: ' lines waiting to be committed'}));
+    write('waiting-count', changed ? `${changed} lines` : '');
+    show('waiting-none', !changed);
+    show('diff', changed > 0);
+    show('waiting-actions', changed > 0);
+    if (byId('diff').dataset.shown === diff) return;
+    byId('diff').dataset.shown = diff;
+    byId('diff').replaceChildren(...lines.map(line =>
+      element(line.startsWith('-') ? 'del' : line.startsWith('+') ? 'ins' : 'span', {text: line})));
+  }
+
+  async #stage(path, body) {
+    await attempt(byId('stage'), byId('stage-problem'), async () => {
+      await this.api.post(path, body);
+      this.#tell(`Staged ${body.path}.`);
+      byId('stage-value').value = '';
+      byId('stage-path').focus();
+      await this.poll.now();
+    });
+  }
+
+  /** What was looked at is what is committed or discarded: the API refuses it when somebody has staged more. */
+  get #asSeen() {
+    return {headers: {'If-Match': this.#etag}, patience: PATIENCE};
+  }
+
+  #askCommit() {
+    write('commit-text', `${byId('waiting-count').textContent} of the diff begin to run at once.`);
+    byId('commit-comment').value = '';
+    ask('commit-dialog', async () => {
+      const window = byId('commit-window').value;
+      const body = {comment: byId('commit-comment').value || null, confirm_seconds: window ? Number(window) : null};
+      const done = await this.#settle('/system/config/commit', body);
+      this.#tell(`${done.message}.`);
+      this.confirmation.await(done.confirm_deadline);
+    });
+  }
+
+  #askDiscard() {
+    ask('discard-dialog', async () => {
+      await this.#settle('/system/config/discard');
+      this.#tell('Discarded.');
+    });
+  }
+
+  async #settle(path, body) {
+    try {
+      return await this.api.post(path, body, this.#asSeen);
+    } finally {
+      // A refusal because of what somebody else did is followed by what that was.
+      await this.poll.now();
+      this.archive.now();
+      this.paths.now();
+    }
+  }
+
+  #tell(text) {
+    write('configuration-state', text);
+  }
+}

@@ -1,0 +1,39 @@
+// Elements of the document. Data only ever becomes text: subscribers choose their own names.
+
+export const byId = id => document.getElementById(id);
+
+/** An element with properties (`class`, `text`, attributes, `on…` for listeners) and children. */
+export function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === 'text') made.textContent = value;
+    else if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
+    else if (typeof value === 'boolean') made.toggleAttribute(key, value);
+    else if (value != null) made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/** Writes only what has changed: a screen reader would say the rest again. */
+export function write(id, text) {
+  const target = byId(id);
+  if (target.textContent !== String(text)) target.textContent = text;
+}
+
+export function show(id, visible) {
+  byId(id).hidden = !visible;
+}
+
+/** Says what is wrong, where it happened; nothing when nothing is. */
+export function complain(target, text = '') {
+  if (target.textContent !== text) target.textContent = text;
+  target.hidden = !text;
+}
+
+/** A row of a list of states: what it is, how it is, and perhaps more. */
+export function stateRow(name, well, how, more = '') {
+  return element('li', {class: `state ${well ? 'good' : 'bad'}`},
+    element('span', {class: 'what', text: name}), element('span', {class: 'how', text: how}),
+    ...(more ? [element('span', {class: 'note', text: more})] : []));
+}

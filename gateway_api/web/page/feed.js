@@ -1,0 +1,45 @@
+// The latest events, one a line, until somebody wants to read them in peace.
+
+import {byId, element} from './elements.js';
+import {timeOfDay, words} from './format.js';
+
+const HELD = 10;
+
+export class Feed {
+  #latest = [];
+  #paused = false;
+
+  /** `open` is called with the id of a session that somebody wants to see. */
+  constructor(stream, open) {
+    this.open = open;
+    stream.addEventListener('events', ({detail}) => {
+      const now = timeOfDay(Date.now() / 1000);
+      const lines = detail.slice(-HELD).reverse().map(event => this.#line(event, now));
+      this.#latest = [...lines, ...this.#latest].slice(0, HELD);
+      if (lines.length) this.#draw();
+    });
+    const button = byId('feed-pause');
+    button.addEventListener('click', () => {
+      this.#paused = !this.#paused;
+      button.ariaPressed = String(this.#paused);
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    if (this.#paused) return;
+    byId('feed-empty').hidden = this.#latest.length > 0;
+    byId('feed').replaceChildren(...this.#latest);
+  }
+
+  #line({name, data}, now) {
+    const up = name === 'session_up';
+    const who = up
+      ? element('a', {href: '#subscribers', class: 'who', text: data.username, onclick: () => this.open(data.id)})
+      : element('span', {class: 'who', text: data.username});
+    return element('li', {class: up ? 'up' : 'down'},
+      element('span', {class: 'mark', text: up ? 'came' : 'went'}), who,
+      element('span', {class: 'note', text: up ? `${data.type}, ${data.ip_address}` : words(data.reason)}),
+      element('time', {text: now}));
+  }
+}

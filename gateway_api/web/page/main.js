@@ -1,0 +1,67 @@
+// The page: its parts, joined.
+
+import {Api} from './api.js';
+import {Archive} from './archive.js';
+import {Arrivals} from './arrivals.js';
+import {Configuration} from './configuration.js';
+import {Connection} from './connection.js';
+import {Counts} from './counts.js';
+import {byId, show, write} from './elements.js';
+import {Feed} from './feed.js';
+import {Health} from './health.js';
+import {Neighbours} from './neighbours.js';
+import * as polls from './poll.js';
+import {SessionRecord} from './record.js';
+import {SignIn} from './signin.js';
+import {Stream} from './stream.js';
+import {Subscribers} from './subscribers.js';
+import {Traffic} from './traffic.js';
+import * as views from './views.js';
+import {Vlans} from './vlans.js';
+
+const api = new Api();
+const stream = new Stream(api);
+
+/** When somebody has signed in for the first time. */
+function begin() {
+  const record = new SessionRecord(api, stream);
+  const subscribers = new Subscribers(api, stream, id => record.open(id));
+  new Connection(api, stream);
+  new Counts(api, stream);
+  new Arrivals(stream);
+  new Traffic(api);
+  new Feed(stream, id => subscribers.find(String(id)));
+  new Vlans(api, name => subscribers.find(name));
+  new Neighbours(api);
+  new Health(api);
+  new Configuration(api, new Archive(api));
+  views.follow(view => view === 'subscribers' && subscribers.appear());
+  show('banner', true);
+}
+
+let begun = false;
+const signIn = new SignIn(api, () => {
+  if (!begun) begin();
+  begun = true;
+  const {sub, role} = api.claims;
+  write('who', sub === role ? sub : `${sub} · ${role}`);
+  for (const control of document.querySelectorAll('[data-admin]')) control.hidden = !api.isAdmin;
+  polls.run(true);
+  stream.start();
+});
+
+api.addEventListener('expired', () => {
+  polls.run(false);
+  stream.stop();
+});
+
+byId('sign-out').addEventListener('click', async () => {
+  try {
+    await api.signOut();
+  } finally {
+    // Nothing of what was shown stays.
+    location.reload();
+  }
+});
+
+signIn.open();

@@ -1,0 +1,34 @@
+// BGP neighbours, from FRR's own summary: an object for each address family.
+
+import {byId, stateRow, write} from './elements.js';
+import {count, duration} from './format.js';
+import {shown} from './panel.js';
+import {Poll} from './poll.js';
+
+const SECONDS = 10;
+
+export class Neighbours {
+  constructor(api) {
+    new Poll(SECONDS, () => shown('neighbours-problem', async () => {
+      this.#draw(peersOf(await api.get('/routing/bgp/summary')));
+    }), ['overview']);
+  }
+
+  #draw(peers) {
+    const up = peers.filter(({state}) => state === 'Established').length;
+    write('bgp-up', peers.length ? `${up} of ${peers.length}` : 'none');
+    write('bgp-note', up === peers.length ? (up ? 'established' : 'configured') : `${peers.length - up} down`);
+    byId('bgp-up').parentElement.classList.toggle('bad', up < peers.length);
+    byId('neighbours').replaceChildren(...peers.map(peer => {
+      const well = peer.state === 'Established';
+      const more = [peer.desc, `AS ${peer.remoteAs}`, well && `${count(peer.pfxRcd)} in, ${count(peer.pfxSnt)} out`];
+      const how = well ? `${peer.state} for ${duration(peer.peerUptimeMsec / 1000)}` : peer.state;
+      return stateRow(peer.address, well, how, more.filter(Boolean).join(' · '));
+    }));
+  }
+}
+
+function peersOf(summary) {
+  return Object.values(summary).flatMap(family =>
+    Object.entries(family?.peers ?? {}).map(([address, peer]) => ({address, ...peer})));
+}

@@ -1,0 +1,129 @@
+// One session: its record as it is now, and what an admin may do to it.
+
+import {ask} from './dialogs.js';
+import {byId, complain, element, show, write} from './elements.js';
+import {age, count, moment, rateText, scaled, timeOfDay, words} from './format.js';
+import {shown} from './panel.js';
+import {Poll} from './poll.js';
+
+const SECONDS = 5;
+
+export class SessionRecord {
+  #id = null;
+  #session = null;
+  #before = null;
+  #ended = false;
+
+  constructor(api, stream) {
+    this.api = api;
+    this.poll = new Poll(SECONDS, () => this.#read(), ['subscribers']);
+    byId('record-close').addEventListener('click', () => this.#close());
+    byId('change-rate').addEventListener('click', () => this.#askRate());
+    byId('disconnect').addEventListener('click', () => this.#askDisconnect());
+    stream.addEventListener('events', ({detail}) => {
+      const end = detail.find(({name, data}) => name === 'session_down' && data.id === this.#id);
+      if (end) this.#end(`Ended at ${timeOfDay(Date.now() / 1000)}: ${words(end.data.reason)}`);
+    });
+  }
+
+  /** Shows the session with an id. */
+  async open(id) {
+    this.opener = document.activeElement;
+    this.outcome = 'Active';
+    this.#id = id;
+    this.#session = this.#before = null;
+    this.#ended = false;
+    byId('record-fields').replaceChildren();
+    complain(byId('record-problem'));
+    write('record-title', `Session ${id}`);
+    this.#state('idle', 'Reading');
+    show('record', true);
+    byId('record-title').focus();
+    await this.poll.now();
+  }
+
+  #close() {
+    this.#id = null;
+    show('record', false);
+    (this.opener?.isConnected ? this.opener : byId('find-text')).focus();
+  }
+
+  async #read() {
+    const id = this.#id;
+    if (id === null || this.#ended) return;
+    await shown('record-problem', async () => {
+      const session = await this.api.get(`/subscribers/${id}`);
+      if (id !== this.#id || this.#ended) return;
+      this.#before = this.#session && {session: this.#session, at: this.at};
+      this.#session = session;
+      this.at = performance.now() / 1000;
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    const session = this.#session;
+    write('record-title', session.username);
+    if (!this.#ended) this.#state('good', this.outcome);
+    const rows = [
+      ['Session', `${session.id}, ${session.session_type}`],
+      ['IP address', session.ip_address],
+      ['Gateway', session.gateway ?? 'none'],
+      ['MAC address', session.mac_address],
+      ['Access interface', session.access_interface],
+      ['PPP interface', session.ppp_interface || 'none'],
+      ['Rate', `${rateText(session.rate_down_bps)}/s down, ${rateText(session.rate_up_bps)}/s up`],
+      ['Traffic now', this.#traffic()],
+      ['Sent to it', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
+      ['Received', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
+      ['Through CGNAT', session.vrf_steered ? 'yes' : 'no'],
+      ['Overhead profile', session.overhead_profile],
+      ['Accounting id', session.acct_session_id],
+      ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
+    ];
+    byId('record-fields').replaceChildren(...rows.map(([name, text]) =>
+      element('div', {}, element('dt', {text: name}), element('dd', {text}))));
+  }
+
+  #traffic() {
+    if (!this.#before) return 'measuring';
+    const {session, at} = this.#before;
+    const rate = field => scaled(8 * Math.max(0, this.#session[field] - session[field]) / (this.at - at), 'bit/s');
+    return `${rate('bytes_out')} down, ${rate('bytes_in')} up`;
+  }
+
+  #state(level, text) {
+    byId('record-state').className = `state ${level}`;
+    write('record-state', text);
+    for (const id of ['change-rate', 'disconnect']) byId(id).disabled = this.#ended;
+  }
+
+  #end(text) {
+    this.#ended = true;
+    this.#state('bad', text);
+  }
+
+  #askRate() {
+    const {id, rate_down_bps: down, rate_up_bps: up, username} = this.#session;
+    write('rate-title', `Change rate of ${username}`);
+    byId('rate-down').value = rateText(down);
+    byId('rate-up').value = rateText(up);
+    ask('rate-dialog', async () => {
+      const body = {rate_down: byId('rate-down').value, rate_up: byId('rate-up').value};
+      const {data} = await this.api.ask('PUT', `/subscribers/${id}/rate`, {body});
+      this.outcome = data.message;
+      this.poll.now();
+    });
+  }
+
+  #askDisconnect() {
+    const {id, username, ip_address: address} = this.#session;
+    write('disconnect-text', `${username} (session ${id}, ${address}) goes offline at once.`);
+    ask('disconnect-dialog', async () => {
+      const {data} = await this.api.ask('DELETE', `/subscribers/${id}`);
+      // Its event says the same, a moment later.
+      if (!this.#ended) this.#end(data.message);
+      byId('record-close').focus();
+    });
+  }
+}

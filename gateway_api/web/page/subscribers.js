@@ -1,0 +1,155 @@
+// The list of sessions, a page at a time, and whom somebody looks for in it.
+
+import {Refused} from './api.js';
+import {byId, element, show, write} from './elements.js';
+import {filtersFor} from './finder.js';
+import {age, count, scaled} from './format.js';
+import {shown} from './panel.js';
+
+const PAGE = 50;
+const COLUMNS = [
+  ['id', 'Id', 'number'], ['username', 'User name', 'name'], ['type', 'Type', 'wide'], ['ip_address', 'IP address', ''],
+  ['interface', 'Interface', 'wide'], ['rate_down', 'Down', 'number wide'], ['rate_up', 'Up', 'number wide'],
+  ['started_at', 'Online for', 'number wide'],
+];
+
+export class Subscribers {
+  #filters = [{}];
+  #sort = '-id';
+  // The cursors of the pages up to this one.
+  #cursors = [null];
+  #next = null;
+  #rows = new Map();
+  #reading = null;
+  #changes = {came: 0, went: 0};
+
+  /** `open` is called with a session's id. */
+  constructor(api, stream, open) {
+    this.api = api;
+    this.open = open;
+    byId('find').addEventListener('submit', event => {
+      event.preventDefault();
+      this.find(byId('find-text').value);
+    });
+    byId('find-type').addEventListener('change', () => this.#first());
+    byId('list-next').addEventListener('click', () => this.#turn([...this.#cursors, this.#next]));
+    byId('list-previous').addEventListener('click', () => this.#turn(this.#cursors.slice(0, -1)));
+    byId('list-refresh').addEventListener('click', () => this.read());
+    stream.addEventListener('events', ({detail}) => this.#take(detail));
+    stream.addEventListener('gap', () => this.#reading && this.read());
+    this.#drawHead();
+  }
+
+  /** The sessions that a text fits, which opens the one that is meant when there is but one. */
+  async find(text) {
+    byId('find-text').value = text;
+    this.#filters = filtersFor(text);
+    await this.#first();
+    if (text && this.#rows.size === 1) this.open([...this.#rows.keys()][0]);
+  }
+
+  /** When the list comes into sight; whoever looks for somebody has it read already. */
+  appear() {
+    if (!this.#reading) this.read();
+  }
+
+  #first() {
+    return this.#turn([null]);
+  }
+
+  async #turn(cursors) {
+    this.#cursors = cursors;
+    await this.read();
+  }
+
+  async read() {
+    // Whoever is impatient asks again: an answer that comes late must not hide the one that is wanted.
+    const reading = this.#reading = Symbol();
+    await shown('list-problem', async () => {
+      const page = await this.#page();
+      if (reading !== this.#reading) return;
+      this.#next = page.next_cursor;
+      this.#changes = {came: 0, went: 0};
+      this.#draw(page);
+    });
+  }
+
+  async #page() {
+    let page;
+    for (const filter of this.#filters) {
+      page = 'id' in filter ? await this.#alone(filter.id) : await this.api.get('/subscribers', {
+        ...filter, type: byId('find-type').value, sort: this.#sort, limit: PAGE, cursor: this.#cursors.at(-1),
+      });
+      if (page.total) break;
+    }
+    return page;
+  }
+
+  /** A session by its id, as a page of the list. */
+  async #alone(id) {
+    try {
+      const found = await this.api.get(`/subscribers/${id}`);
+      const row = {...found, type: found.session_type, interface: found.ppp_interface,
+        rate_down: found.rate_down_bps, rate_up: found.rate_up_bps};
+      return {sessions: [row], count: 1, total: 1, next_cursor: null};
+    } catch (error) {
+      if (error instanceof Refused && error.status === 404) return {sessions: [], count: 0, total: 0, next_cursor: null};
+      throw error;
+    }
+  }
+
+  #draw({sessions, total}) {
+    const first = (this.#cursors.length - 1) * PAGE + 1;
+    const range = `${count(first)} to ${count(first + sessions.length - 1)} of ${count(total)}`;
+    write('list-range', sessions.length ? range : 'nobody fits');
+    this.#rows = new Map(sessions.map(session => [session.id, this.#row(session)]));
+    byId('list').tBodies[0].replaceChildren(...this.#rows.values());
+    byId('list-previous').disabled = this.#cursors.length === 1;
+    byId('list-next').disabled = !this.#next;
+    this.#drawAge();
+  }
+
+  #row(session) {
+    const cells = {
+      id: String(session.id),
+      username: element('button', {type: 'button', class: 'link', text: session.username, onclick: () => this.open(session.id)}),
+      type: session.type,
+      ip_address: session.ip_address,
+      interface: session.interface,
+      rate_down: scaled(session.rate_down, 'bit/s'),
+      rate_up: scaled(session.rate_up, 'bit/s'),
+      started_at: age(session.started_at),
+    };
+    return element('tr', {}, ...COLUMNS.map(([field, , look]) => element('td', {class: look}, cells[field])));
+  }
+
+  #drawHead() {
+    byId('list').tHead.rows[0].replaceChildren(...COLUMNS.map(([field, title, look]) => {
+      const down = this.#sort === `-${field}`, sorted = down || this.#sort === field;
+      const button = element('button', {type: 'button', class: 'link', text: title, onclick: () => this.#sortBy(down ? field : `-${field}`, field)});
+      return element('th', {scope: 'col', class: look, 'aria-sort': sorted ? (down ? 'descending' : 'ascending') : null}, button);
+    }));
+  }
+
+  async #sortBy(sort, field) {
+    this.#sort = sort;
+    this.#drawHead();
+    byId('list').tHead.rows[0].cells[COLUMNS.findIndex(([name]) => name === field)].firstChild.focus();
+    await this.#first();
+  }
+
+  #take(events) {
+    for (const {name, data} of events) {
+      this.#changes[name === 'session_up' ? 'came' : 'went'] += 1;
+      // Rows stay where they are, under somebody's finger; those who are gone look so.
+      if (name === 'session_down') this.#rows.get(data.id)?.classList.add('gone');
+    }
+    if (events.length) this.#drawAge();
+  }
+
+  #drawAge() {
+    const {came, went} = this.#changes;
+    show('list-refresh', came + went > 0);
+    write('list-age', came + went ? `Since this was read, ${count(came)} came and ${count(went)} went.` : '');
+  }
+}

@@ -1,0 +1,41 @@
+// The VLANs with the most sessions. The API lists them in their own order: all pages are gone through, without haste.
+
+import {byId, element, write} from './elements.js';
+import {count} from './format.js';
+import {shown} from './panel.js';
+import {Poll} from './poll.js';
+
+const SECONDS = 30, PAGE = 1000, MOST = 10;
+const BETWEEN_PAGES = 500;
+
+export class Vlans {
+  /** `open` is called with the name of a VLAN whose sessions somebody wants to see. */
+  constructor(api, open) {
+    this.open = open;
+    new Poll(SECONDS, () => shown('vlans-problem', async () => this.#draw(await busiest(api))), ['overview']);
+  }
+
+  #draw({total, vlans}) {
+    write('vlans-total', `of ${count(total)}`);
+    const most = vlans[0]?.session_count || 1;
+    byId('vlans').replaceChildren(...vlans.map(({name, session_count: sessions}) => {
+      const bar = element('span', {class: 'bar'});
+      bar.style.width = `${100 * sessions / most}%`;
+      return element('li', {},
+        element('a', {href: '#subscribers', text: name, onclick: () => this.open(name)}),
+        bar, element('b', {text: count(sessions)}));
+    }));
+  }
+}
+
+async function busiest(api) {
+  let found = [], cursor = null, total = 0;
+  do {
+    const page = await api.get('/interfaces/vlans', {limit: PAGE, cursor});
+    total = page.total;
+    found = [...found, ...page.vlans].sort((one, other) => other.session_count - one.session_count).slice(0, MOST);
+    cursor = page.next_cursor;
+    if (cursor) await new Promise(resolve => setTimeout(resolve, BETWEEN_PAGES));
+  } while (cursor);
+  return {total, vlans: found};
+}
