@@ -8,9 +8,9 @@ INSTALLED := $(VENV)/.installed
 
 # curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own; the
 # scripts for operators need jq, and shellcheck reads them; systemd-nspawn boots a machine for the package, which
-# Debian's own Python is for; chromium shows our pages.
-TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn chromium /usr/bin/python3
-TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container chromium python3 python3-venv
+# Debian's own Python is for; chromium shows our pages, and npm has judges and clients of the OpenAPI document.
+TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn chromium npm /usr/bin/python3
+TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container chromium npm python3 python3-venv
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
