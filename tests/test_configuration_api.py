@@ -1072,6 +1072,18 @@ def test_an_unconfirmed_commit_runs_and_then_what_ran_before(unconfirmed: Return
     assert after == before
 
 
+def test_who_compares_sees_until_when_a_commit_waits(stack: Api) -> None:
+    def waits() -> Any:
+        return stack.get("/system/config/compare", "admin")["confirm_deadline"]
+
+    done(stage(stack, "qos.default_down", "77mbit"))
+    assert waits() is None
+    deadline = commit(stack, confirm_seconds=60)["confirm_deadline"]
+    assert waits() == deadline
+    assert post(stack, "confirm").ok
+    assert waits() is None
+
+
 def test_an_unconfirmed_commit_returns_at_its_deadline(unconfirmed: Return) -> None:
     assert unconfirmed.deadline - 0.5 < unconfirmed.at < unconfirmed.deadline + 2
 

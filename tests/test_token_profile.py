@@ -612,13 +612,13 @@ def test_what_somebody_has_staged_is_neither_mixed_in_nor_lost(
     profile: Profile, sections: dict[str, Any]
 ) -> None:
     profile.commands.edit([Edit("set", "system.hostname", "staged")], None)
-    diff, _ = profile.commands.compare(None)
+    diff = profile.commands.compare(None).diff
     sections["qos"]["default_down"] = "1gbit"
     answer = profile.put(sections)
     assert_civil(answer)
     assert answer.status_code == 409
     assert "staged" in answer.json()["message"]
-    assert profile.commands.compare(None)[0] == diff != ""
+    assert profile.commands.compare(None).diff == diff != ""
     assert profile.get("/config")["qos"]["default_down"] != "1gbit"
     profile.commands.discard(None)
     assert profile.put(sections).status_code == 200

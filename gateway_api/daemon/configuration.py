@@ -57,10 +57,12 @@ class _RolledBack(msgspec.Struct):
 
 
 class Difference(msgspec.Struct):
-    """Lines that begin with - or +, and the entity tag of what they were made of."""
+    """Lines that begin with - or +, and the entity tag of what they were made of. `confirm_deadline` is when
+    the last commit is undone unless confirmed, in epoch seconds, or None."""
 
     diff: str
     etag: str
+    confirm_deadline: int | None = None
 
 
 class ConfigurationCommands:
@@ -77,12 +79,10 @@ class ConfigurationCommands:
         """Its sections, secrets masked, and the entity tag."""
         return self._sections("GetCandidate")
 
-    def compare(self, revision: int | None) -> tuple[str, str]:
-        """The lines from running, or from an archived revision, to the candidate; and the entity tag.
-        Raises NotFound."""
+    def compare(self, revision: int | None) -> Difference:
+        """From running, or from an archived revision, to the candidate. Raises NotFound."""
         wanted = None if revision is None else _revision(revision)
-        said = self._calls.typed(Difference, "CompareConfiguration", revision=wanted)
-        return said.diff, said.etag
+        return self._calls.typed(Difference, "CompareConfiguration", revision=wanted)
 
     def staged(self) -> Difference:
         """What a commit would change, as it is before it is changed."""

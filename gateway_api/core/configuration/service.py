@@ -100,7 +100,9 @@ class ConfigurationService:
     def compare_configuration(self, call: CompareConfigurationCall) -> dict[str, Any]:
         with self._errors(revision=call.revision):
             changes, etag = self._workspace.compare(call.revision)
-        return {"diff": diff_text(changes), "etag": etag}
+        deadline = self._workspace.view.state.deadline
+        at = None if deadline is None else deadline.at
+        return {"diff": diff_text(changes), "etag": etag, "confirm_deadline": at}
 
     def commit_candidate(self, call: CommitCandidateCall) -> CommitReply:
         seconds = call.confirm_seconds

@@ -43,6 +43,7 @@ export class Configuration {
       const {data, etag} = await this.api.ask('GET', '/system/config/compare');
       this.#etag = etag;
       this.#draw(data.diff);
+      this.confirmation.await(data.confirm_deadline);
     });
   }
 

@@ -51,8 +51,8 @@ def candidate() -> Response:
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
     """What a commit would change; or what the candidate has changed since an archived revision."""
-    diff, etag = configuration().compare(query.get("revision"))
-    return tagged({"diff": diff}, etag)
+    found = msgspec.structs.asdict(configuration().compare(query.get("revision")))
+    return tagged(found, found.pop("etag"))
 
 
 @routes.post("/set")

@@ -64,7 +64,7 @@ def replace(document: dict[str, Any]) -> Response:
     committed = configuration().replace(document, AUTHOR, parse.if_match())
     audit.note(after=committed)
     if committed.committed:
-        audit.note_before(lambda: {"diff": configuration().compare(_WHAT_RAN)[0]})
+        audit.note_before(lambda: {"diff": configuration().compare(_WHAT_RAN).diff})
     return committed_response(committed)
 
 

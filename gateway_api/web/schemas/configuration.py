@@ -9,6 +9,9 @@ from gateway_api.web.schemas.says import says
 
 _AUTHOR = says("Who committed it.", "admin")
 _COMMENT = says("What was said of it, null when nothing was.", "faster for everybody")
+_CONFIRM_DEADLINE = says(
+    "When the last commit is undone unless confirmed, Unix epoch seconds; null for never.", None
+)
 _COMMITTED_AT = says("When, Unix epoch seconds.", 1795271513)
 _REVISION = says("Number in the archive, 1 being the newest.", 1)
 
@@ -109,6 +112,7 @@ class Difference(Record):
             "-qos.default_down = 100mbit\n+qos.default_down = 200mbit\n",
         )
     )
+    confirm_deadline = Whole(allow_none=True, metadata=_CONFIRM_DEADLINE)
 
 
 class Committed(Record):
@@ -121,10 +125,7 @@ class Committed(Record):
     author = Text(metadata=_AUTHOR)
     comment = Text(allow_none=True, metadata=_COMMENT)
     committed_at = Whole(validate=COUNT, metadata=_COMMITTED_AT)
-    confirm_deadline = Whole(
-        allow_none=True,
-        metadata=says("When it is undone unless confirmed, Unix epoch seconds; null for never.", None),
-    )
+    confirm_deadline = Whole(allow_none=True, metadata=_CONFIRM_DEADLINE)
 
 
 class RolledBack(Record):
