@@ -149,6 +149,7 @@ def test_a_subscriber_is_found_and_disconnected_by_keyboard_alone(browser: Brows
         press_until(page, "Shift+Tab", "Disconnect")
         page.keyboard.press("Enter")
         expect(page.locator("#record-state")).to_contain_text("isconnect")
+        expect(page.locator("#record-close")).to_be_focused()
     assert own.send("GET", f"/subscribers/{gone['id']}").status_code == 404
 
 

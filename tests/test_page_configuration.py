@@ -96,9 +96,13 @@ def test_what_somebody_else_stages_shows_by_itself(shown: Screen) -> None:
 def test_only_what_was_looked_at_is_committed(shown: Screen) -> None:
     stage(shown, "qos.default_down", "6mbit")
     expect(shown.page.locator("#diff ins")).to_contain_text("6mbit")
+    shown.page.get_by_role("button", name="Commit…").click()
     elsewhere(shown.api, "qos.default_up", "8mbit")
-    commit(shown)
-    problem = shown.page.get_by_role("dialog").get_by_role("alert")
+    # The page reads it, behind the question.
+    expect(shown.page.locator("#diff ins").nth(1)).to_contain_text("8mbit")
+    dialog = shown.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Commit").click()
+    problem = dialog.get_by_role("alert")
     expect(problem).to_contain_text("changed")
     assert shown.api.get("/system/config")["qos"]["default_up"] != "8mbit"
     shown.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()

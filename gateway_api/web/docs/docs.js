@@ -56,8 +56,15 @@ login.addEventListener("submit", async (event) => {
 
 logout.addEventListener("submit", async (event) => {
     event.preventDefault();
-    reference.authActions.logout(["bearer"]);
-    show(login, "Logged out");
-    await fetch(`${api}auth/logout`, { method: "POST", headers: { Authorization: `Bearer ${token}` } });
-    token = null;
+    const headers = { Authorization: `Bearer ${token}` };
+    try {
+        const answer = await fetch(`${api}auth/logout`, { method: "POST", headers });
+        // A token that has ended is as good as revoked.
+        if (!answer.ok && answer.status !== 401) throw new Error(`The gateway answered ${answer.status}.`);
+        reference.authActions.logout(["bearer"]);
+        token = null;
+        show(login, "Logged out");
+    } catch (error) {
+        show(logout, `Not logged out: ${error.message}`);
+    }
 });

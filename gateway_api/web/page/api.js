@@ -22,6 +22,8 @@ export class Api extends EventTarget {
   #token = null;
   /** Who signed in: `sub` and `role`. */
   claims = null;
+  // Seconds that the gateway's clock is ahead of this one, as its answers say.
+  #ahead = 0;
 
   get isAdmin() {
     return this.claims?.role === 'admin';
@@ -29,9 +31,14 @@ export class Api extends EventTarget {
 
   async signIn(username, password) {
     const answer = await this.#send('POST', '/auth/login', {body: {username, password}});
-    const {access_token: token} = await answer.json();
+    const {access_token: token} = await this.#read(answer);
     this.claims = claimsOf(token);
     this.#token = token;
+  }
+
+  /** What time it is at the gateway, in epoch seconds. */
+  now() {
+    return Date.now() / 1000 + this.#ahead;
   }
 
   async signOut() {
@@ -41,7 +48,7 @@ export class Api extends EventTarget {
   /** The data of an answer, and its entity tag. */
   async ask(method, path, options) {
     const answer = await this.#send(method, path, options);
-    return {data: (await answer.json()).data, etag: answer.headers.get('ETag')};
+    return {data: (await this.#read(answer)).data, etag: answer.headers.get('ETag')};
   }
 
   async get(path, query = {}) {
@@ -77,6 +84,8 @@ export class Api extends EventTarget {
       throw new Unreachable();
     }
     this.#tell('reachable');
+    const at = Date.parse(answer.headers.get('Date'));
+    if (at) this.#ahead = (at - Date.now()) / 1000;
     if (answer.ok) return answer;
     const refused = new Refused(answer.status, await sentenceOf(answer));
     // Not for one that was sent before somebody signed in again.
@@ -85,6 +94,16 @@ export class Api extends EventTarget {
       this.#tell('expired');
     }
     throw refused;
+  }
+
+  /** The whole of an answer, which may break off. */
+  async #read(answer) {
+    try {
+      return await answer.json();
+    } catch {
+      this.#tell('unreachable');
+      throw new Unreachable();
+    }
   }
 
   #tell(what) {

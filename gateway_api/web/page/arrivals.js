@@ -15,6 +15,7 @@ export class Arrivals {
   #gaps = -1;
 
   constructor(stream) {
+    this.late = () => stream.late;
     this.chart = new Chart(byId('arrivals-chart'), {length: SECONDS, format: most => `${count(most)}/s`, least: 1});
     write('watched-since', timeOfDay(Date.now() / 1000));
     stream.addEventListener('events', ({detail}) => this.#take(detail, stream.position));
@@ -26,6 +27,7 @@ export class Arrivals {
 
   #take(events, position) {
     const came = events.filter(event => event.name === 'session_up').length;
+    if (this.late()) this.#true = false;
     this.#came += came;
     this.#went += events.length - came;
     this.#now.up += came;

@@ -36,6 +36,7 @@ export class Configuration {
     show('waiting-hidden', !this.api.isAdmin);
     if (!this.api.isAdmin) {
       this.#draw('');
+      this.confirmation.await(null);
       show('waiting-none', false);
       return;
     }
@@ -72,7 +73,8 @@ export class Configuration {
     });
   }
 
-  /** What was looked at is what is committed or discarded: the API refuses it when somebody has staged more. */
+  /** To be taken when the question is asked: what was looked at then is what is committed or discarded, and the
+      API refuses it when somebody has staged more by the answer. */
   get #asSeen() {
     return {headers: {'If-Match': this.#etag}, patience: PATIENCE};
   }
@@ -80,25 +82,33 @@ export class Configuration {
   #askCommit() {
     write('commit-text', `${byId('waiting-count').textContent} of the diff begin to run at once.`);
     byId('commit-comment').value = '';
+    const asSeen = this.#asSeen;
     ask('commit-dialog', async () => {
       const window = byId('commit-window').value;
       const body = {comment: byId('commit-comment').value || null, confirm_seconds: window ? Number(window) : null};
-      const done = await this.#settle('/system/config/commit', body);
-      this.#tell(`${done.message}.`);
-      this.confirmation.await(done.confirm_deadline);
+      const done = await this.#settle('/system/config/commit', body, asSeen);
+      return () => {
+        this.#tell(`${done.message}.`);
+        this.confirmation.await(done.confirm_deadline);
+        byId('configuration-title').focus();
+      };
     });
   }
 
   #askDiscard() {
+    const asSeen = this.#asSeen;
     ask('discard-dialog', async () => {
-      await this.#settle('/system/config/discard');
-      this.#tell('Discarded.');
+      await this.#settle('/system/config/discard', undefined, asSeen);
+      return () => {
+        this.#tell('Discarded.');
+        byId('configuration-title').focus();
+      };
     });
   }
 
-  async #settle(path, body) {
+  async #settle(path, body, asSeen) {
     try {
-      return await this.api.post(path, body, this.#asSeen);
+      return await this.api.post(path, body, asSeen);
     } finally {
       // A refusal because of what somebody else did is followed by what that was.
       await this.poll.now();

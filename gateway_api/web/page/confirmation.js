@@ -5,10 +5,12 @@ import {byId, show, write} from './elements.js';
 import {duration} from './format.js';
 
 export class Confirmation {
+  #api;
   #deadline = null;
 
   /** `tell` is called with what came of it. */
   constructor(api, tell) {
+    this.#api = api;
     byId('confirm-commit').addEventListener('click', () =>
       attempt(byId('unconfirmed'), byId('waiting-problem'), async () => {
         await api.post('/system/config/confirm');
@@ -25,8 +27,7 @@ export class Confirmation {
   }
 
   #draw() {
-    const left = this.#deadline === null ? 0 : this.#deadline - Date.now() / 1000;
-    show('unconfirmed', left > 0);
-    if (left > 0) write('unconfirmed-left', duration(left));
+    show('unconfirmed', this.#deadline !== null);
+    if (this.#deadline !== null) write('unconfirmed-left', duration(Math.max(0, this.#deadline - this.#api.now())));
   }
 }

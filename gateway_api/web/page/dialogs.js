@@ -3,15 +3,17 @@
 import {Refused, Unreachable} from './api.js';
 import {byId, complain} from './elements.js';
 
-/** Shows a dialog. `act` is called when it is submitted; it closes when that succeeds, and says why not otherwise. */
+/** Shows a dialog. `act` is called when it is submitted; it closes when that succeeds, and says why not otherwise.
+    What `act` returns is called after that, if anything: nothing outside can be focused, or is read out, before. */
 export function ask(id, act) {
   const dialog = byId(id), form = dialog.querySelector('form'), problem = dialog.querySelector('.problem');
   complain(problem);
   form.onsubmit = async event => {
     event.preventDefault();
     await attempt(form, problem, async () => {
-      await act();
+      const after = await act();
       dialog.close();
+      after?.();
     });
   };
   const cancel = dialog.querySelector('[data-cancel]');

@@ -13,7 +13,7 @@ export class Feed {
   constructor(stream, open) {
     this.open = open;
     stream.addEventListener('events', ({detail}) => {
-      const now = timeOfDay(Date.now() / 1000);
+      const now = stream.late ? 'earlier' : timeOfDay(Date.now() / 1000);
       const lines = detail.slice(-HELD).reverse().map(event => this.#line(event, now));
       this.#latest = [...lines, ...this.#latest].slice(0, HELD);
       if (lines.length) this.#draw();

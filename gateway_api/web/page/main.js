@@ -39,11 +39,16 @@ function begin() {
   show('banner', true);
 }
 
-let begun = false;
+let begun = false, signedIn = null;
 const signIn = new SignIn(api, () => {
   if (!begun) begin();
   begun = true;
   const {sub, role} = api.claims;
+  // What somebody else was about to do is not for this one.
+  if (sub !== signedIn) {
+    for (const dialog of document.querySelectorAll('dialog[open]:not(#sign-in)')) dialog.close();
+  }
+  signedIn = sub;
   write('who', sub === role ? sub : `${sub} · ${role}`);
   for (const control of document.querySelectorAll('[data-admin]')) control.hidden = !api.isAdmin;
   polls.run(true);

@@ -4,7 +4,11 @@
     `heard` is called for each piece, of whatever it consists. */
 export async function* messages(body, heard) {
   let rest = '', message = {};
-  for await (const piece of body.pipeThrough(new TextDecoderStream())) {
+  // Not for await, which Safari lacks for streams.
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const {value: piece, done} = await reader.read();
+    if (done) return;
     heard();
     const lines = (rest + piece).split('\n');
     rest = lines.pop();

@@ -1,5 +1,6 @@
 // One session: its record as it is now, and what an admin may do to it.
 
+import {Refused} from './api.js';
 import {ask} from './dialogs.js';
 import {byId, complain, element, show, write} from './elements.js';
 import {age, count, moment, rateText, scaled, timeOfDay, words} from './format.js';
@@ -22,7 +23,8 @@ export class SessionRecord {
     byId('disconnect').addEventListener('click', () => this.#askDisconnect());
     stream.addEventListener('events', ({detail}) => {
       const end = detail.find(({name, data}) => name === 'session_down' && data.id === this.#id);
-      if (end) this.#end(`Ended at ${timeOfDay(Date.now() / 1000)}: ${words(end.data.reason)}`);
+      const when = stream.late ? 'meanwhile' : `at ${timeOfDay(Date.now() / 1000)}`;
+      if (end) this.#end(`Ended ${when}: ${words(end.data.reason)}`);
     });
   }
 
@@ -52,13 +54,24 @@ export class SessionRecord {
     const id = this.#id;
     if (id === null || this.#ended) return;
     await shown('record-problem', async () => {
-      const session = await this.api.get(`/subscribers/${id}`);
+      const session = await this.#found(id);
       if (id !== this.#id || this.#ended) return;
+      if (!session) return this.#end('Gone');
       this.#before = this.#session && {session: this.#session, at: this.at};
       this.#session = session;
       this.at = performance.now() / 1000;
       this.#draw();
     });
+  }
+
+  /** Null when there is none: its end may have been in a gap of the events. */
+  async #found(id) {
+    try {
+      return await this.api.get(`/subscribers/${id}`);
+    } catch (error) {
+      if (error instanceof Refused && error.status === 404) return null;
+      throw error;
+    }
   }
 
   #draw() {
@@ -95,7 +108,7 @@ export class SessionRecord {
   #state(level, text) {
     byId('record-state').className = `state ${level}`;
     write('record-state', text);
-    for (const id of ['change-rate', 'disconnect']) byId(id).disabled = this.#ended;
+    for (const id of ['change-rate', 'disconnect']) byId(id).disabled = this.#ended || !this.#session;
   }
 
   #end(text) {
@@ -121,9 +134,11 @@ export class SessionRecord {
     write('disconnect-text', `${username} (session ${id}, ${address}) goes offline at once.`);
     ask('disconnect-dialog', async () => {
       const {data} = await this.api.ask('DELETE', `/subscribers/${id}`);
-      // Its event says the same, a moment later.
-      if (!this.#ended) this.#end(data.message);
-      byId('record-close').focus();
+      return () => {
+        // Its event says the same, a moment later.
+        if (!this.#ended) this.#end(data.message);
+        byId('record-close').focus();
+      };
     });
   }
 }

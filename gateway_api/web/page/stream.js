@@ -5,6 +5,8 @@ import {messages} from './messages.js';
 const PATH = '/events/subscribers';
 // The API sends a heartbeat every 15 s.
 const SILENCE = 40_000;
+// What was missed comes at once, in large pieces, until it is done.
+const CATCHING_UP = 1000, MANY = 200;
 const FIRST_PAUSE = 500, LONGEST_PAUSE = 8_000;
 // An id that nobody has given: the answer to it is a gap, whose id is where we are now. Without a place to resume
 // at, a connection that is lost before its first event would lose what comes until the next one.
@@ -16,6 +18,9 @@ export class Stream extends EventTarget {
   #position = NOWHERE;
   #batch = [];
   #stop = null;
+  #liveSince = -Infinity;
+  /** Whether the events that are told happened some time ago, and come because they had been missed. */
+  late = false;
 
   constructor(api) {
     super();
@@ -57,20 +62,23 @@ export class Stream extends EventTarget {
     }
   }
 
-  /** Until the connection ends; whether there was one. */
+  /** Until the connection ends; whether anything came over it. */
   async #follow(stop) {
-    const silent = new AbortController();
-    let timer;
-    const heard = () => {
+    const over = new AbortController();
+    let timer, came = false;
+    const wait = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => silent.abort(), SILENCE);
+      timer = setTimeout(() => over.abort(), SILENCE);
     };
-    heard();
-    let connected = false;
+    const heard = () => {
+      came = true;
+      wait();
+    };
+    wait();
     try {
-      const signal = AbortSignal.any([stop, silent.signal]);
+      const signal = AbortSignal.any([stop, over.signal]);
       const answer = await this.#api.open(PATH, {'Last-Event-ID': this.#position}, signal);
-      connected = true;
+      this.#liveSince = this.#position === NOWHERE ? -Infinity : performance.now();
       this.#tell('live');
       for await (const arrived of messages(answer.body, heard)) this.#take(arrived);
     } catch (error) {
@@ -78,8 +86,10 @@ export class Stream extends EventTarget {
       console.debug('the event stream ended:', error.message);
     } finally {
       clearTimeout(timer);
+      // Whatever went wrong: a connection that nobody reads would stay one of the browser's few.
+      over.abort();
     }
-    return connected;
+    return came;
   }
 
   #take(arrived) {
@@ -91,6 +101,8 @@ export class Stream extends EventTarget {
   #flush() {
     const batch = this.#batch;
     this.#batch = [];
+    const early = performance.now() - this.#liveSince < CATCHING_UP;
+    this.late = early || (this.late && batch.length >= MANY);
     const gap = batch.findLast(message => message.name === 'gap');
     if (gap) this.#tell('gap', gap);
     this.#tell('events', batch.filter(message => message.name !== 'gap'));

@@ -13,6 +13,15 @@ const COLUMNS = [
   ['started_at', 'Online for', 'number wide'],
 ];
 
+const NOBODY = {sessions: [], total: 0, next_cursor: null};
+
+/** A number may be one session's id and another's user name: whoever has either is shown. */
+function joined(alone, page) {
+  const others = page.sessions.filter(({id}) => !alone.sessions.some(session => session.id === id));
+  const both = page.sessions.length - others.length;
+  return {...page, sessions: [...alone.sessions, ...others], total: alone.total + page.total - both};
+}
+
 export class Subscribers {
   #filters = [{}];
   #sort = '-id';
@@ -44,8 +53,8 @@ export class Subscribers {
   async find(text) {
     byId('find-text').value = text;
     this.#filters = filtersFor(text);
-    await this.#first();
-    if (text && this.#rows.size === 1) this.open([...this.#rows.keys()][0]);
+    const page = await this.#first();
+    if (text && page?.total === 1) this.open(page.sessions[0].id);
   }
 
   /** When the list comes into sight; whoever looks for somebody has it read already. */
@@ -57,32 +66,40 @@ export class Subscribers {
     return this.#turn([null]);
   }
 
-  async #turn(cursors) {
+  #turn(cursors) {
     this.#cursors = cursors;
-    await this.read();
+    return this.read();
   }
 
+  /** The page that is shown then; null when it didn't come, or another one is wanted by now. */
   async read() {
     // Whoever is impatient asks again: an answer that comes late must not hide the one that is wanted.
     const reading = this.#reading = Symbol();
+    let read = null;
     await shown('list-problem', async () => {
       const page = await this.#page();
       if (reading !== this.#reading) return;
       this.#next = page.next_cursor;
       this.#changes = {came: 0, went: 0};
       this.#draw(page);
+      read = page;
     });
+    return read;
   }
 
   async #page() {
-    let page;
+    let found = NOBODY;
     for (const filter of this.#filters) {
-      page = 'id' in filter ? await this.#alone(filter.id) : await this.api.get('/subscribers', {
+      if ('id' in filter) {
+        found = await this.#alone(filter.id);
+        continue;
+      }
+      found = joined(found, await this.api.get('/subscribers', {
         ...filter, type: byId('find-type').value, sort: this.#sort, limit: PAGE, cursor: this.#cursors.at(-1),
-      });
-      if (page.total) break;
+      }));
+      if (found.total) break;
     }
-    return page;
+    return found;
   }
 
   /** A session by its id, as a page of the list. */
@@ -91,9 +108,9 @@ export class Subscribers {
       const found = await this.api.get(`/subscribers/${id}`);
       const row = {...found, type: found.session_type, interface: found.ppp_interface,
         rate_down: found.rate_down_bps, rate_up: found.rate_up_bps};
-      return {sessions: [row], count: 1, total: 1, next_cursor: null};
+      return {sessions: [row], total: 1, next_cursor: null};
     } catch (error) {
-      if (error instanceof Refused && error.status === 404) return {sessions: [], count: 0, total: 0, next_cursor: null};
+      if (error instanceof Refused && error.status === 404) return NOBODY;
       throw error;
     }
   }

@@ -12,10 +12,13 @@ export class Vlans {
   /** `open` is called with the name of a VLAN whose sessions somebody wants to see. */
   constructor(api, open) {
     this.open = open;
-    new Poll(SECONDS, () => shown('vlans-problem', async () => this.#draw(await busiest(api))), ['overview']);
+    this.shown = {total: 0, vlans: []};
+    new Poll(SECONDS, () => shown('vlans-problem', async () => this.#draw(await busiest(api) ?? this.shown)), ['overview']);
   }
 
-  #draw({total, vlans}) {
+  #draw(shown) {
+    this.shown = shown;
+    const {total, vlans} = shown;
     write('vlans-total', `of ${count(total)}`);
     const most = vlans[0]?.session_count || 1;
     byId('vlans').replaceChildren(...vlans.map(({name, session_count: sessions}) => {
@@ -35,6 +38,8 @@ async function busiest(api) {
     total = page.total;
     found = [...found, ...page.vlans].sort((one, other) => other.session_count - one.session_count).slice(0, MOST);
     cursor = page.next_cursor;
+    // Nobody looks any more.
+    if (document.hidden) return null;
     if (cursor) await new Promise(resolve => setTimeout(resolve, BETWEEN_PAGES));
   } while (cursor);
   return {total, vlans: found};

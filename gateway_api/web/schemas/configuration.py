@@ -109,7 +109,7 @@ class Difference(Record):
     diff = Text(
         metadata=says(
             "Lines that begin with - for what was and + for what will be.",
-            "-qos.default_down = 100mbit\n+qos.default_down = 200mbit\n",
+            '- qos.default_down = "100mbit"\n+ qos.default_down = "200mbit"\n',
         )
     )
     confirm_deadline = Whole(allow_none=True, metadata=_CONFIRM_DEADLINE)
