@@ -27,7 +27,7 @@ run: $(INSTALLED)
 test: $(INSTALLED) tools
 	$(VENV)/bin/python -m pytest $(TESTS)
 
-# What a change can be tried with: all but what kills, breaks and bursts for minutes.
+# What a change can be tried with: all but what takes minutes.
 quick: $(INSTALLED) tools
 	$(VENV)/bin/python -m pytest -m "not slow and not bare"
 

@@ -33,7 +33,7 @@ def api(state: Path) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """For the tests of the live page."""
+    """Chromium, for a module's pages."""
     with chromium() as started:
         yield started
 

@@ -994,6 +994,7 @@ AT_LEAST = {
 }
 
 
+@pytest.mark.slow
 def test_a_workspace_does_as_its_model_in_2000_sequences() -> None:
     happened.clear()
     unhurried = settings(

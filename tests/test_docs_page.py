@@ -7,14 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser import Watched, chromium
+from tests.browser import Watched
 from tests.stack import Api
 
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as launched:
-        yield launched
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

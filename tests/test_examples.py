@@ -24,6 +24,8 @@ from tests.receivers import Receiver, answer
 from tests.sse import wait_for_workers, workers_of
 from tests.stack import Api, core_of, running_stack, wait_for
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = sorted(path.name for path in FOLDER.iterdir() if os.access(path, os.X_OK))
 
 FAILED, USAGE, AWAY, DENIED = 1, 2, 3, 4
@@ -643,7 +645,6 @@ def test_an_operator_gives_up_at_the_first_line(operator: Desk) -> None:
     assert ended.out == "0 changed, 0 failed, 0 not online, 0 bad, 3 not tried\n"
 
 
-@pytest.mark.slow
 def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
     gateway: Gateway, desk: Desk
 ) -> None:
@@ -886,7 +887,6 @@ def test_an_event_is_a_line(operator: Desk) -> None:
     )
 
 
-@pytest.mark.slow
 def test_nothing_is_missed_when_workers_are_killed(gateway: Gateway, operator: Desk) -> None:
     names = []
     with operator.started("gateway-follow") as running:

@@ -9,6 +9,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import PHONE, Screen, screen
 from tests.stack import Api, running_stack
 
+pytestmark = pytest.mark.slow
+
 LARGE = {"width": 1440, "height": 900}
 SCHEMES = ["light", "dark"]
 SIZES = {"laptop": LARGE, "phone": PHONE}

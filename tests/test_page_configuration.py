@@ -8,6 +8,8 @@ from playwright.sync_api import Browser, expect
 from tests.browser import Screen, screen
 from tests.stack import Api, running_stack
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<img src=/x onerror=\"document.title='taken over'\">"
 
 

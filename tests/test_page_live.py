@@ -15,6 +15,8 @@ from tests.browser import Screen, screen
 from tests.sse import Stream, wait_for_workers, workers_of
 from tests.stack import Api, core_of, running_stack, wait_for
 
+pytestmark = pytest.mark.slow
+
 Process = subprocess.Popen[bytes]
 
 
@@ -148,7 +150,6 @@ def test_a_core_that_hangs_is_said_where_it_is_missed_and_the_page_heals(
     expect(shown.page.locator("#health .bad")).to_have_count(0)
 
 
-@pytest.mark.slow
 def test_a_core_that_was_restarted_is_a_gap_after_which_the_truth_is_read_again(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -165,7 +166,6 @@ def test_a_core_that_was_restarted_is_a_gap_after_which_the_truth_is_read_again(
         expect(shown.page.locator("#went")).to_have_text("2")
 
 
-@pytest.mark.slow
 def test_a_gateway_that_goes_is_said_to_be_gone_and_the_page_goes_on_when_it_is_back(
     browser: Browser, tmp_path: Path
 ) -> None:

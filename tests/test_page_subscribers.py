@@ -8,6 +8,8 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.browser import Screen, screen
 from tests.stack import Api
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shown(browser: Browser, api: Api) -> Iterator[Screen]:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.stack import Api, running_stack
 
+pytestmark = pytest.mark.slow
+
 SESSIONS = 100_000
 
 
