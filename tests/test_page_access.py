@@ -18,13 +18,20 @@ SIZES = {"laptop": LARGE, "phone": PHONE}
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A gateway where some come and go, and something is staged and waits."""
-    with running_stack(tmp_path_factory.mktemp("own"), sessions=200, arrivals=2) as (api, _):
+    """A gateway where nobody leaves by himself, and something is staged and waits."""
+    with running_stack(tmp_path_factory.mktemp("own"), sessions=200) as (api, _):
         staged = {"path": 'bgp.neighbors."10.255.0.6".description', "value": "core2, in the cellar"}
         api.send("POST", "/system/config/set", json=staged)
         assert api.send("POST", "/system/config/commit", json={"confirm_seconds": 3600}).ok
         api.send("POST", "/system/config/set", json={"path": "qos.default_down", "value": "150mbit"})
         yield api
+
+
+def oldest(api: Api) -> int:
+    """The id of the session that has lasted longest: the list shows it last."""
+    (session,) = api.get("/subscribers", params={"sort": "id", "limit": "1"})["sessions"]
+    found: int = session["id"]
+    return found
 
 
 def signed_out(shown: Screen) -> None:
@@ -37,8 +44,9 @@ def refused(shown: Screen) -> None:
 
 
 def overview(shown: Screen) -> None:
-    shown.open().sign_in()
+    shown.open().sign_in().is_live()
     expect(shown.page.locator("#vlans li").first).to_be_visible()
+    assert shown.api.send("DELETE", f"/subscribers/{oldest(shown.api)}").ok
     expect(shown.page.locator("#feed li").first).to_be_visible()
     expect(shown.page.locator("#health li").first).to_be_visible()
 
@@ -125,7 +133,7 @@ def press_until(page: Page, key: str, wanted: str, most: int = 60) -> None:
 
 def test_a_subscriber_is_found_and_disconnected_by_keyboard_alone(browser: Browser, own: Api) -> None:
     names = own.environment
-    (gone,) = own.get("/subscribers", params={"sort": "id", "limit": "1"})["sessions"]
+    gone = oldest(own)
     with screen(browser, own) as shown:
         page = shown.open().page
         expect(page.get_by_label("User name", exact=True)).to_be_focused()
@@ -137,7 +145,7 @@ def test_a_subscriber_is_found_and_disconnected_by_keyboard_alone(browser: Brows
         press_until(page, "Tab", "Subscribers")
         page.keyboard.press("Enter")
         press_until(page, "Tab", "find-text")
-        page.keyboard.type(str(gone["id"]))
+        page.keyboard.type(str(gone))
         page.keyboard.press("Enter")
         expect(page.locator("#record-title")).to_be_focused()
         press_until(page, "Tab", "Disconnect…")
@@ -152,7 +160,7 @@ def test_a_subscriber_is_found_and_disconnected_by_keyboard_alone(browser: Brows
         page.keyboard.press("Enter")
         expect(page.locator("#record-state")).to_contain_text("isconnect")
         expect(page.locator("#record-close")).to_be_focused()
-    assert own.send("GET", f"/subscribers/{gone['id']}").status_code == 404
+    assert own.send("GET", f"/subscribers/{gone}").status_code == 404
 
 
 def test_the_first_stop_of_the_keyboard_leads_past_the_banner(browser: Browser, own: Api) -> None:
