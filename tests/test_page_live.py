@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser import Screen, screen
-from tests.sse import Stream, wait_for_workers, workers_of
+from tests.sse import Stream, master_of, wait_for_workers, workers_of
 from tests.stack import Api, core_of, running_stack, wait_for
 
 pytestmark = pytest.mark.slow
@@ -117,20 +117,6 @@ def test_killed_workers_cost_no_event(shown: Screen, lively: tuple[Api, Process]
     assert shown.text("gaps") == ""
 
 
-def test_a_worker_that_is_killed_before_the_first_event_costs_none(browser: Browser, tmp_path: Path) -> None:
-    with running_stack(tmp_path, sessions=20) as (api, process), screen(browser, api) as shown:
-        shown.open().sign_in()
-        shown.is_live()
-        wait_for("its place in the stream", lambda: "since" in shown.since())
-        os.kill(process.pid, signal.SIGSTOP)
-        for worker in workers_of(process):
-            os.kill(worker, signal.SIGKILL)
-        os.kill(process.pid, signal.SIGCONT)
-        wait_for("a worker", lambda: api.send("DELETE", "/subscribers/3").ok)
-        expect(shown.page.locator("#went")).to_have_text("1")
-        assert shown.text("gaps") == ""
-
-
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)
@@ -138,6 +124,21 @@ def stopped(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_a_worker_that_is_killed_before_the_first_event_costs_none(browser: Browser, tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=20) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        shown.is_live()
+        wait_for("its place in the stream", lambda: "since" in shown.since())
+        with stopped(master_of(process)):
+            for worker in workers_of(process):
+                os.kill(worker, signal.SIGKILL)
+            # One that is not quite dead would take the request along.
+            wait_for("their end", lambda: not workers_of(process))
+        wait_for("a worker", lambda: api.send("DELETE", "/subscribers/3").ok)
+        expect(shown.page.locator("#went")).to_have_text("1")
+        assert shown.text("gaps") == ""
 
 
 def test_a_core_that_hangs_is_said_where_it_is_missed_and_the_page_heals(
