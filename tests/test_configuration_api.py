@@ -1098,7 +1098,7 @@ def test_what_has_returned_cannot_be_confirmed(unconfirmed: Return, stack: Api) 
     refused(post(stack, "confirm"), 409)
 
 
-def test_the_author_of_the_return_is_the_core(unconfirmed: Return, stack: Api) -> None:
+def test_the_author_of_the_return_is_the_core(unconfirmed: Return) -> None:
     assert unconfirmed.author == "core"
 
 

@@ -28,7 +28,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def oldest(api: Api) -> int:
-    """The id of the session that has lasted longest: the list shows it last."""
+    """The id of the session that has lasted longest."""
     (session,) = api.get("/subscribers", params={"sort": "id", "limit": "1"})["sessions"]
     found: int = session["id"]
     return found
