@@ -257,6 +257,16 @@ def test_a_restart_returns_when_requests_are_answered(installed: Installed) -> N
     assert installed.serves()
 
 
+@pytest.mark.parametrize("verb", ["restart", "reload"])
+def test_it_serves_after_twenty_in_a_row(installed: Installed, verb: str) -> None:
+    wait_for("the API", installed.serves)
+    # By default, systemd refuses the sixth start of a unit within ten seconds.
+    twenty = f"for i in $(seq 20); do systemctl {verb} gateway-api || exit 1; done"
+    installed.machine.run("sh", "-c", twenty, timeout=300)
+    wait_for("the API", installed.serves, 10)
+    assert state_of(installed.machine, "gateway-api-certificate") == "active"
+
+
 def shown_certificate() -> str:
     return ssl.get_server_certificate(("localhost", 8443), timeout=10)
 

@@ -59,8 +59,12 @@ def test_a_unit_runs_as_a_user_of_its_own(unit: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
-def test_a_unit_comes_back_however_often_it_ends(unit: Path) -> None:
+def test_a_unit_comes_back_however_it_ends(unit: Path) -> None:
     assert value(unit, "Service", "Restart") == "always"
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_starts_however_often_it_is_started(unit: Path) -> None:
     assert value(unit, "Unit", "StartLimitIntervalSec") == "0"
 
 
