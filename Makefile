@@ -6,12 +6,6 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-# curl pastes the README's lines, strace breaks the disk under a commit, ip makes networks of their own; the
-# scripts for operators need jq, and shellcheck reads them; systemd-nspawn boots a machine for the package, which
-# Debian's own Python is for; chromium shows our pages, and npm has judges and clients of the OpenAPI document.
-TEST_TOOLS := curl strace ip jq shellcheck systemd-nspawn chromium npm /usr/bin/python3
-TEST_PACKAGES := curl strace iproute2 jq shellcheck systemd systemd-container chromium npm python3 python3-venv
-
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
 # For a machine where it stays: below DESTDIR, with the Python that the machine has.
@@ -32,8 +26,7 @@ quick: $(INSTALLED) tools
 	$(VENV)/bin/python -m pytest -m "not slow and not bare"
 
 tools:
-	@for tool in $(TEST_TOOLS); do command -v $$tool >/dev/null || { echo "The tests need $(TEST_PACKAGES): installing them"; \
-	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends $(TEST_PACKAGES) >/dev/null && break; }; done
+	@packaging/test-tools
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -7,7 +7,6 @@ npm would be 408). The newest eventsource is tried where there is an npm to get 
 import http.server
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.npm import installed
 from tests.sse import PATH, Stream, wait_for_workers, workers_of
 from tests.stack import Api, running_stack, wait_for
 
@@ -270,35 +270,16 @@ def chromium(api: Api, folder: Path) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
-    """Has what is missing installed; where each node client finds its package, None without it."""
-    missing = [
-        package
-        for package, there in (
-            ("chromium", shutil.which("chromium")),
-            ("nodejs", shutil.which("node")),
-            ("node-eventsource", Path("/usr/share/nodejs/eventsource").exists()),
-        )
-        if not there
-    ]
-    if missing:
-        install = ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *missing]
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(["apt-get", "-qq", "update"], check=True, env=environment, capture_output=True)
-        subprocess.run(install, check=True, env=environment, capture_output=True)
-    newest = None
-    if shutil.which("npm"):
-        newest = tmp_path_factory.mktemp("npm")
-        packages = ["eventsource@3.0.7", "eventsource-parser@3.0.6"]
-        command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", *packages]
-        subprocess.run([*command, "--prefix", str(newest)], check=True, capture_output=True)
-        newest = newest / "node_modules"
-    return {"eventsource 2": Path("/usr/share/nodejs"), "eventsource 3": newest}
+def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Where each node client finds its package."""
+    folder = tmp_path_factory.mktemp("npm")
+    installed(folder, "eventsource@3.0.7", "eventsource-parser@3.0.6")
+    return {"eventsource 2": Path("/usr/share/nodejs"), "eventsource 3": folder / "node_modules"}
 
 
 @contextmanager
-def all_clients(api: Api, folder: Path, tools: dict[str, Path | None]) -> Iterator[dict[str, Client]]:
-    """Every client that can be had, each with an open stream."""
+def all_clients(api: Api, folder: Path, tools: dict[str, Path]) -> Iterator[dict[str, Client]]:
+    """Every client, each with an open stream."""
     clients = {}
     with ExitStack() as opened:
         for name in CLIENTS:
@@ -308,10 +289,8 @@ def all_clients(api: Api, folder: Path, tools: dict[str, Path | None]) -> Iterat
                 made = python_client(name, api, own)
             elif name == "chromium":
                 made = chromium(api, own)
-            elif (modules := tools[name]) is not None:
-                made = node_client(name, api, own, modules)
             else:
-                continue
+                made = node_client(name, api, own, tools[name])
             clients[name] = opened.enter_context(made)
         for name, client in clients.items():
             wait_for(f"{name} to listen", lambda client=client: client.opened)
@@ -329,7 +308,7 @@ class Run(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def cut(tools: dict[str, Path | None], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def cut(tools: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """They listen while subscribers come and go, and all connections are cut twice."""
     folder = tmp_path_factory.mktemp("cut")
     with (
@@ -360,7 +339,7 @@ def cut(tools: dict[str, Path | None], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def silent(tools: dict[str, Path | None], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def silent(tools: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """They listen to a session that ends, a silence with a heartbeat in it, and another one that ends."""
     folder = tmp_path_factory.mktemp("silent")
     with (
@@ -384,10 +363,8 @@ def silent(tools: dict[str, Path | None], tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(params=CLIENTS)
-def name(request: pytest.FixtureRequest, tools: dict[str, Path | None]) -> str:
+def name(request: pytest.FixtureRequest) -> str:
     given: str = request.param
-    if tools.get(given, given) is None:
-        pytest.skip("there is no npm")
     return given
 
 
