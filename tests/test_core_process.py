@@ -484,7 +484,7 @@ def test_an_unknown_session_is_named_by_its_id(
         ("SetSessionRate", {"id": 1, "rate_down_bps": 0, "rate_up_bps": 1}, "rate_down_bps"),
         ("SetSessionRate", {"id": 1, "rate_down_bps": 1, "rate_up_bps": -1}, "rate_up_bps"),
         ("SetSessionRate", {"id": 1, "rate_down_bps": 400_000_000_001, "rate_up_bps": 1}, "rate_down_bps"),
-        ("ListSessions", {"sort": "mac_address"}, "sort"),
+        ("ListSessions", {"sort": "gateway"}, "sort"),
         ("ListSessions", {"filter": {"type": "PPPoE"}}, "filter.type"),
         ("ListSessions", {"filter": {"vlan": 5}}, "filter.vlan"),
         ("ListSessions", {"filter": []}, "filter"),

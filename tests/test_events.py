@@ -141,8 +141,11 @@ def test_the_headers_come_at_once_though_nothing_happens(quiet: Running) -> None
 def test_an_event_is_an_id_a_name_and_data_to_the_letter(quiet: Running) -> None:
     with listen(quiet.api) as stream:
         session = disconnect_one(quiet.api)
-        data = f'{{"id":{session["id"]},"username":"{session["username"]}","reason":"admin_disconnect"}}'
-        expected = f"id: [0-9a-z]+-[1-9][0-9]*\nevent: session_down\ndata: {re.escape(data)}\n\n"
+        data = f'{{"id":{session["id"]},"username":"{session["username"]}","reason":"admin_disconnect",'
+        data += f'"at":[0-9]+,"mac_address":"{session["mac_address"]}",'
+        data += f'"access_interface":"{session["access_interface"]}",'
+        data += '"bytes_in":[0-9]+,"bytes_out":[0-9]+,"duration_seconds":[0-9]+}'
+        expected = f"id: [0-9a-z]+-[1-9][0-9]*\nevent: session_down\ndata: {data}\n\n"
         assert re.fullmatch(expected, stream.read().decode())
 
 
@@ -160,11 +163,34 @@ def test_events_have_the_fields_of_the_contract(busy: Running) -> None:
     assert_gapless(messages)
     ups = [message.data for message in messages if message.name == "session_up"]
     downs = [message.data for message in messages if message.name == "session_down"]
-    assert {tuple(data) for data in ups} == {("id", "type", "username", "ip_address")}
-    assert {tuple(data) for data in downs} == {("id", "username", "reason")}
+    assert {tuple(data)[:4] for data in ups} == {("id", "type", "username", "ip_address")}
+    assert {tuple(data)[:3] for data in downs} == {("id", "username", "reason")}
     assert {type(data["id"]) for data in ups + downs} == {int}
     assert {data["type"] for data in ups} == {"PPPoE", "DHCP"}
     assert {data["reason"] for data in downs} <= REASONS
+
+
+def test_events_carry_their_time_and_who_and_where(busy: Running) -> None:
+    with listen(busy.api) as stream:
+        messages = stream.take(200)
+    common = ("at", "mac_address", "access_interface")
+    for data in (message.data for message in messages if message.name == "session_up"):
+        assert tuple(data)[4:] == common
+        assert abs(data["at"] - time.time()) < 30
+    for data in (message.data for message in messages if message.name == "session_down"):
+        assert tuple(data)[3:] == (*common, "bytes_in", "bytes_out", "duration_seconds")
+        assert min(data["bytes_in"], data["bytes_out"], data["duration_seconds"]) >= 0
+
+
+def test_the_end_of_a_session_tells_its_traffic_and_how_long_it_lasted(quiet: Running) -> None:
+    with listen(quiet.api) as stream:
+        before = quiet.api.get(f"/subscribers/{quiet.api.get('/subscribers?limit=1')['sessions'][0]['id']}")
+        quiet.api.send("DELETE", f"/subscribers/{before['id']}")
+        (message,) = stream.take(1)
+    assert message.data["id"] == before["id"]
+    assert message.data["duration_seconds"] == message.data["at"] - before["started_at"] > 0
+    assert message.data["bytes_in"] >= before["bytes_in"] > 0
+    assert message.data["bytes_out"] >= before["bytes_out"] > 0
 
 
 def test_events_tell_what_the_list_shows(busy: Running) -> None:
@@ -178,7 +204,8 @@ def test_events_tell_what_the_list_shows(busy: Running) -> None:
     stayed = 0
     for data in (message.data for message in before if message.name == "session_up"):
         if data["id"] in shown:
-            assert data.items() <= shown[data["id"]].items()
+            assert data["at"] == shown[data["id"]]["started_at"]
+            assert {name: data[name] for name in data if name != "at"}.items() <= shown[data["id"]].items()
             stayed += 1
         else:
             assert data["id"] in gone | gone_later

@@ -370,9 +370,10 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_a_client_gets_events_with_names_ids_and_data(cut: Run, name: str) -> None:
     messages = cut.messages[name]
+    common = ("at", "mac_address", "access_interface")
     fields = {
-        "session_up": {"id", "type", "username", "ip_address"},
-        "session_down": {"id", "username", "reason"},
+        "session_up": {"id", "type", "username", "ip_address", *common},
+        "session_down": {"id", "username", "reason", *common, "bytes_in", "bytes_out", "duration_seconds"},
     }
     assert {message.name for message in messages} == set(fields)
     for message in messages:

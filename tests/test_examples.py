@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -883,8 +884,25 @@ def test_an_event_is_a_line(operator: Desk) -> None:
         name = first_event(running, operator.api)
     line = next(line for line in running.out.splitlines() if name in line)
     assert re.fullmatch(
-        rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  down  \d+  {re.escape(name)}  admin_disconnect", line
+        rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  down  \d+  {re.escape(name)}  admin_disconnect"
+        r"  [0-9a-f:]{17}  trunk[\w.]+  \d+ s",
+        line,
     )
+
+
+def test_the_time_of_a_line_is_that_of_the_event(operator: Desk) -> None:
+    with operator.started("gateway-follow") as running:
+        first_event(running, operator.api)
+        assert running.end() == 143
+    before = running.err.split()[-1]
+    disconnect(operator.api)
+    at = time.time()
+    time.sleep(3)
+    with operator.started("gateway-follow", "--after", before) as again:
+        again.wait_for("down")
+    (line,) = again.out.splitlines()
+    shown = datetime.strptime(line[:19], "%Y-%m-%d %H:%M:%S").astimezone()
+    assert abs(shown.timestamp() - at) < 2
 
 
 def test_nothing_is_missed_when_workers_are_killed(gateway: Gateway, operator: Desk) -> None:

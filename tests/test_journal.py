@@ -46,6 +46,8 @@ def session(id: int, **fields: Any) -> SessionSummary:
             "rate_up": 2000,
             "state": "active",
             "started_at": 3,
+            "mac_address": "02:00:00:00:00:07",
+            "access_interface": "trunk0.7",
             **fields,
         }
     )
@@ -132,7 +134,7 @@ def test_a_journal_holds_as_many_events_as_the_interface_promises() -> None:
 def test_an_event_has_all_that_its_readers_need() -> None:
     journal = Journal("life")
     journal.session_up(session(7), 12.9)
-    journal.session_down(session(7), "user_request", 13.1)
+    journal.session_down(session(7), "user_request", 13.1, bytes_in=1200, bytes_out=34000)
     (reply,) = islice(journal.follow("life", 0), 1)
     common = {
         "id": 7,
@@ -140,11 +142,22 @@ def test_an_event_has_all_that_its_readers_need() -> None:
         "username": "user7",
         "ip_address": "100.64.0.7",
         "interface": "ppp6",
+        "mac_address": "02:00:00:00:00:07",
+        "access_interface": "trunk0.7",
     }
+    nothing = {"bytes_in": None, "bytes_out": None, "duration_seconds": None}
+    ended = {"bytes_in": 1200, "bytes_out": 34000, "duration_seconds": 10}
     assert [msgspec.json.decode(event) for event in reply.events] == [
-        {"sequence": 1, "event": "session.up", "at": 12, **common, "reason": None},
-        {"sequence": 2, "event": "session.down", "at": 13, **common, "reason": "user_request"},
+        {"sequence": 1, "event": "session.up", "at": 12, **common, "reason": None, **nothing},
+        {"sequence": 2, "event": "session.down", "at": 13, **common, "reason": "user_request", **ended},
     ]
+
+
+def test_no_session_lasted_less_than_no_time_where_the_clock_went_back() -> None:
+    journal = Journal("life")
+    journal.session_down(session(7, started_at=20), "user_request", 13.1, bytes_in=0, bytes_out=0)
+    (reply,) = islice(journal.follow("life", 0), 1)
+    assert msgspec.json.decode(reply.events[0])["duration_seconds"] == 0
 
 
 def test_who_follows_from_now_on_first_hears_where_that_is() -> None:
@@ -260,12 +273,14 @@ def event(**fields: Any) -> Event:
         **{
             "sequence": 57,
             "event": "session.up",
-            "at": 1,
+            "at": 1_772_366_400,
             "id": 217,
             "type": "PPPoE",
             "username": "alice",
             "ip_address": "100.64.0.60",
             "interface": "ppp216",
+            "mac_address": "02:00:00:00:00:d8",
+            "access_interface": "trunk0.1003",
             **fields,
         }
     )
@@ -274,15 +289,19 @@ def event(**fields: Any) -> Event:
 def test_a_session_that_comes_is_written_to_the_letter() -> None:
     assert sse.block("84a7e8343baf37f9", event()) == (
         b"id: 84a7e8343baf37f9-57\nevent: session_up\n"
-        b'data: {"id":217,"type":"PPPoE","username":"alice","ip_address":"100.64.0.60"}\n\n'
+        b'data: {"id":217,"type":"PPPoE","username":"alice","ip_address":"100.64.0.60","at":1772366400,'
+        b'"mac_address":"02:00:00:00:00:d8","access_interface":"trunk0.1003"}\n\n'
     )
 
 
 def test_a_session_that_goes_is_written_to_the_letter() -> None:
-    gone = event(event="session.down", sequence=58, reason="user_request")
+    ended = {"bytes_in": 1200, "bytes_out": 34000, "duration_seconds": 61}
+    gone = event(event="session.down", sequence=58, reason="user_request", **ended)
     assert sse.block("84a7e8343baf37f9", gone) == (
         b"id: 84a7e8343baf37f9-58\nevent: session_down\n"
-        b'data: {"id":217,"username":"alice","reason":"user_request"}\n\n'
+        b'data: {"id":217,"username":"alice","reason":"user_request","at":1772366400,'
+        b'"mac_address":"02:00:00:00:00:d8","access_interface":"trunk0.1003",'
+        b'"bytes_in":1200,"bytes_out":34000,"duration_seconds":61}\n\n'
     )
 
 
@@ -380,13 +399,15 @@ def test_events_after_an_event_come_as_they_happened(path: Path, events: Events)
     journal = Journal("life")
     with serving(path, journal):
         journal.session_up(session(7), 12.0)
-        journal.session_down(session(7, type="DHCP"), "lost_carrier", 13.0)
+        journal.session_down(session(7, type="DHCP"), "lost_carrier", 13.0, bytes_in=1, bytes_out=2)
         with closing(events.after("life", 0)) as batches:
             batch = next(batches)
     common = {"id": 7, "username": "user7", "ip_address": "100.64.0.7", "interface": "ppp6"}
+    common |= {"mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7"}
+    ended = {"bytes_in": 1, "bytes_out": 2, "duration_seconds": 10}
     assert batch.events == [
         Event(sequence=1, event="session.up", at=12, type="PPPoE", **common),
-        Event(sequence=2, event="session.down", at=13, type="DHCP", reason="lost_carrier", **common),
+        Event(sequence=2, event="session.down", at=13, type="DHCP", reason="lost_carrier", **common, **ended),
     ]
     assert (batch.boot_id, batch.oldest, batch.newest, batch.gap) == ("life", 1, 2, False)
 

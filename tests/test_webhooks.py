@@ -363,15 +363,25 @@ def test_a_delivery_is_a_post_to_the_letter(gateway: Gateway) -> None:
 
 def test_a_session_that_ends_is_told_to_the_letter(gateway: Gateway) -> None:
     with Receiver() as receiver, gateway.webhook(receiver.url):
-        usernames = {one["id"]: one["username"] for one in gateway.api.get("/subscribers")["sessions"]}
+        sessions = {one["id"]: one for one in gateway.api.get("/subscribers")["sessions"]}
         id = gateway.disconnect()
         wait_for("the event", lambda: receiver.received, 5)
         (request,) = receiver.received
     body = json.loads(request.body)
     at = datetime.strptime(body.pop("timestamp"), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert abs((datetime.now(UTC) - at).total_seconds()) < 5
-    data = {"id": id, "username": usernames[id], "reason": "admin_disconnect"}
-    assert body == {"event": "session.down", "data": data}
+    data = body.pop("data")
+    assert body == {"event": "session.down"}
+    assert list(data.items())[:3] == [
+        *(("id", id), ("username", sessions[id]["username"]), ("reason", "admin_disconnect"))
+    ]
+    assert list(data)[3:] == [
+        *("at", "mac_address", "access_interface", "bytes_in", "bytes_out", "duration_seconds")
+    ]
+    assert data["at"] == at.timestamp()
+    assert data["mac_address"] == sessions[id]["mac_address"]
+    assert data["access_interface"] == sessions[id]["access_interface"]
+    assert data["duration_seconds"] == data["at"] - sessions[id]["started_at"]
     assert list(json.loads(request.body)) == ["event", "timestamp", "data"]
     assert re.fullmatch(r"[0-9a-z]+-[1-9][0-9]*", request.id)
 
@@ -967,9 +977,12 @@ def test_a_session_that_starts_is_told_to_the_letter(busy: Busy) -> None:
     body = json.loads(receiver.received[0].body)
     assert list(body) == ["event", "timestamp", "data"]
     assert body["event"] == "session.up"
-    assert list(body["data"]) == ["id", "type", "username", "ip_address", "interface"]
+    assert list(body["data"]) == [
+        *("id", "type", "username", "ip_address", "interface", "at", "mac_address", "access_interface")
+    ]
     sessions = {one["id"]: one for one in busy.api.get("/subscribers")["sessions"]}
     session = sessions[body["data"]["id"]]
+    assert body["data"].pop("at") == session["started_at"]
     assert body["data"] == {name: session[name] for name in body["data"]}
 
 

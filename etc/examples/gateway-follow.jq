@@ -1,14 +1,17 @@
 include "gateway";
 
+def place: "\(.mac_address)  \(.access_interface)";
+
 # An event, for people.
 def told($data):
   if .event == "gap" then
     "GAP   events are lost, those from \($data.oldest) to \($data.newest) are not: list again"
   elif .event == "session_up" then
-    "up    \($data.id)  \($data.username)  \($data.type)  \($data.ip_address)"
-  else "down  \($data.id)  \($data.username)  \($data.reason)" end;
+    "up    \($data.id)  \($data.username)  \($data.type)  \($data.ip_address)  \($data | place)"
+  else "down  \($data.id)  \($data.username)  \($data.reason)  \($data | place)  \($data.duration_seconds) s" end;
 
-# A stream of events as lines: the id and what happened; an empty one for a heartbeat; ! and what isn't a stream.
+# A stream of events as lines: the id, when it happened (-1 is now) and what; an empty one for a heartbeat; !, nothing
+# and what isn't a stream.
 def lines:
   foreach inputs as $line (null;
     if $line == "" then {event, id, data, whole: true}
@@ -16,7 +19,7 @@ def lines:
     | .line = $line
     | if $line | test("^(id|event|data): ") then .[$line | split(": ")[0]] = $line[($line | index(": ")) + 2:]
       else . end;
-    if .whole and .data then "\(.id | line)\t\(told(.data | fromjson) | line)"
+    if .whole and .data then (.data | fromjson) as $data | "\(.id | line)\t\($data.at // -1)\t\(told($data) | line)"
     elif .line | startswith(":") then ""
-    elif .line | startswith("{") then "!\t\(.line)"
+    elif .line | startswith("{") then "!\t-1\t\(.line)"
     else empty end);

@@ -31,12 +31,16 @@ class Journal:
 
     def session_up(self, session: SessionSummary, at: float) -> None:
         """A session was established. `at` is epoch seconds."""
-        self._add("session.up", session, None, at)
+        self._add("session.up", session, int(at))
 
-    def session_down(self, session: SessionSummary, reason: str, at: float) -> None:
+    def session_down(
+        self, session: SessionSummary, reason: str, at: float, *, bytes_in: int, bytes_out: int
+    ) -> None:
         """A session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or
-        admin_disconnect."""
-        self._add("session.down", session, reason, at)
+        admin_disconnect; `bytes_in` came from the subscriber (section 5.3)."""
+        # A clock that was set back meanwhile would make it a negative time.
+        duration = max(0, int(at) - session.started_at)
+        self._add("session.down", session, int(at), reason, bytes_in, bytes_out, duration)
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """What came after an event of a life, or from now on if both are None; for ever. When some of that
@@ -72,20 +76,28 @@ class Journal:
         self,
         name: Literal["session.up", "session.down"],
         session: SessionSummary,
-        reason: str | None,
-        at: float,
+        at: int,
+        reason: str | None = None,
+        bytes_in: int | None = None,
+        bytes_out: int | None = None,
+        duration_seconds: int | None = None,
     ) -> None:
         with self._grown:
             event = SessionEvent(
                 sequence=self._ring.newest + 1,
                 event=name,
-                at=int(at),
+                at=at,
                 id=session.id,
                 type=session.type,
                 username=session.username,
                 ip_address=session.ip_address,
                 interface=session.interface,
+                mac_address=session.mac_address,
+                access_interface=session.access_interface,
                 reason=reason,
+                bytes_in=bytes_in,
+                bytes_out=bytes_out,
+                duration_seconds=duration_seconds,
             )
             self._ring.add(msgspec.Raw(msgspec.json.encode(event)))
             self._grown.notify_all()

@@ -42,6 +42,8 @@ class SessionSummary(Record, frozen=True):
     rate_up: int
     state: str
     started_at: int
+    mac_address: str
+    access_interface: str
 
 
 class SessionDetail(Record, frozen=True):
@@ -75,7 +77,12 @@ class SessionEvent(Record, frozen=True):
     username: str
     ip_address: str
     interface: str
+    mac_address: str
+    access_interface: str
     reason: str | None
+    bytes_in: int | None
+    bytes_out: int | None
+    duration_seconds: int | None
 
 
 class InterfaceAddress(Record, frozen=True):

@@ -19,9 +19,7 @@ class Session(Record, frozen=True):
     """
 
     summary: SessionSummary
-    mac_address: str
     gateway: str
-    access_interface: str
     overhead_profile: str
     acct_session_id: str
     ifindex: int
@@ -41,6 +39,14 @@ class Session(Record, frozen=True):
     @property
     def interface(self) -> str:
         return self.summary.interface
+
+    @property
+    def mac_address(self) -> str:
+        return self.summary.mac_address
+
+    @property
+    def access_interface(self) -> str:
+        return self.summary.access_interface
 
     @property
     def is_pppoe(self) -> bool:

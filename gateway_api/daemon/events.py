@@ -23,7 +23,7 @@ _PAUSE = 0.2
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """`at` is epoch seconds; `reason` is of a session.down only."""
+    """`at` is epoch seconds; `reason` and what follows it are of a session.down only."""
 
     sequence: int
     event: Literal["session.up", "session.down"]
@@ -33,7 +33,27 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     username: str
     ip_address: str
     interface: str
+    mac_address: str
+    access_interface: str
     reason: str | None = None
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+    duration_seconds: int | None = None
+
+    def added(self) -> dict[str, object]:
+        """What its data has in the stream and for webhooks alike, after the fields of each."""
+        data: dict[str, object] = {
+            "at": self.at,
+            "mac_address": self.mac_address,
+            "access_interface": self.access_interface,
+        }
+        if self.event == "session.down":
+            data.update(
+                bytes_in=self.bytes_in,
+                bytes_out=self.bytes_out,
+                duration_seconds=self.duration_seconds,
+            )
+        return data
 
 
 class Batch(msgspec.Struct, frozen=True):

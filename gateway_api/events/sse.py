@@ -44,6 +44,7 @@ def block(boot_id: str, event: Event) -> bytes:
         }
     else:
         data = {"id": event.id, "username": event.username, "reason": event.reason}
+    data.update(event.added())
     return _block(EventId(boot_id, event.sequence), NAMES[event.event], data)
 
 

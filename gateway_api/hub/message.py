@@ -39,6 +39,7 @@ def message_of(boot_id: str, event: Event) -> Message:
         )
     else:
         data.update(username=event.username, reason=event.reason)
+    data.update(event.added())
     return Message(f"{boot_id}-{event.sequence}", event.event, _body(event.event, event.at, data))
 
 

@@ -32,7 +32,7 @@ def subscribers(query: dict[str, Any]) -> Response:
 
         id: 84a7e8343baf37f9-57
         event: session_up
-        data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5"}
+        data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5","at":1795271513,...}
     """
     # The header first: a source that comes back sends the newer id there, and the query of its URL again.
     wanted = Wanted(**{**query, "resume": parse.last_event_id() or query["resume"]})

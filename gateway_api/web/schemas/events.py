@@ -4,7 +4,7 @@ from marshmallow import validate
 from marshmallow.fields import Nested
 
 from gateway_api.validation import Schema, Text, Whole
-from gateway_api.web.schemas.records import ADDRESS, SESSION_TYPE, Answer, Record
+from gateway_api.web.schemas.records import ADDRESS, COUNT, MAC, SESSION_TYPE, Answer, Record
 from gateway_api.web.schemas.says import says
 
 _REASON = (
@@ -13,17 +13,27 @@ _REASON = (
 )
 
 
+_AT = Whole(validate=COUNT, metadata=says("When it happened, Unix epoch seconds.", 1795271513))
+_MAC = Text(validate=MAC, metadata=says("MAC address of the subscriber.", "02:00:00:00:00:06"))
+_ACCESS = Text(metadata=says("Interface that the session arrived on.", "trunk0.1001"))
+
+
 class SessionUp(Record):
     id = Whole(metadata=says("Session id.", 7))
     type = Text(validate=SESSION_TYPE, metadata=says("Session type.", "PPPoE"))
     username = Text(metadata=says("Subscriber login.", "subscriber000006@lab.example"))
     ip_address = Text(validate=ADDRESS, metadata=says("Assigned address.", "100.64.0.5", format="ipv4"))
+    at, mac_address, access_interface = _AT, _MAC, _ACCESS
 
 
 class SessionDown(Record):
     id = Whole(metadata=says("Session id.", 7))
     username = Text(metadata=says("Subscriber login.", "subscriber000006@lab.example"))
     reason = Text(metadata=says(_REASON, "user_request"))
+    at, mac_address, access_interface = _AT, _MAC, _ACCESS
+    bytes_in = Whole(validate=COUNT, metadata=says("Bytes from the subscriber.", 117155058))
+    bytes_out = Whole(validate=COUNT, metadata=says("Bytes to the subscriber.", 585775294))
+    duration_seconds = Whole(validate=COUNT, metadata=says("How long it lasted, seconds.", 3600))
 
 
 class Gap(Record):

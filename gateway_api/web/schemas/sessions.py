@@ -14,6 +14,8 @@ _TYPE = says("Session type.", "PPPoE")
 _USERNAME = says("Subscriber login.", "subscriber000006@lab.example")
 _ASSIGNED = says("Assigned address.", "100.64.0.5", format="ipv4")
 _INTERFACE = says("Interface of the session.", "ppp5")
+_MAC = says("MAC address of the subscriber.", "02:00:00:00:00:06")
+_ACCESS = says("Interface that the session arrived on.", "trunk0.1001")
 _STATE_SAYS = says("Session state.", "active")
 _STARTED = says("Start time, Unix epoch seconds.", 1795271513)
 _DOWN = says("Downstream rate, bits per second.", 100_000_000)
@@ -31,6 +33,8 @@ class SessionSummary(Record):
     rate_up = Whole(validate=COUNT, metadata=_UP)
     state = Text(validate=_STATE, metadata=_STATE_SAYS)
     started_at = Whole(validate=COUNT, metadata=_STARTED)
+    mac_address = Text(validate=MAC, metadata=_MAC)
+    access_interface = Text(metadata=_ACCESS)
 
 
 class SessionDetail(Record):
@@ -38,14 +42,14 @@ class SessionDetail(Record):
     session_type = Text(validate=SESSION_TYPE, metadata=_TYPE)
     state = Text(validate=_STATE, metadata=_STATE_SAYS)
     username = Text(metadata=_USERNAME)
-    mac_address = Text(validate=MAC, metadata=says("MAC address of the subscriber.", "02:00:00:00:00:06"))
+    mac_address = Text(validate=MAC, metadata=_MAC)
     ip_address = Text(validate=ADDRESS, metadata=_ASSIGNED)
     gateway = Text(
         validate=ADDRESS,
         allow_none=True,
         metadata=says("Gateway address, null when there is none.", "100.64.0.1", format="ipv4"),
     )
-    access_interface = Text(metadata=says("Interface that the session arrived on.", "trunk0.1001"))
+    access_interface = Text(metadata=_ACCESS)
     ppp_interface = Text(metadata=says("PPP interface, empty for DHCP.", "ppp5"))
     rate_down_bps = Whole(validate=COUNT, metadata=_DOWN)
     rate_up_bps = Whole(validate=COUNT, metadata=_UP)

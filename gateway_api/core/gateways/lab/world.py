@@ -153,10 +153,10 @@ class World:
                 rate_up=qos.default_up,
                 state="active",
                 started_at=int(started),
+                mac_address=subscriber.mac_address,
+                access_interface=subscriber.line.name,
             ),
-            mac_address=subscriber.mac_address,
             gateway=pool.gateway,
-            access_interface=subscriber.line.name,
             overhead_profile=subscriber.line.profile.overhead_profile,
             acct_session_id=subscriber.acct_session_id,
             ifindex=ifindex,
@@ -178,7 +178,8 @@ class World:
         self._pools.pop(id).give_back(session.summary.ip_address)
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
-        self._journal.session_down(session.summary, reason, now)
+        bytes_in, bytes_out = session.traffic.up.read(now), session.traffic.down.read(now)
+        self._journal.session_down(session.summary, reason, now, bytes_in=bytes_in, bytes_out=bytes_out)
 
     def _trunk_of(self, session: Session) -> str:
         return self.vlans[session.access_interface].line.trunk
