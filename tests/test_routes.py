@@ -15,6 +15,7 @@ import requests
 from gateway_api.app import create_app
 from gateway_api.services import Services
 from gateway_api.settings import Settings
+from tests.prometheus import scrape
 from tests.routes import ADMIN, ALWAYS, OPEN, PAGES, ROUTES, Route
 from tests.stack import Api, wait_for
 
@@ -174,7 +175,7 @@ def test_what_is_open_needs_no_token(api: Api, route: Route) -> None:
 
 
 def test_metrics_are_open_and_in_the_text_format(api: Api) -> None:
-    answer = api.send("GET", "/metrics", None)
+    answer = scrape(api)
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     samples = dict(line.split(" ") for line in answer.text.splitlines() if not line.startswith("#"))
     counts = api.get("/subscribers/summary")

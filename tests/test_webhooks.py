@@ -32,6 +32,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway_api.hub.attempt import TIMEOUT, Outcome, Sender
 from gateway_api.hub.lane import MOST_WAITING
 from gateway_api.hub.message import Message
+from tests.prometheus import scrape
 from tests.receivers import (
     OK,
     Received,
@@ -141,7 +142,7 @@ def memory(pid: int, what: str = "VmRSS") -> float:
 
 def metrics(api: Api) -> dict[str, float]:
     """The samples about webhooks, without their common prefix."""
-    text = api.send("GET", "/metrics", None).text
+    text = scrape(api).text
     return {
         sample.name.removeprefix("gateway_api_webhook") + "".join(sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)

@@ -27,9 +27,12 @@ class Asset:
         return gzip.compress(self.body, mtime=0)
 
 
-def serve(asset: Asset, cache_control: str, headers: dict[str, str] | None = None) -> Response:
-    """As the client can take it, or 304 when it has it."""
-    zipped = request.accept_encodings.quality("gzip") > 0
+def serve(
+    asset: Asset, cache_control: str, headers: dict[str, str] | None = None, *, for_browsers: bool = False
+) -> Response:
+    """As the client can take it, or 304 when it has it. `for_browsers`: compressed in any case, as all of
+    them take it; to encrypt a megabyte for whoever asks costs as much as several requests."""
+    zipped = for_browsers or request.accept_encodings.quality("gzip") > 0
     response = Response(asset.compressed if zipped else asset.body, content_type=asset.media_type)
     if zipped:
         response.headers["Content-Encoding"] = "gzip"

@@ -64,7 +64,7 @@ def part(digest: str, name: str) -> Response:
     """A file of that page."""
     if digest != _digest() or name not in _PARTS:
         raise NotFound("No such file")
-    return serve(_part(name), FOR_EVER)
+    return serve(_part(name), FOR_EVER, for_browsers=True)
 
 
 @cache

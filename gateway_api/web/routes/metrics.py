@@ -1,44 +1,49 @@
 """The scrape target of Prometheus."""
 
-from dataclasses import dataclass
+import time
 from typing import cast
 
+import gevent
 from flask import Blueprint, Flask, Response, current_app
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_flask_exporter import PrometheusMetrics
 
 from gateway_api.services import Services
 from gateway_api.web import access, answers, gauges
 from gateway_api.web.meter import Meter
+from gateway_api.web.scrapes import Scrapes
 
 routes = Blueprint("metrics", __name__)
 
 _EXTENSION = "metrics"
 
 
-@dataclass(frozen=True)
-class _Exported:
-    """`counted`: by all workers, whose files the exporter adds up. `read`: when it is asked for, which the
-    exporter leaves out where there are several workers."""
-
-    counted: PrometheusMetrics
-    read: CollectorRegistry
-
-
 def install(app: Flask, services: Services) -> None:
     """Has every request measured. To be called before anything else has a hand in requests."""
+    #: What all workers counted, whose files the exporter adds up.
     counted = PrometheusMetrics.for_app_factory(
         path=None, export_defaults=False, registry=CollectorRegistry()
     )
+    #: What is read when it is asked for, which the exporter leaves out where there are several workers.
+    read = gauges.registry(services.daemon, services.hub)
     Meter(counted.registry).install(app, services.streams)
-    app.extensions[_EXTENSION] = _Exported(counted, gauges.registry(services.daemon, services.hub))
+    beside = gevent.get_hub().threadpool
+
+    def make() -> str:
+        # The files' part in a thread: the event loop goes on serving meanwhile. The other asks the core and
+        # the hub, which waits as any request does.
+        added_up: str
+        added_up, _ = beside.apply(counted.generate_metrics)
+        return generate_latest(read).decode() + added_up
+
+    app.extensions[_EXTENSION] = Scrapes(make, time.monotonic)
 
 
 @routes.get("/metrics")
 @access.always
 @answers.text("text/plain")
 def scrape() -> Response:
-    """Prometheus' text format 0.0.4, whatever else the scraper would take."""
-    exported = cast(_Exported, current_app.extensions[_EXTENSION])
-    counted, content_type = exported.counted.generate_metrics()
-    return Response(generate_latest(exported.read).decode() + counted, content_type=content_type)
+    """Prometheus' text format 0.0.4, whatever else the scraper would take. At most a second old."""
+    scrapes = cast(Scrapes, current_app.extensions[_EXTENSION])
+    return Response(scrapes.latest(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
