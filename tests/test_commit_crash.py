@@ -737,7 +737,7 @@ def test_a_return_that_the_disk_refuses_is_tried_again(bench: Bench) -> None:
         threads = [int(entry.name) for entry in Path(f"/proc/{core.pid}/task").iterdir()]
         options = "-e", "trace=fsync", "-e", "inject=fsync:error=EIO"
         with _strace(threads, core.home / "trace", *options):
-            wait_for("the return to fail", lambda: "cannot return" in core.log)
+            wait_for("the return to fail", lambda: "cannot keep the deadline" in core.log)
             assert time.time() >= deadline - SLACK
             assert _observed(core) == before
         wait_for("the return", lambda: _running(core) == 1)

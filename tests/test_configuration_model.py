@@ -29,13 +29,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.diff import diff_text
 from gateway_api.core.configuration.edit import Operation, Refused
+from gateway_api.core.configuration.outcome import NothingToConfirm, Stale
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Commit, Store
-from gateway_api.core.configuration.workspace import NothingToConfirm, Stale, Workspace
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.errors import GatewayApiError, Invalid, NotFound
 
 Document = dict[str, Any]
@@ -313,6 +315,8 @@ class Model:
 
     def __init__(self, now: float) -> None:
         self.now = now
+        #: So many seconds the wall clock is ahead of it: deadlines are shown and commits dated by that.
+        self.ahead = 0
         self.running = Revision(FACTORY, "factory", None, int(now))
         self.candidate = FACTORY
         self.archive: list[Revision] = []
@@ -373,7 +377,10 @@ class Model:
         elif waiting and deadline is not None:
             self.deadline = deadline
         now = self.running
-        return found, now.author, now.comment, now.committed_at, self.deadline
+        return found, now.author, now.comment, now.committed_at, self.shown_deadline()
+
+    def shown_deadline(self) -> int | None:
+        return None if self.deadline is None else self.deadline + self.ahead
 
     def confirm(self) -> None:
         self.return_if_due()
@@ -409,7 +416,7 @@ class Model:
         if self.refusing:
             raise No("StepFailed")
         self.archive = [self.running, *self.archive][:ARCHIVED]
-        self.running = Revision(document, author, comment, int(self.now))
+        self.running = Revision(document, author, comment, int(self.now) + self.ahead)
         self.runs += 1
 
 
@@ -621,6 +628,20 @@ FACTORY_SECTIONS = RunningConfiguration.of(FACTORY).sections
 happened: Counter[str] = Counter()
 
 
+class ModelClock(Clock):
+    """As the model has it, in one boot."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__("boot")
+        self._model = model
+
+    def wall(self) -> float:
+        return self._model.now + self._model.ahead
+
+    def steady(self) -> float:
+        return self._model.now - 1_600_000_000
+
+
 class Pair:
     """A workspace in a folder of its own and a model, with the same done to both."""
 
@@ -674,14 +695,13 @@ class Pair:
         refusing: bool = False,
     ) -> None:
         contents, etags = self._if_match(knows)
-        author, was = f"{comment}'s", self.model.deadline
+        author, was = f"{comment}'s", self.model.shown_deadline()
 
         def commit() -> tuple[int, str, str | None, int, int | None]:
             outcome = self.workspace.commit(author, comment, seconds, etags)
             self._is_current(outcome.etag)
             made = outcome.commit
-            at = None if outcome.deadline is None else outcome.deadline.at
-            return outcome.changes, made.author, made.comment, made.committed_at, at
+            return outcome.changes, made.author, made.comment, made.committed_at, outcome.deadline
 
         self.model.refusing = refusing
         found = self._both("commit", commit, lambda: self.model.commit(author, comment, seconds, contents))
@@ -700,6 +720,10 @@ class Pair:
         self.model.refusing = refusing
         self._both("return", self.workspace.return_if_due, self.model.return_if_due)
         self.model.refusing = False
+
+    def set_clock(self, ahead: int) -> None:
+        happened["a clock set before a deadline"] += self.model.deadline is not None
+        self.model.ahead = ahead
 
     def restart(self) -> None:
         happened["restart with a deadline"] += self.model.deadline is not None
@@ -726,8 +750,7 @@ class Pair:
         assert view.candidate == model.candidate
         # As text, for Python takes True for 1.
         assert in_json([view.running.document, view.candidate]) == model.contents()
-        deadline = view.state.deadline
-        assert (None if deadline is None else deadline.at) == model.deadline
+        assert self.workspace.confirm_deadline() == model.shown_deadline()
         listed = [(commit.committed_at, commit.author, commit.comment) for commit in self.workspace.archive()]
         assert listed == [(held.committed_at, held.author, held.comment) for held in model.archive]
         happened["the archive is full"] += len(listed) == ARCHIVED
@@ -771,7 +794,7 @@ class Pair:
 
     def _start(self, factory: Callable[[], RunningConfiguration] | None) -> None:
         self.store = Store(Path(self.folder.name))
-        self.workspace = Workspace(self.store, factory or _no_factory, lambda: self.model.now, self._check)
+        self.workspace = Workspace(self.store, factory or _no_factory, ModelClock(self.model), self._check)
         self.runs_before_start = self.model.runs
         self.compared, self.looked_at = "", 0
         self.followed: list[Configuration] = []
@@ -918,6 +941,10 @@ class Workflow(RuleBasedStateMachine):
         if then:
             self.pair.return_if_due(refusing=then == "return in vain")
 
+    @rule(ahead=st.sampled_from([0, -86_400, 3_600, 86_400]))
+    def set_clock(self, ahead: int) -> None:
+        self.pair.set_clock(ahead)
+
     @rule(again=st.booleans())
     def restart(self, again: bool) -> None:
         self.pair.restart()
@@ -988,6 +1015,7 @@ AT_LEAST = {
     "view NotFound": 100,
     "restart with a candidate": 40,
     "restart with a deadline": 60,
+    "a clock set before a deadline": 60,
     "the archive is full": 40,
     "a masked line": 100,
     "another order": 60,

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.outcome import Staged, Stale
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.unmask import unmasked
-from gateway_api.core.configuration.workspace import LARGEST, Staged, Stale, Workspace
+from gateway_api.core.configuration.workspace import LARGEST, Workspace
 from gateway_api.errors import Invalid
 from gateway_api.redact import MASK, redacted
+from tests.clocks import NOW, StillClock
 from tests.conftest import SECRET_HASH
 from tests.test_configuration import put
-from tests.test_workspace import NOW, Clock, opened, stage
+from tests.test_workspace import opened, stage
 
 OTHER_HASH = SECRET_HASH[:-1] + "a"
 
@@ -31,12 +33,12 @@ def document(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> StillClock:
+    return StillClock()
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, document: dict[str, Any], clock: Clock) -> Iterator[Workspace]:
+def workspace(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> Iterator[Workspace]:
     with opened(tmp_path, document, clock) as made:
         yield made
 
@@ -134,7 +136,7 @@ def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: 
     assert outcome.etag == workspace.view.etag
 
 
-def test_it_outlives_the_process(tmp_path: Path, document: dict[str, Any], clock: Clock) -> None:
+def test_it_outlives_the_process(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> None:
     with opened(tmp_path, document, clock) as workspace:
         workspace.replace_running({**redacted(document), "bgp": None}, "me", None, None)
     with opened(tmp_path, document, clock) as again:
@@ -193,7 +195,7 @@ def test_it_wants_the_configuration_that_the_caller_has_seen(
 
 
 def test_as_any_commit_it_confirms_one_that_waits(
-    workspace: Workspace, document: dict[str, Any], clock: Clock
+    workspace: Workspace, document: dict[str, Any], clock: StillClock
 ) -> None:
     stage(workspace, "bng2")
     workspace.commit("admin", None, 60, None)
@@ -204,7 +206,7 @@ def test_as_any_commit_it_confirms_one_that_waits(
 
 
 def test_after_the_deadline_of_another_commit_it_is_refused_for_a_second_look(
-    workspace: Workspace, document: dict[str, Any], clock: Clock
+    workspace: Workspace, document: dict[str, Any], clock: StillClock
 ) -> None:
     stage(workspace, "bng2")
     workspace.commit("admin", None, 60, None)
@@ -221,7 +223,9 @@ def test_one_that_has_grown_too_large_is_refused(workspace: Workspace, document:
         workspace.replace_running({**document, "subscribers": {"local": local}}, "me", None, None)
 
 
-def test_a_check_that_fails_changes_nothing(tmp_path: Path, document: dict[str, Any], clock: Clock) -> None:
+def test_a_check_that_fails_changes_nothing(
+    tmp_path: Path, document: dict[str, Any], clock: StillClock
+) -> None:
     def check(_: Path) -> None:
         if fails:
             raise StepFailed("check the services' files", "no")

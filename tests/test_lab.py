@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
@@ -16,23 +17,14 @@ from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Rows, listing
 from gateway_api.core.records import Interface, Page, Route, SessionDetail, SessionFilter
 from gateway_api.core.sessions import Session
+from tests.clocks import NOW, StillClock
 
-START = 1_700_000_000.0
+START = float(NOW)
 
 #: Linux: IFNAMSIZ less the closing NUL.
 LONGEST_NAME = 15
 
-Lab = Callable[..., tuple[LabGateway, "Clock"]]
-
-
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
+Lab = Callable[..., tuple[LabGateway, StillClock]]
 
 
 def parsed(document: dict[str, Any]) -> Configuration:
@@ -43,8 +35,8 @@ def parsed(document: dict[str, Any]) -> Configuration:
 def lab(document: dict[str, Any]) -> Lab:
     """Makes a lab of the `document` as it is then, with the clock that it goes by."""
 
-    def make(sessions: int = 0, arrivals: float = 0.0, seed: int = 1) -> tuple[LabGateway, Clock]:
-        clock = Clock()
+    def make(sessions: int = 0, arrivals: float = 0.0, seed: int = 1) -> tuple[LabGateway, StillClock]:
+        clock = StillClock(START)
         return LabGateway(
             parsed(document), Population(sessions, arrivals, seed), Journal("life"), clock
         ), clock
@@ -52,14 +44,16 @@ def lab(document: dict[str, Any]) -> Lab:
     return make
 
 
-def pass_time(gateway: LabGateway, clock: Clock, seconds: float, step: float = 1.0) -> None:
+def pass_time(gateway: LabGateway, clock: StillClock, seconds: float, step: float = 1.0) -> None:
     end = clock.now + seconds
     while clock.now < end:
         clock.now = min(end, clock.now + step)
         gateway.advance()
 
 
-def pass_time_until(gateway: LabGateway, clock: Clock, ready: Callable[[], Any], step: float = 1.0) -> None:
+def pass_time_until(
+    gateway: LabGateway, clock: StillClock, ready: Callable[[], Any], step: float = 1.0
+) -> None:
     for _ in range(20_000):
         if ready():
             return
@@ -90,6 +84,11 @@ def interfaces(gateway: LabGateway) -> dict[str, Interface]:
     by_name = {interface.name: interface for interface in listed}
     assert len(by_name) == len(listed)
     return by_name
+
+
+def established_at(gateway: LabGateway) -> set[int]:
+    peers = gateway.bgp_summary()["ipv4Unicast"]["peers"]
+    return {peer["peerUptimeEstablishedEpoch"] for peer in peers.values()}
 
 
 def host_routes(gateway: LabGateway) -> list[Route]:
@@ -193,6 +192,48 @@ def test_uptime_is_the_whole_seconds_since_the_start(lab: Lab) -> None:
     gateway, clock = lab()
     clock.now += 12.9
     assert gateway.uptime() == 12
+
+
+@pytest.mark.parametrize("ahead", [-86_400, -1, 1, 3_600, 86_400])
+def test_a_clock_that_is_set_moves_all_times_shown_and_nothing_else(lab: Lab, ahead: int) -> None:
+    gateway, clock = lab(50)
+    pass_time(gateway, clock, 100)
+    started = {session.id: session.summary.started_at for session in everyone(gateway)}
+    created = {vlan.name: vlan.created_at for vlan in made(gateway.vlans())}
+    established = established_at(gateway)
+    counted = {one.id: (one.bytes_in, one.bytes_out) for one in details(gateway)}
+    clock.ahead = ahead
+    gateway.advance()
+    assert {one.id: one.started_at - ahead for one in details(gateway)} == started
+    assert {session.id: session.summary.started_at - ahead for session in everyone(gateway)} == started
+    assert {vlan.name: vlan.created_at - ahead for vlan in made(gateway.vlans())} == created
+    assert {vlan.name: vlan.created_at - ahead for vlan in made(gateway.demux_vlans()[0])} == created
+    assert {at - ahead for at in established_at(gateway)} == established
+    assert {one.id: (one.bytes_in, one.bytes_out) for one in details(gateway)} == counted
+    assert gateway.uptime() == 100
+
+
+def test_who_comes_after_a_clock_was_set_is_dated_by_it(document: dict[str, Any]) -> None:
+    clock, journal = StillClock(START), Journal("life")
+    gateway = LabGateway(parsed(document), Population(0, 1.0, 1), journal, clock)
+    clock.ahead = 86_400
+    pass_time_until(gateway, clock, lambda: everyone(gateway))
+    (session, *_) = everyone(gateway)
+    assert clock.wall() - 2 <= session.summary.started_at <= clock.wall()
+    gateway.disconnect(session.id)
+    reply = next(journal.follow("life", 0))
+    assert reply is not None
+    events = msgspec.json.decode(msgspec.json.encode(reply.events))
+    assert all(clock.wall() - 2 <= event["at"] <= clock.wall() for event in events)
+    assert {event["event"] for event in events} == {"session.up", "session.down"}
+
+
+def test_a_clock_that_is_slewed_moves_nothing_until_it_is_a_second_off(lab: Lab) -> None:
+    gateway, clock = lab(1)
+    was = everyone(gateway)
+    clock.ahead = 0.9
+    gateway.advance()
+    assert everyone(gateway) == was
 
 
 def test_arrivals_and_departures_come_at_about_their_rate(lab: Lab) -> None:
@@ -810,7 +851,7 @@ def test_turning_cgnat_on_again_steers_the_same_sessions(lab: Lab, document: dic
     assert everyone(gateway) == before
 
 
-def new_after(gateway: LabGateway, clock: Clock, seconds: float) -> list[Session]:
+def new_after(gateway: LabGateway, clock: StillClock, seconds: float) -> list[Session]:
     known = {session.id for session in everyone(gateway)}
     pass_time(gateway, clock, seconds)
     came = [session for session in everyone(gateway) if session.id not in known]

@@ -25,6 +25,7 @@ from gateway_api.core.service import CoreService
 from gateway_api.core.sessions import Index, Session, SessionTable, sort_key
 from gateway_api.core.traffic import Traffic
 from gateway_api.varlink.message import REPLY_CAP, ErrorReply
+from tests.clocks import StillClock
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None)
@@ -539,9 +540,9 @@ def place_record(place: tuple[int, int]) -> OverheadProfile:
 def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
     """150 sessions that stay; every third of them has rates of its own."""
     running, store = RunningConfiguration.of(document), Store(tmp_path)
-    workspace = Workspace(store, lambda: running, lambda: 1_700_000_000.0, lambda _: None)
+    workspace = Workspace(store, lambda: running, StillClock(), lambda _: None)
     journal = Journal("life")
-    gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, lambda: 1_700_000_000.0)
+    gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, StillClock())
     for id in range(1, 151, 3):
         gateway.set_rate(id, 1_000_000 * (id % 7 + 1), 500_000)
     yield CoreService(gateway, journal, workspace)

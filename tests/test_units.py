@@ -68,6 +68,11 @@ def test_a_unit_starts_however_often_it_is_started(unit: Path) -> None:
     assert value(unit, "Unit", "StartLimitIntervalSec") == "0"
 
 
+def test_the_core_is_told_which_boot_it_is_where_the_kernels_file_is_hidden() -> None:
+    assert service("gateway-core.service")["ProcSubset"] == "pid"
+    assert "--boot-id %b" in service("gateway-core.service")["ExecStart"]
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_is_hardly_exposed(unit: Path) -> None:
     command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]

@@ -8,32 +8,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.outcome import Stale
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Store
-from gateway_api.core.configuration.workspace import Stale, Workspace
+from gateway_api.core.configuration.workspace import Workspace
+from tests.clocks import NOW, StillClock
 
-NOW = 1_700_000_000
-
-
-class Clock:
-    """Epoch seconds that stand still until a test moves them."""
-
-    def __init__(self) -> None:
-        self.now = float(NOW)
-
-    def __call__(self) -> float:
-        return self.now
+HOUR, DAY, YEAR = 3_600, 86_400, 365 * 86_400
 
 
 @contextmanager
 def opened(
     folder: Path,
     document: dict[str, Any],
-    clock: Clock,
+    clock: StillClock,
     check: Callable[[Path], None] = lambda _: None,
 ) -> Iterator[Workspace]:
     store = Store(folder)
@@ -60,7 +53,7 @@ def test_while_a_commit_takes_long_all_can_be_read_and_another_change_is_refused
         assert go_on.wait(30)
 
     go_on.set()
-    with opened(tmp_path, document, Clock(), slow) as workspace:
+    with opened(tmp_path, document, StillClock(), slow) as workspace:
         commit(workspace, "bng2")
         stage(workspace, "bng3")
         entered.clear()
@@ -82,7 +75,7 @@ def test_while_a_commit_takes_long_all_can_be_read_and_another_change_is_refused
 def test_a_commit_that_comes_after_the_deadline_of_another_is_refused_for_a_second_look(
     tmp_path: Path, document: dict[str, Any]
 ) -> None:
-    clock = Clock()
+    clock = StillClock()
     with opened(tmp_path, document, clock) as workspace:
         commit(workspace, "bng2", confirm_seconds=60)
         stage(workspace, "bng3")
@@ -96,7 +89,7 @@ def test_a_commit_that_comes_after_the_deadline_of_another_is_refused_for_a_seco
 def test_a_configuration_to_return_to_that_is_lost_locks_nobody_out(
     tmp_path: Path, document: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = Clock()
+    clock = StillClock()
     with opened(tmp_path, document, clock) as workspace:
         commit(workspace, "bng2", confirm_seconds=60)
         deadline = workspace.view.state.deadline
@@ -109,25 +102,10 @@ def test_a_configuration_to_return_to_that_is_lost_locks_nobody_out(
         assert workspace.view.running.document["system"]["hostname"] == "bng3"
 
 
-def test_a_deadline_of_a_clock_that_was_wrong_comes_within_a_day(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
-    clock = Clock()
-    with opened(tmp_path, document, clock) as workspace:
-        commit(workspace, "bng2", confirm_seconds=60)
-    # Before it heard of the time, the machine was in another century.
-    clock.now -= 50 * 365 * 86_400
-    with opened(tmp_path, document, clock) as workspace:
-        assert not workspace.return_if_due()
-        clock.now += 86_400
-        assert workspace.return_if_due()
-        assert workspace.view.running.document == document
-
-
 def test_an_entity_tag_does_not_tell_what_a_secret_is_not(tmp_path: Path, document: dict[str, Any]) -> None:
     tags = set()
     for folder in ("one", "other"):
-        with opened(tmp_path / folder, document, Clock()) as workspace:
+        with opened(tmp_path / folder, document, StillClock()) as workspace:
             tags.add(workspace.view.etag)
     assert len(tags) == 2
 
@@ -136,8 +114,202 @@ def test_a_large_configuration_is_edited_in_a_moment(tmp_path: Path, document: d
     document["subscribers"] = {
         "local": [{"username": f"s{number}", "password": "secret"} for number in range(10_000)]
     }
-    with opened(tmp_path, document, Clock()) as workspace:
+    with opened(tmp_path, document, StillClock()) as workspace:
         began = time.monotonic()
         stage(workspace, "bng2")
         assert [change.after for change in workspace.compare(None)[0]] == ['"bng2"']
         assert time.monotonic() - began < 2
+
+
+# An unconfirmed commit, and a clock that is set.
+
+
+def is_undone(workspace: Workspace, document: dict[str, Any]) -> bool:
+    workspace.return_if_due()
+    return workspace.view.running.document == document
+
+
+@pytest.mark.parametrize("ahead", [-YEAR, -DAY, -HOUR, HOUR, DAY, YEAR])
+def test_a_clock_that_is_set_moves_no_deadline(
+    tmp_path: Path, document: dict[str, Any], ahead: float
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+        clock.ahead = ahead
+        clock.now += 59
+        assert not is_undone(workspace, document)
+        clock.now += 1
+        assert is_undone(workspace, document)
+
+
+@pytest.mark.parametrize("ahead", [-YEAR, -DAY, -HOUR, HOUR, DAY, YEAR])
+def test_a_core_that_restarts_under_a_clock_that_was_set_keeps_the_deadline(
+    tmp_path: Path, document: dict[str, Any], ahead: float
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+    clock.ahead = ahead
+    clock.now += 59
+    with opened(tmp_path, document, clock) as workspace:
+        assert not is_undone(workspace, document)
+    clock.now += 1
+    with opened(tmp_path, document, clock) as workspace:
+        assert is_undone(workspace, document)
+
+
+@pytest.mark.parametrize("ahead", [-YEAR, -HOUR, 0.0, HOUR, YEAR])
+def test_the_deadline_shown_is_by_the_clock_as_it_is_set(
+    tmp_path: Path, document: dict[str, Any], ahead: float
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+        assert workspace.confirm_deadline() == NOW + 60
+        clock.now += 10
+        clock.ahead = ahead
+        assert workspace.confirm_deadline() == NOW + ahead + 60
+        assert not workspace.return_if_due()
+        assert workspace.confirm_deadline() == NOW + ahead + 60
+
+
+def test_a_reboot_takes_as_long_as_the_clock_says(tmp_path: Path, document: dict[str, Any]) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+    clock.now += 50
+    clock.reboot()
+    with opened(tmp_path, document, clock) as workspace:
+        assert workspace.confirm_deadline() == NOW + 60
+        clock.now = NOW + 59
+        assert not is_undone(workspace, document)
+        clock.now = NOW + 60
+        assert is_undone(workspace, document)
+
+
+@pytest.mark.parametrize("behind", [30, HOUR, DAY, 50 * YEAR])
+def test_a_reboot_with_a_clock_that_is_behind_leaves_at_most_the_seconds_that_were_asked_for(
+    tmp_path: Path, document: dict[str, Any], behind: float
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+    clock.reboot(ahead=-behind)
+    with opened(tmp_path, document, clock) as workspace:
+        assert workspace.confirm_deadline() == clock.wall() + 60
+        clock.now += 59
+        assert not is_undone(workspace, document)
+        clock.now += 1
+        assert is_undone(workspace, document)
+
+
+def test_after_a_reboot_with_a_clock_that_is_behind_more_restarts_leave_no_more_time(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+    clock.reboot(ahead=-DAY)
+    for _ in range(3):
+        with opened(tmp_path, document, clock) as workspace:
+            assert not is_undone(workspace, document)
+        clock.now += 20
+    with opened(tmp_path, document, clock) as workspace:
+        assert is_undone(workspace, document)
+
+
+def test_after_a_reboot_a_clock_that_is_set_right_says_when_it_is_time(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+    clock.now += 30
+    clock.reboot(ahead=-DAY)
+    with opened(tmp_path, document, clock) as workspace:
+        assert not is_undone(workspace, document)
+        clock.ahead = 0.0
+        assert workspace.confirm_deadline() == NOW + 60
+        clock.now = NOW + 59
+        assert not is_undone(workspace, document)
+        clock.now = NOW + 60
+        assert is_undone(workspace, document)
+
+
+def test_a_reboot_with_a_clock_that_is_ahead_undoes_the_commit_at_once(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=DAY)
+    clock.reboot(ahead=DAY)
+    with opened(tmp_path, document, clock) as workspace:
+        assert is_undone(workspace, document)
+
+
+@pytest.mark.parametrize("wrong", [-YEAR, YEAR])
+def test_a_clock_that_was_set_right_before_a_reboot_is_right_after_it(
+    tmp_path: Path, document: dict[str, Any], wrong: float
+) -> None:
+    clock = StillClock()
+    clock.ahead = wrong
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+        clock.ahead = 0.0
+        assert not workspace.return_if_due()
+    clock.now += 30
+    clock.reboot()
+    with opened(tmp_path, document, clock) as workspace:
+        assert workspace.confirm_deadline() == NOW + 60
+        clock.now = NOW + 59
+        assert not is_undone(workspace, document)
+        clock.now = NOW + 60
+        assert is_undone(workspace, document)
+
+
+def test_a_deadline_of_an_earlier_version_comes_within_a_day(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+    state = msgspec.json.decode((tmp_path / "state.json").read_bytes())
+    state["deadline"] = {key: state["deadline"][key] for key in ("at", "baseline")}
+    (tmp_path / "state.json").write_bytes(msgspec.json.encode(state))
+    # Before it heard of the time, the machine was in another century.
+    clock.ahead = -50 * YEAR
+    with opened(tmp_path, document, clock) as workspace:
+        assert not is_undone(workspace, document)
+        clock.now += DAY
+        assert is_undone(workspace, document)
+
+
+def test_a_disk_that_takes_nothing_stops_no_start_before_a_deadline(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+    clock.reboot(ahead=-DAY)
+    # Where the next state would be written.
+    in_the_way = tmp_path / ".state.json.new"
+    in_the_way.mkdir()
+    with opened(tmp_path, document, clock) as workspace:
+        with pytest.raises(StepFailed, match="store the deadline"):
+            workspace.return_if_due()
+        in_the_way.rmdir()
+        assert not is_undone(workspace, document)
+        clock.now += 60
+        assert is_undone(workspace, document)
+
+
+def test_a_commit_is_dated_by_the_clock_as_it_is_set(tmp_path: Path, document: dict[str, Any]) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        clock.ahead = DAY
+        commit(workspace, "bng2")
+        clock.ahead = -DAY
+        commit(workspace, "bng3")
+        dates = [held.committed_at for held in workspace.view.commits]
+        assert dates == [NOW - DAY, NOW + DAY, NOW]

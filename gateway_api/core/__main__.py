@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.check import check
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
@@ -47,7 +48,7 @@ def main() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        clock = _steady_clock()
+        clock = Clock(arguments.boot_id or boot_id())
         workspace = Workspace(
             Store(arguments.configuration),
             partial(_factory, arguments.factory, arguments.users),
@@ -76,12 +77,6 @@ def main() -> int:
     return 0
 
 
-def _steady_clock() -> Callable[[], float]:
-    """Epoch seconds that never go back: a stepped clock must not turn the counters back."""
-    start = time.time() - time.monotonic()
-    return lambda: start + time.monotonic()
-
-
 def _tick(gateway: LabGateway) -> None:
     try:
         while True:
@@ -99,12 +94,12 @@ def _watch_deadline(workspace: Workspace) -> None:
 
 
 def _return_if_due(workspace: Workspace) -> bool:
-    """False when the configuration to return to can't be made to run now."""
+    """False when the configuration to return to can't be made to run now, or its deadline not be kept."""
     try:
         workspace.return_if_due()
     except Exception:  # noqa: BLE001 - logged, and tried again
         # Who waits for the return may have no other way back in.
-        _log.critical("cannot return to the configuration before an unconfirmed commit", exc_info=True)
+        _log.critical("cannot keep the deadline of an unconfirmed commit", exc_info=True)
         return False
     return True
 
@@ -134,6 +129,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--configuration", type=Path, required=True, help="the folder of the configuration")
     parser.add_argument("--factory", type=Path, help="the configuration to begin with, a JSON document")
     parser.add_argument("--users", type=Path, help="users to begin with if --factory has none, in JSON")
+    parser.add_argument("--boot-id", help="of the machine, where /proc/sys cannot be read: systemd's %%b")
     parser.add_argument("--sessions", type=_sessions, default=200, help=f"at the start, 0 to {MAX_SESSIONS}")
     parser.add_argument("--arrivals", type=_arrivals, default=0.0, help="a second, at the mean")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")

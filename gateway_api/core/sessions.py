@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Network
 
+from msgspec.structs import replace
+
 from gateway_api.core.records import Record, SessionDetail, SessionFilter, SessionSummary
 from gateway_api.core.traffic import Traffic
 
@@ -174,6 +176,11 @@ class SessionTable:
         self._sessions[session.id] = session
         self._counts.update(_counted(session))
 
+    def move_starts(self, seconds: int) -> None:
+        """Has all sessions begin so many seconds later: the clock that they were dated by was set."""
+        self._all = None
+        self._sessions = {id: _moved(session, seconds) for id, session in self._sessions.items()}
+
     def count(self, what: str) -> int:
         """How many sessions are `PPPoE`, `DHCP`, `steered`, `shared` or `shaped`; kept, not counted."""
         return self._counts[what]
@@ -207,6 +214,11 @@ class SessionTable:
         yield self._by_interface, session.interface
         if session.access_interface != session.interface:
             yield self._by_interface, session.access_interface
+
+
+def _moved(session: Session, seconds: int) -> Session:
+    summary = replace(session.summary, started_at=session.summary.started_at + seconds)
+    return replace(session, summary=summary)
 
 
 def _counted(session: Session) -> list[str]:

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from gateway_api.core.configuration.deadline import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.diff import diff_text
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, Refused
+from gateway_api.core.configuration.outcome import NothingToConfirm, Outcome, Staged, Stale
 from gateway_api.core.configuration.records import (
     ApiAccess,
     ApiUser,
@@ -28,8 +30,7 @@ from gateway_api.core.configuration.records import (
     TokenAccess,
 )
 from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.view import LONGEST_CONFIRMATION
-from gateway_api.core.configuration.workspace import NothingToConfirm, Outcome, Staged, Stale, Workspace
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.redact import redacted
 from gateway_api.varlink.dispatcher import Method, NoParameters, invalid_parameter
@@ -100,9 +101,8 @@ class ConfigurationService:
     def compare_configuration(self, call: CompareConfigurationCall) -> dict[str, Any]:
         with self._errors(revision=call.revision):
             changes, etag = self._workspace.compare(call.revision)
-        deadline = self._workspace.view.state.deadline
-        at = None if deadline is None else deadline.at
-        return {"diff": diff_text(changes), "etag": etag, "confirm_deadline": at}
+        deadline = self._workspace.confirm_deadline()
+        return {"diff": diff_text(changes), "etag": etag, "confirm_deadline": deadline}
 
     def commit_candidate(self, call: CommitCandidateCall) -> CommitReply:
         seconds = call.confirm_seconds
@@ -201,6 +201,6 @@ def _reply(outcome: Outcome) -> CommitReply:
         author=outcome.commit.author,
         comment=outcome.commit.comment,
         committed_at=outcome.commit.committed_at,
-        confirm_deadline=None if outcome.deadline is None else outcome.deadline.at,
+        confirm_deadline=outcome.deadline,
         etag=outcome.etag,
     )

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.core.configuration import documents, durable
+from gateway_api.core.configuration.deadline import Deadline
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.steps import disk_step
 
@@ -32,13 +33,6 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     committed_at: int
     author: str
     comment: str | None
-
-
-class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unless confirmed by `at`, in epoch seconds, the revision `baseline` is to run again."""
-
-    at: int
-    baseline: int
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

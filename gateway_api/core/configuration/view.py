@@ -1,7 +1,6 @@
 """The configurations at one moment: what runs, what is staged, what is archived."""
 
 import hashlib
-import math
 from collections.abc import Sequence
 
 import msgspec
@@ -11,9 +10,6 @@ from gateway_api.core.configuration.diff import Change, changes
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import Commit, State
 from gateway_api.errors import NotFound
-
-#: The most seconds that a commit may wait to be confirmed.
-LONGEST_CONFIRMATION = 86_400
 
 
 class View:
@@ -46,12 +42,3 @@ def tidy(state: State, running: RunningConfiguration) -> State:
     if state.candidate == running.document:
         return replace(state, candidate=None)
     return state
-
-
-def within_reach(state: State, now: float) -> State:
-    """The same with a deadline that some commit from now on could have. One that is further away was
-    made by a clock that was wrong, then or now."""
-    if state.deadline is None:
-        return state
-    at = min(state.deadline.at, math.ceil(now + LONGEST_CONFIRMATION))
-    return replace(state, deadline=replace(state.deadline, at=at))

@@ -4,29 +4,30 @@ Any thread may call. What changes something does so for good, on disk, before it
 """
 
 import logging
-import math
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway_api.core.clock import Clock
+from gateway_api.core.configuration.deadline import Deadline
 from gateway_api.core.configuration.diff import Change, changes
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, edited
+from gateway_api.core.configuration.outcome import NothingToConfirm, Outcome, Staged, Stale
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.store import Commit, Deadline, State, Store
+from gateway_api.core.configuration.store import Commit, State, Store
 from gateway_api.core.configuration.unmask import unmasked
-from gateway_api.core.configuration.view import View, tidy, within_reach
-from gateway_api.errors import GatewayApiError, Invalid, Problem
+from gateway_api.core.configuration.view import View, tidy
+from gateway_api.errors import Invalid, Problem
 
 _log = logging.getLogger(__name__)
 
@@ -42,37 +43,9 @@ _PATIENCE = 2.0
 CORE = "core"
 
 
-class Stale(GatewayApiError):
-    """The configuration isn't the one that the caller has seen."""
-
-    def __init__(self, etag: str) -> None:
-        #: That of the configuration as it is now.
-        self.etag = etag
-        super().__init__("the configuration has changed")
-
-
-class NothingToConfirm(GatewayApiError):
-    """No commit waits for a confirmation."""
-
-
-class Staged(GatewayApiError):
-    """Somebody has staged changes, which would be lost."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a commit: so many values changed. `commit` is that of what runs now, which without
-    changes is an older one; `etag` is of the configuration as it is now."""
-
-    changes: int
-    commit: Commit
-    deadline: Deadline | None
-    etag: str
-
-
 class Workspace:
-    """The configurations in a store; in an empty one, to begin with, the one that `factory` gives. `clock`
-    gives epoch seconds; `check` looks at a folder of rendered files and raises StepFailed.
+    """The configurations in a store; in an empty one, to begin with, the one that `factory` gives. `check`
+    looks at a folder of rendered files and raises StepFailed.
 
     Raises Unreadable, Invalid and StepFailed. All methods that change something raise StepFailed. Where one
     takes `if_match`, it raises Stale unless the entity tag is among these; None is any.
@@ -82,7 +55,7 @@ class Workspace:
         self,
         store: Store,
         factory: Callable[[], RunningConfiguration],
-        clock: Callable[[], float],
+        clock: Clock,
         check: Callable[[Path], None],
     ) -> None:
         self._store = store
@@ -92,9 +65,11 @@ class Workspace:
         self._followers: list[Callable[[Configuration], None]] = []
         if store.state is None:
             first = State(running=0, key=secrets.token_hex(16))
-            self._run(factory(), Commit(int(clock()), "factory", None), first, ())
+            self._run(factory(), self._commit_now("factory", None), first, ())
         else:
-            state = within_reach(store.state, clock())
+            state = store.state
+            if state.deadline is not None:
+                state = replace(state, deadline=state.deadline.resumed(clock))
             running = RunningConfiguration.of(store.document(state.running))
             commits = tuple(map(store.commit, (state.running, *state.archive)))
             self._view = View(state, running, commits)
@@ -160,14 +135,14 @@ class Workspace:
             found = len(view.changes())
             deadline = self._deadline(confirm_seconds)
             if found:
-                commit = Commit(int(self._clock()), author, comment)
+                commit = self._commit_now(author, comment)
                 candidate = RunningConfiguration.of(view.candidate)
                 state = replace(view.state, candidate=None, deadline=deadline)
                 self._run(candidate, commit, state, view.commits)
             elif deadline is not None and view.state.deadline is not None:
                 self._amend(replace(view.state, deadline=deadline), "move the deadline")
             view = self.view
-            return Outcome(found, view.commits[0], view.state.deadline, view.etag)
+            return Outcome(found, view.commits[0], self.confirm_deadline(), view.etag)
 
     def replace_running(
         self, document: dict[str, Any], author: str, comment: str | None, if_match: Sequence[str] | None
@@ -186,11 +161,11 @@ class Workspace:
             _refuse_too_large(configuration.document)
             found = len(changes(view.running.document, configuration.document))
             if found:
-                commit = Commit(int(self._clock()), author, comment)
+                commit = self._commit_now(author, comment)
                 state = replace(view.state, candidate=None, deadline=None)
                 self._run(configuration, commit, state, view.commits)
             view = self.view
-            return Outcome(found, view.commits[0], view.state.deadline, view.etag)
+            return Outcome(found, view.commits[0], self.confirm_deadline(), view.etag)
 
     def confirm(self) -> None:
         """Lets what runs stay. Raises NothingToConfirm."""
@@ -203,11 +178,15 @@ class Workspace:
 
     def return_if_due(self) -> bool:
         """Has the configuration before an unconfirmed commit run again, once its deadline has come. True
-        when that was now. Raises StepFailed."""
+        when that was now. Before that, keeps the deadline on disk in step with a clock that was set. Raises
+        StepFailed."""
         with self._writing():
             view = self.view
             deadline = view.state.deadline
-            if deadline is None or self._clock() < deadline.at:
+            if deadline is None:
+                return False
+            if not deadline.has_come(self._clock):
+                self._keep(deadline.following(self._clock))
                 return False
             state = replace(view.state, deadline=None)
             try:
@@ -217,7 +196,7 @@ class Workspace:
                 _log.critical("the configuration before an unconfirmed commit is lost: %s", error)
                 self._amend(state, "give up the deadline")
                 return False
-            commit = Commit(int(self._clock()), CORE, "not confirmed in time")
+            commit = self._commit_now(CORE, "not confirmed in time")
             self._run(baseline, commit, state, view.commits)
             _log.warning("a commit wasn't confirmed in time: the configuration before it runs again")
             return True
@@ -231,6 +210,11 @@ class Workspace:
         view = self.view
         number = view.archived(revision)
         return view.commits[revision], self._store.document(number)
+
+    def confirm_deadline(self) -> int | None:
+        """When an unconfirmed commit is undone, in epoch seconds by the clock as it is set now."""
+        deadline = self.view.state.deadline
+        return None if deadline is None else deadline.shown(self._clock)
 
     def _document(self, revision: int) -> dict[str, Any]:
         return self._store.document(self.view.archived(revision))
@@ -255,7 +239,16 @@ class Workspace:
         state = self.view.state
         # The first of several: the one that somebody last knew to work.
         baseline = state.running if state.deadline is None else state.deadline.baseline
-        return Deadline(math.ceil(self._clock() + confirm_seconds), baseline)
+        return Deadline.after(confirm_seconds, baseline, self._clock)
+
+    def _keep(self, deadline: Deadline) -> None:
+        """Stores it unless the disk has it so: the next start goes by what it finds there."""
+        held = self._store.state
+        if held is None or held.deadline != deadline:
+            self._amend(replace(self.view.state, deadline=deadline), "store the deadline")
+
+    def _commit_now(self, author: str, comment: str | None) -> Commit:
+        return Commit(int(self._clock.wall()), author, comment)
 
     def _stage(self, document: dict[str, Any]) -> None:
         _refuse_too_large(document)

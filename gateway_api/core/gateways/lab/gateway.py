@@ -1,12 +1,13 @@
 """The lab behind the `Gateway` interface: any thread may ask, and each answer is of one moment."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from typing import Any
 
+from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.gateways.lab import interfaces, routing
 from gateway_api.core.gateways.lab.population import Population
@@ -34,8 +35,8 @@ _AT_ONCE = 500
 class LabGateway:
     """A gateway with the subscribers of a `Population`.
 
-    Who comes and goes is written into the `journal`. `clock` gives epoch seconds. Subscribers come and go
-    only in `advance`; counters always are where they have to be.
+    Who comes and goes is written into the `journal`. Subscribers come and go, and a clock that was set is
+    noticed, only in `advance`; counters always are where they have to be.
     """
 
     def __init__(
@@ -43,16 +44,19 @@ class LabGateway:
         configuration: Configuration,
         population: Population,
         journal: Journal,
-        clock: Callable[[], float],
+        clock: Clock,
     ) -> None:
         self._lock = threading.RLock()
         self._clock = clock
-        self._world = World(configuration, population, journal, clock())
+        self._booted = clock.wall() - clock.steady()
+        self._world = World(configuration, population, journal, self._now())
 
     def advance(self) -> None:
         """Lets everybody come and go who is due by now, some at a time, so that those who ask don't
         wait for all of them."""
-        now, more = self._clock(), True
+        with self._lock:
+            self._follow_clock()
+        now, more = self._now(), True
         while more:
             with self._lock:
                 more = self._world.advance(now, _AT_ONCE)
@@ -87,13 +91,13 @@ class LabGateway:
         """The time, with the world in it: a change before the arrivals that were due before it would
         turn the counters back."""
         with self._lock:
-            now = self._clock()
+            now = self._now()
             while self._world.advance(now, _AT_ONCE):
                 pass
             yield now
 
     def uptime(self) -> int:
-        return max(0, int(self._clock() - self._world.started))
+        return max(0, int(self._now() - self._world.started))
 
     def statistics(self) -> Statistics:
         with self._lock:
@@ -114,7 +118,7 @@ class LabGateway:
     def detail(self, id: int) -> SessionDetail | None:
         with self._lock:
             session = self._world.sessions.get(id)
-            return None if session is None else session.detail(self._clock())
+            return None if session is None else session.detail(self._now())
 
     def qos(self) -> Rows:
         with self._lock:
@@ -129,17 +133,20 @@ class LabGateway:
 
     def vlans(self) -> Rows:
         with self._lock:
-            vlans = list(self._world.vlans)
-        return Sorted(sorted(vlans, key=_vlan_key), _vlan_key, ManagedVlan.record)
+            vlans, ahead = list(self._world.vlans), self._world.ahead
+        return Sorted(sorted(vlans, key=_vlan_key), _vlan_key, partial(ManagedVlan.record, ahead=ahead))
 
     def demux_vlans(self) -> tuple[Rows, int]:
         with self._lock:
-            vlans, refused = list(self._world.vlans), self._world.vlans.rate_limited_total
-        return Sorted(sorted(vlans, key=_vlan_key), _vlan_key, ManagedVlan.demux_record), refused
+            vlans, ahead = list(self._world.vlans), self._world.ahead
+            refused = self._world.vlans.rate_limited_total
+        return Sorted(
+            sorted(vlans, key=_vlan_key), _vlan_key, partial(ManagedVlan.demux_record, ahead=ahead)
+        ), refused
 
     def interfaces(self) -> Rows:
         with self._lock:
-            now, sessions, vlans = self._clock(), self._world.sessions.all(), list(self._world.vlans)
+            now, sessions, vlans = self._now(), self._world.sessions.all(), list(self._world.vlans)
             fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
         vlans.sort(key=_vlan_key)
         return Chained(
@@ -165,7 +172,18 @@ class LabGateway:
     def bgp_summary(self) -> dict[str, Any]:
         with self._lock:
             bgp, sessions = self._world.configuration.bgp, len(self._world.sessions)
-        return routing.bgp_summary(bgp, sessions, self._world.started, self._clock())
+            uptime, ahead = self.uptime(), self._world.ahead
+        return routing.bgp_summary(bgp, sessions, uptime, int(self._world.started) + ahead)
+
+    def _now(self) -> float:
+        """The lab's own time: see World."""
+        return self._booted + self._clock.steady()
+
+    def _follow_clock(self) -> None:
+        ahead = self._clock.wall() - self._now()
+        # Whole seconds, so that what is slewed, or read a moment later, moves nothing.
+        if abs(ahead - self._world.ahead) >= 1:
+            self._world.set_ahead(round(ahead))
 
     def _fixed_interfaces(self, now: float) -> Iterator[Interface]:
         configuration, ifindex_of = self._world.configuration, self._world.ifindex_of

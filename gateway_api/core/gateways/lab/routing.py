@@ -50,12 +50,11 @@ def session_route(cgnat: Cgnat, session: Session) -> Route:
     )
 
 
-def bgp_summary(bgp: Bgp | None, sessions: int, started: float, now: float) -> dict[str, Any]:
-    """What FRR 8.4's `show bgp summary json` would print. All neighbours are up since the start,
-    and get a host route for each of the sessions."""
+def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
+    """What FRR 8.4's `show bgp summary json` would print. All neighbours are up since the start, so many
+    seconds ago, in epoch seconds; and get a host route for each of the sessions."""
     if bgp is None or not bgp.neighbors:
         return {}
-    uptime = max(0, int(now - started))
     peers = {
         str(neighbor.address): {
             "hostname": neighbor.description or str(neighbor.address),
@@ -69,7 +68,7 @@ def bgp_summary(bgp: Bgp | None, sessions: int, started: float, now: float) -> d
             "inq": 0,
             "peerUptime": _frr_duration(uptime),
             "peerUptimeMsec": uptime * 1000,
-            "peerUptimeEstablishedEpoch": int(now) - uptime,
+            "peerUptimeEstablishedEpoch": started,
             "pfxRcd": _PREFIXES_RECEIVED,
             "pfxSnt": sessions,
             "state": "Established",

@@ -25,7 +25,7 @@ class Line(Record, frozen=True):
 
 
 class ManagedVlan(Record, frozen=True):
-    """A VLAN that exists. `created_at` is epoch seconds."""
+    """A VLAN that exists. `created_at` is in the lab's own time."""
 
     line: Line
     ifindex: int
@@ -33,7 +33,8 @@ class ManagedVlan(Record, frozen=True):
     session_count: int
     traffic: Traffic
 
-    def record(self) -> Vlan:
+    def record(self, ahead: int) -> Vlan:
+        """As it is shown while the clock is so many seconds ahead of the lab's time."""
         return Vlan(
             name=self.line.name,
             trunk=self.line.trunk,
@@ -42,11 +43,11 @@ class ManagedVlan(Record, frozen=True):
             protocol="802.1Q" if self.line.outer_vlan_id is None else "802.1ad",
             oper_state="up",
             session_count=self.session_count,
-            created_at=int(self.created_at),
+            created_at=int(self.created_at) + ahead,
         )
 
-    def demux_record(self) -> DemuxVlan:
-        return DemuxVlan(**asdict(self.record()), state="active" if self.session_count else "idle")
+    def demux_record(self, ahead: int) -> DemuxVlan:
+        return DemuxVlan(**asdict(self.record(ahead)), state="active" if self.session_count else "idle")
 
 
 class _TokenBucket:
@@ -100,13 +101,13 @@ class VlanTable:
         self._idle[line.name] = now
         return True
 
-    def join(self, session: Session, now: float) -> None:
+    def join(self, session: Session, started: float, now: float) -> None:
         vlan = self._vlans[session.access_interface]
         self._idle.pop(vlan.line.name, None)
         self._vlans[vlan.line.name] = replace(
             vlan,
             # The first sessions of a gateway that has been up for long are older than the lab.
-            created_at=min(vlan.created_at, session.summary.started_at),
+            created_at=min(vlan.created_at, started),
             session_count=vlan.session_count + 1,
             traffic=vlan.traffic.plus(session.traffic, now),
         )

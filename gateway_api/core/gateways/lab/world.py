@@ -28,7 +28,11 @@ _PUBLIC_ADDRESSES = IPv4Network("198.18.0.0/15")
 
 class World:
     """`sessions`, `vlans` and the `traffic` of each trunk, from a seed on; who is there from the start is no
-    news to the `journal`. Times are epoch seconds."""
+    news to the `journal`.
+
+    Times are the lab's own: epoch seconds by the clock as it was set at the start, so that they never jump.
+    What is shown is `ahead` of them, in whole seconds: by the clock as it is set now.
+    """
 
     def __init__(
         self, configuration: Configuration, population: Population, journal: Journal, now: float
@@ -36,6 +40,7 @@ class World:
         self.configuration = configuration
         self._journal = journal
         self.started = self._at = now
+        self.ahead = 0
         self.sessions = SessionTable()
         self.vlans = VlanTable(configuration.demux, now)
         self.traffic: dict[str, Traffic] = {}
@@ -68,6 +73,11 @@ class World:
                 self._leave(self._crowd.choose(self._roster), self._crowd.reason(), self._at)
             self._due = self._crowd.next_event(len(self.sessions))
         return True
+
+    def set_ahead(self, ahead: int) -> None:
+        """Shows all times by a clock that was set."""
+        self.sessions.move_starts(ahead - self.ahead)
+        self.ahead = ahead
 
     def disconnect(self, sessions: Iterable[Session], now: float) -> None:
         """Ends these sessions, which must be there."""
@@ -117,16 +127,17 @@ class World:
         subscriber = self._crowd.next_subscriber()
         if subscriber is None or not self.vlans.admit(subscriber.line, self._ifindexes, now, limited=limited):
             return
-        session = self._session_of(subscriber, now - age)
+        started = now - age
+        session = self._session_of(subscriber, started)
         if session is None:
             return
         self.sessions.add(session)
         self._roster.add(session.id)
-        self.vlans.join(session, now)
+        self.vlans.join(session, started, now)
         trunk = subscriber.line.trunk
         self.traffic[trunk] = self.traffic[trunk].plus(session.traffic, now)
         if limited:
-            self._journal.session_up(session.summary, now)
+            self._journal.session_up(session.summary, now + self.ahead)
 
     def _session_of(self, subscriber: Subscriber, started: float) -> Session | None:
         pools = [self._public, self._shared]
@@ -152,7 +163,7 @@ class World:
                 rate_down=qos.default_down,
                 rate_up=qos.default_up,
                 state="active",
-                started_at=int(started),
+                started_at=int(started) + self.ahead,
                 mac_address=subscriber.mac_address,
                 access_interface=subscriber.line.name,
             ),
@@ -179,7 +190,8 @@ class World:
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
         bytes_in, bytes_out = session.traffic.up.read(now), session.traffic.down.read(now)
-        self._journal.session_down(session.summary, reason, now, bytes_in=bytes_in, bytes_out=bytes_out)
+        at = now + self.ahead
+        self._journal.session_down(session.summary, reason, at, bytes_in=bytes_in, bytes_out=bytes_out)
 
     def _trunk_of(self, session: Session) -> str:
         return self.vlans[session.access_interface].line.trunk

@@ -1,0 +1,66 @@
+"""When an unconfirmed commit is undone: after the seconds that were asked for, whatever the clock does.
+
+Within a boot the steady clock alone decides. Over a reboot only the wall clock knows how long the machine was
+down, and it may be wrong until the network corrects it. So after a reboot the deadline has come as soon as
+the wall clock says so, and at the latest when the seconds asked for have passed again. A wall clock that is
+ahead undoes the commit too early, which is the safe side: who cannot confirm may be locked out.
+"""
+
+import math
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway_api.core.clock import Clock
+
+#: The most seconds that a commit may wait to be confirmed.
+LONGEST_CONFIRMATION = 86_400
+
+#: Seconds by which the two clocks may drift apart before the wall clock counts as set.
+_DRIFT = 1
+
+
+class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unless confirmed in time, the revision `baseline` is to run again.
+
+    `seconds` were asked for. `due` is when they end by the steady clock of the boot `boot_id`, `at` by the
+    wall clock, in epoch seconds. `rebooted`: the commit was made in an earlier boot. The defaults are for
+    a deadline of an earlier version, which kept `at` alone.
+    """
+
+    at: int
+    baseline: int
+    seconds: int = LONGEST_CONFIRMATION
+    boot_id: str = ""
+    due: float = 0.0
+    rebooted: bool = False
+
+    @classmethod
+    def after(cls, seconds: int, baseline: int, clock: Clock) -> "Deadline":
+        """That of a commit made now."""
+        now = clock.wall()
+        at = math.ceil(now + seconds)
+        return cls(at, baseline, seconds, clock.boot_id, clock.steady() + at - now)
+
+    def resumed(self, clock: Clock) -> "Deadline":
+        """The same for a core that starts now."""
+        if self.boot_id == clock.boot_id:
+            return self
+        left = min(float(self.seconds), self.at - clock.wall())
+        return replace(self, boot_id=clock.boot_id, due=clock.steady() + left, rebooted=True)
+
+    def following(self, clock: Clock) -> "Deadline":
+        """The same, its `at` by the wall clock as it is set now."""
+        at = self._due_by_wall(clock)
+        return self if self.rebooted or abs(at - self.at) <= _DRIFT else replace(self, at=at)
+
+    def shown(self, clock: Clock) -> int:
+        """When it comes, by the wall clock as it is set now, in epoch seconds."""
+        at = self.following(clock).at
+        return min(at, self._due_by_wall(clock)) if self.rebooted else at
+
+    def has_come(self, clock: Clock) -> bool:
+        return clock.steady() >= self.due or (self.rebooted and clock.wall() >= self.at)
+
+    def _due_by_wall(self, clock: Clock) -> int:
+        return round(clock.wall() + self.due - clock.steady())

@@ -1,0 +1,32 @@
+"""A machine's clocks that a test moves."""
+
+from gateway_api.core.clock import Clock
+
+NOW = 1_700_000_000
+#: The machine had been up for so many seconds.
+_UP = 5_000.0
+
+
+class StillClock(Clock):
+    """Stands still until a test lets time pass, sets the wall clock, or reboots the machine."""
+
+    def __init__(self, now: float = NOW) -> None:
+        super().__init__("boot 1")
+        #: The true time, by which the steady clock counts.
+        self.now = now
+        #: So many seconds the wall clock is ahead of it.
+        self.ahead = 0.0
+        self._booted = now - _UP
+
+    def wall(self) -> float:
+        return self.now + self.ahead
+
+    def steady(self) -> float:
+        return self.now - self._booted
+
+    def reboot(self, ahead: float = 0.0) -> None:
+        """A moment later, with a wall clock that is so many seconds ahead."""
+        self.boot_id = f"boot at {self.now}"
+        self.now += 1
+        self._booted = self.now
+        self.ahead = ahead
