@@ -65,7 +65,7 @@ ROUTES = (
         "/subscribers/disconnect-by-interface",
         ADMIN,
         data=sessions.InterfaceDisconnected,
-        body={"interface": "nowhere0"},
+        body={"interface": "lo"},
     ),
     Route("PUT", "/subscribers/{id}/rate", ADMIN, data=sessions.RateChanged, body=_RATES),
     Route("GET", "/system/version", ALWAYS, data=system.Version),

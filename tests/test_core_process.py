@@ -469,6 +469,13 @@ def test_an_unknown_session_is_named_by_its_id(
     assert error == (f"{INTERFACE}.SessionNotFound", {"id": id})
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_unknown_interface_is_named(shared: Path, dry_run: bool) -> None:
+    with client(shared) as core:
+        error = error_of(lambda: core.DisconnectInterface(interface="nowhere0", dry_run=dry_run))
+    assert error == (f"{INTERFACE}.InterfaceNotFound", {"interface": "nowhere0"})
+
+
 @pytest.mark.parametrize(
     ("method", "parameters", "named"),
     [

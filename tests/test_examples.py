@@ -504,8 +504,12 @@ def test_without_anybody_to_ask_nobody_is_disconnected(admin: Desk) -> None:
 
 
 def test_an_interface_that_nobody_is_on_needs_no_question(admin: Desk) -> None:
-    said = admin.done("gateway-disconnect-vlan", 'no "such" one')
-    assert said == '0 sessions would be disconnected on no "such" one\n'
+    assert admin.done("gateway-disconnect-vlan", "lo") == "0 sessions would be disconnected on lo\n"
+
+
+def test_an_interface_that_does_not_exist_is_said_not_to(admin: Desk) -> None:
+    ended = admin.run("gateway-disconnect-vlan", 'no "such" one')
+    assert ended == (FAILED, "", "gateway-disconnect-vlan: No such interface\n")
 
 
 def test_an_operator_disconnects_nobody(operator: Desk) -> None:

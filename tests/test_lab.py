@@ -484,6 +484,7 @@ def test_a_disconnected_session_is_gone_from_every_list(lab: Lab) -> None:
     gateway, _ = lab(50)
     gone = next(session for session in everyone(gateway) if session.vrf_steered)
     before, on_vlan = gateway.statistics(), gateway.disconnect_interface(gone.access_interface, dry_run=True)
+    assert on_vlan is not None
     assert gateway.disconnect(gone.id)
     assert gone.id not in {session.id for session in everyone(gateway)}
     assert gateway.find(SessionFilter(username=gone.summary.username)) == []
@@ -521,8 +522,19 @@ def test_a_dry_run_disconnects_nobody(lab: Lab) -> None:
     gateway, _ = lab(100)
     before = everyone(gateway)
     found = gateway.disconnect_interface(before[0].access_interface, dry_run=True)
+    assert found is not None
     assert before[0] in found
     assert everyone(gateway) == before
+
+
+def test_an_interface_of_any_type_is_there_until_it_is_gone(lab: Lab) -> None:
+    gateway, _ = lab(10)
+    session = everyone(gateway)[0]
+    for name in interfaces(gateway):
+        assert gateway.disconnect_interface(name, dry_run=True) is not None, name
+    gateway.disconnect(session.id)
+    for name in (session.interface, f"ifb-{session.interface}", "nowhere0", "ifb-", "ifb-lo0", ""):
+        assert gateway.disconnect_interface(name, dry_run=True) is None, name
 
 
 def test_the_own_device_of_a_session_is_no_access_interface(lab: Lab) -> None:

@@ -1,6 +1,7 @@
 """Sessions as a client sees them: found, shaped and ended, and the same in every list."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -102,10 +103,47 @@ def test_a_filter_finds_the_one(api: Api, sessions: Iterator[dict[str, Any]], na
     assert api.get("/subscribers", params={name: wanted[name]})["sessions"] == [wanted]
 
 
-def test_a_mac_address_is_found_in_capitals_too(api: Api, sessions: Iterator[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("separator", "digits"), [(":", 2), ("-", 2), (".", 4), ("-", 4), ("", 12)], ids=str)
+@pytest.mark.parametrize("case", [str.lower, str.upper])
+def test_a_mac_address_is_found_in_any_usual_spelling(
+    api: Api,
+    sessions: Iterator[dict[str, Any]],
+    separator: str,
+    digits: int,
+    case: Callable[[str], str],
+) -> None:
     wanted = next(sessions)
-    mac = api.get(f"/subscribers/{wanted['id']}")["mac_address"]
-    assert api.get("/subscribers", params={"mac_address": mac.upper()})["sessions"] == [wanted]
+    assert re.fullmatch("[0-9a-f]{2}(:[0-9a-f]{2}){5}", wanted["mac_address"])
+    bare = wanted["mac_address"].replace(":", "")
+    spelled = case(separator.join(bare[at : at + digits] for at in range(0, 12, digits)))
+    assert api.get("/subscribers", params={"mac_address": spelled})["sessions"] == [wanted]
+
+
+@pytest.mark.parametrize("path", ["/subscribers", "/subscribers?limit=1"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mac_address", "02:00:00:00:00"),
+        ("mac_address", "02:00:00:00:00:0g"),
+        ("mac_address", "02:00:00-00:00:06"),
+        ("mac_address", "0200.0000:0006"),
+        ("mac_address", "02:00:00:00:00:06\n"),
+        ("mac_address", ""),
+        ("ip_address", "100.64.0"),
+        ("ip_address", "100.64.0.256"),
+        ("ip_address", "100.64.0.05"),
+        ("ip_address", "2001:db8::1"),
+        ("ip_address", "\u0661.1.1.1"),
+        ("ip_address", "alice"),
+    ],
+)
+def test_a_filter_that_can_be_no_address_is_refused(api: Api, path: str, name: str, text: str) -> None:
+    answer = api.send("GET", path, params={name: text})
+    kind = "a MAC" if name == "mac_address" else "an IPv4"
+    assert answer.status_code == 400
+    (problem,) = answer.json()["errors"]
+    assert (problem["path"], problem["code"]) == (name, "invalid")
+    assert problem["message"].startswith(f"must be {kind} address, such as ")
 
 
 def test_filters_must_all_hold(api: Api, sessions: Iterator[dict[str, Any]]) -> None:
@@ -131,11 +169,20 @@ def test_an_access_interface_is_disconnected_after_a_dry_run(
     assert not {item["id"] for item in there} & ids_everywhere(api)["subscribers"]
 
 
-def test_an_interface_with_nobody_on_it_disconnects_nobody(api: Api) -> None:
-    body = {"interface": "trunk0.4094"}
-    answer = api.send("POST", "/subscribers/disconnect-by-interface", json=body)
+@pytest.mark.parametrize("type", ["loopback", "trunk", "other", "ppp", "ifb"])
+def test_an_interface_with_nobody_on_it_disconnects_nobody(api: Api, type: str) -> None:
+    name = next(one["name"] for one in api.get("/interfaces")["interfaces"] if one["type"] == type)
+    answer = api.send("POST", "/subscribers/disconnect-by-interface", json={"interface": name})
     assert answer.status_code == 200
     assert "0 sessions" in answer.json()["data"]["message"]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_interface_that_does_not_exist_is_not_found(api: Api, dry_run: bool) -> None:
+    body = {"interface": "trunk0.4094", "dry_run": dry_run}
+    answer = api.send("POST", "/subscribers/disconnect-by-interface", json=body)
+    assert answer.status_code == 404
+    assert answer.json() == {"status": "error", "message": "No such interface"}
 
 
 @pytest.mark.parametrize("field", ["id", "username", "started_at", "interface"])

@@ -112,6 +112,8 @@ class CoreService:
 
     def disconnect_interface(self, call: DisconnectInterfaceCall) -> dict[str, Any]:
         found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
+        if found is None:
+            raise ErrorReply.of(f"{INTERFACE}.InterfaceNotFound", interface=call.interface)
         return {"sessions": encoded(map(_summary, found))[0]}
 
     def set_session_rate(self, call: SetSessionRateCall) -> dict[str, Any]:

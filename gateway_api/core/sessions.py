@@ -191,6 +191,10 @@ class SessionTable:
             return self.all()
         return [session for session in self._candidates(wanted) if session.matches(wanted)]
 
+    def has_interface(self, interface: str) -> bool:
+        """Whether a session has this interface, or arrived on it."""
+        return bool(self._by_interface.ids(interface))
+
     def on_access_interface(self, interface: str) -> list[Session]:
         """The sessions that arrived on an interface, by id."""
         found = self.find(SessionFilter(interface=interface))

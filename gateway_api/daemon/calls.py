@@ -117,6 +117,8 @@ def _translation(error: ErrorReply, had_parameters: bool) -> Exception:
     match error.name.removeprefix(f"{INTERFACE}."):
         case "SessionNotFound":
             return NotFound("No such session")
+        case "InterfaceNotFound":
+            return NotFound("No such interface")
         case "ReplyTooLarge":
             return AnswerTooLarge("The whole list is too large for one answer; use limit")
         case "EditRefused":

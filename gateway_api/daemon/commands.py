@@ -121,7 +121,7 @@ class Daemon:
         self._calls.call("DisconnectSession", id=id)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
-        """The records of the sessions that went or, in a dry run, would go."""
+        """The records of the sessions that went or, in a dry run, would go. Raises NotFound."""
         reply = self._calls.fields("DisconnectInterface", "sessions", interface=interface, dry_run=dry_run)
         return decoded(list[msgspec.Raw], reply["sessions"])
 

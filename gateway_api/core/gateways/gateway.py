@@ -23,8 +23,9 @@ class Gateway(Protocol):
     def disconnect(self, id: int) -> bool:
         """Ends a session."""
 
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session]:
-        """Ends, or only finds, all sessions that arrived on an interface."""
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session] | None:
+        """Ends, or only finds, all sessions that arrived on an interface. None when there is no such
+        interface, of whatever type."""
 
     def set_rate(self, id: int, down_bps: int, up_bps: int) -> bool:
         """Shapes a session at other rates."""

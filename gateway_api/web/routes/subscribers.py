@@ -75,7 +75,7 @@ def disconnect(id: str) -> Response:
 
 @routes.post("/disconnect-by-interface")
 @access.admin
-@answers.data(InterfaceDisconnectPreview, InterfaceDisconnected)
+@answers.data(InterfaceDisconnectPreview, InterfaceDisconnected, errors=(404,))
 @parse.body(DisconnectInterface)
 def disconnect_by_interface(body: dict[str, Any]) -> Response:
     """Ends all sessions on an access interface, or says which they are."""

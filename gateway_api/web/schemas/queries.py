@@ -4,6 +4,7 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validate
 
+from gateway_api.addresses import MAC_PATTERN, ipv4_address, mac_address
 from gateway_api.daemon.commands import Page
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.validation import Parsed, Schema, Text
@@ -115,8 +116,17 @@ class SubscribersQuery(ListQuery):
         metadata=says("Sessions of this type only.", "pppoe"),
     )
     username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
-    ip_address = Text(metadata=says("With this address only.", "100.64.0.5"))
-    mac_address = Parsed(str.lower, metadata=says("With this MAC address only.", "02:00:00:00:00:06"))
+    ip_address = Parsed(
+        ipv4_address, metadata=says("With this IPv4 address only.", "100.64.0.5", format="ipv4")
+    )
+    mac_address = Parsed(
+        mac_address,
+        metadata=says(
+            "With this MAC address only: with colons, dashes, dots or nothing between, in either case.",
+            "02:00:00:00:00:06",
+            pattern=MAC_PATTERN,
+        ),
+    )
     interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
     sort = Parsed(
         _sort,

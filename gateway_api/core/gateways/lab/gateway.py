@@ -72,8 +72,10 @@ class LabGateway:
                 self._world.disconnect([session], now)
             return session is not None
 
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session]:
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session] | None:
         with self._present() as now:
+            if not self._has_interface(interface, now):
+                return None
             found = self._world.sessions.on_access_interface(interface)
             if not dry_run:
                 self._world.disconnect(found, now)
@@ -184,6 +186,11 @@ class LabGateway:
         # Whole seconds, so that what is slewed, or read a moment later, moves nothing.
         if abs(ahead - self._world.ahead) >= 1:
             self._world.set_ahead(round(ahead))
+
+    def _has_interface(self, name: str, now: float) -> bool:
+        if name in self._world.vlans or self._world.sessions.has_interface(interfaces.without_ifb(name)):
+            return True
+        return any(interface.name == name for interface in self._fixed_interfaces(now))
 
     def _fixed_interfaces(self, now: float) -> Iterator[Interface]:
         configuration, ifindex_of = self._world.configuration, self._world.ifindex_of

@@ -13,6 +13,7 @@ _ETHERNET_MTU = 1500
 _TRUNK_MTU = 1600
 #: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
 _PPPOE_MTU = 1492
+_IFB = "ifb-"
 
 
 def loopback() -> Interface:
@@ -89,7 +90,12 @@ def ifb(session: Session, now: float) -> Interface:
 
 
 def ifb_name(session: Session) -> str:
-    return f"ifb-{session.interface}"
+    return f"{_IFB}{session.interface}"
+
+
+def without_ifb(name: str) -> str:
+    """The session's own interface, of its IFB; any other name as it is."""
+    return name.removeprefix(_IFB)
 
 
 def _up(

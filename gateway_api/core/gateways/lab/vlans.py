@@ -82,6 +82,9 @@ class VlanTable:
     def __iter__(self) -> Iterator[ManagedVlan]:
         return iter(self._vlans.values())
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._vlans
+
     def __getitem__(self, name: str) -> ManagedVlan:
         return self._vlans[name]
 
