@@ -17,7 +17,8 @@ class Route:
     archived one, `{webhook}` for a registration.
     `data` is the schema of the envelope's data, `nothing` says that it is null; `bare` is the schema of a
     document without envelope. `body` is one that works and must be, `may_have` one that may be left out;
-    `free` are fields that take any JSON. A route that `streams` never ends by itself."""
+    `free` are fields that take any JSON. A route that `streams` never ends by itself. One that has
+    `more_for_admins` refuses a part of what it does to others."""
 
     method: str
     path: str
@@ -32,6 +33,7 @@ class Route:
     status: int = 200
     streams: bool = False
     part_of_a_page: bool = False
+    more_for_admins: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -56,6 +58,14 @@ _RATES = {"rate_down": "50 Mbit", "rate_up": "10mbps"}
 ROUTES = (
     Route("POST", "/auth/login", OPEN, bare=system.Token, body={"username": "x", "password": "y"}),
     Route("POST", "/auth/logout", ANY_ROLE, data=Message),
+    Route(
+        "POST",
+        "/auth/logout-everywhere",
+        ANY_ROLE,
+        data=Message,
+        may_have={"username": "operator"},
+        more_for_admins=True,
+    ),
     _list("/subscribers", "sessions", sessions.SessionSummary),
     Route("GET", "/subscribers/summary", ANY_ROLE, data=sessions.SessionCounts),
     Route("GET", "/subscribers/{id}", ANY_ROLE, data=sessions.SessionDetail),

@@ -7,12 +7,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import requests
+
+from gateway_api.auth.tokens import Tokens
+from gateway_api.daemon.calls import Calls
+from gateway_api.daemon.commands import Daemon
+from gateway_api.varlink.client import Client
 
 START_TIMEOUT = 60.0
 
@@ -77,6 +82,10 @@ class Api:
         token: str = answer.json()["access_token"]
         return token
 
+    def forget_tokens(self) -> None:
+        """Has everybody log in again: somebody has ended the tokens."""
+        self._tokens.clear()
+
 
 def read_environment(path: Path) -> dict[str, str]:
     """The shell assignments in a file."""
@@ -116,6 +125,16 @@ def running_stack(
         yield Api(read_environment(published)), process
     finally:
         stop(process)
+
+
+def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:
+    """A token as a running stack issues it, for so many seconds and at any time."""
+    client = Client(state / "core.sock", timeout=10)
+    user = Daemon(Calls(client)).api_access().user(username)
+    client.close()
+    assert user is not None
+    secret = (state / "secret").read_bytes()
+    return Tokens(secret, clock).issue(username, user.role, user.generation, lifetime)
 
 
 def stop(process: "subprocess.Popen[bytes]", timeout: float = 10) -> float:

@@ -223,6 +223,12 @@ def test_a_logout_is_kept_and_its_token_is_nobody_s_afterwards(gateway: Gateway)
     assert (record["user"], record["role"], record["status"]) == (None, None, 401)
 
 
+def test_the_end_of_all_tokens_of_a_user_is_kept_with_the_user(gateway: Gateway) -> None:
+    record = gateway.record("POST", "/auth/logout-everywhere", json={"username": "operator"})
+    assert (record["user"], record["result"], record["body"]) == ("admin", "done", {"username": "operator"})
+    gateway.api.forget_tokens()
+
+
 def test_a_failed_login_of_a_user_names_the_user_and_no_role(gateway: Gateway) -> None:
     (record,) = gateway.records_of(gateway.api.log_in("operator", "wrong"))
     assert (record["user"], record["role"], record["status"]) == ("operator", None, 401)
@@ -671,7 +677,7 @@ def hammer(gateway: Gateway, seconds: float) -> tuple[set[str], set[str]]:
 
 def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
     parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, audit=tmp_path))
-    access = ApiAccess(True, 3600, [User("admin", SECRET_HASH, "admin")])
+    access = ApiAccess(True, 3600, [User("admin", SECRET_HASH, "admin", "1")])
     parts.daemon.api_access = lambda: access  # type: ignore[method-assign]
     app = create_app(parts)
 
@@ -679,7 +685,7 @@ def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
         raise gevent.GreenletExit
 
     app.view_functions["subscribers.disconnect"] = admin(stopped)
-    headers = {"Authorization": f"Bearer {parts.tokens.issue('admin', 'admin', 60)}"}
+    headers = {"Authorization": f"Bearer {parts.tokens.issue('admin', 'admin', '1', 60)}"}
     with pytest.raises(gevent.GreenletExit):
         app.test_client().delete("/api/v1/subscribers/1", headers=headers)
     (record,) = (json.loads(bytes(record)) for record in parts.audit.read(Wanted(), None).records)

@@ -72,15 +72,15 @@ def fresh(stack: Api, path: str, token: str) -> requests.Response:
 
 def test_a_token_says_who_and_for_how_long(stack: Api) -> None:
     claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
-    assert set(claims) == {"iss", "sub", "role", "iat", "exp", "jti"}
+    assert set(claims) == {"iss", "sub", "role", "gen", "iat", "exp", "jti"}
     assert (claims["sub"], claims["role"]) == ("operator", "operator")
     assert claims["exp"] - claims["iat"] == 3600
 
 
 def test_the_answer_to_a_login_has_no_envelope(stack: Api) -> None:
     answer = stack.log_in("admin", stack.environment["ADMIN_PASSWORD"])
-    assert set(answer.json()) == {"access_token", "token_type"}
-    assert answer.json()["token_type"] == "bearer"
+    assert set(answer.json()) == {"access_token", "token_type", "expires_in"}
+    assert (answer.json()["token_type"], answer.json()["expires_in"]) == ("bearer", 3600)
 
 
 def test_every_worker_takes_a_token_of_any(stack: Api) -> None:
@@ -164,10 +164,75 @@ def test_a_demoted_admin_loses_the_right_at_once(stack: Api, reconfigure: Reconf
     assert answer.status_code == 403
 
 
+def new_password(api: dict[str, Any]) -> None:
+    api["users"][1]["password_hash"] = hash_password("another")
+
+
+def no_operator(api: dict[str, Any]) -> None:
+    del api["users"][1]
+
+
+def other_role(api: dict[str, Any]) -> None:
+    api["users"][1]["role"] = "admin"
+
+
+@pytest.mark.parametrize("change", [new_password, no_operator, other_role])
+def test_a_changed_or_removed_user_ends_its_tokens_for_good(
+    stack: Api, reconfigure: Reconfigure, change: Callable[[dict[str, Any]], None]
+) -> None:
+    token = stack.new_token("operator")
+    reconfigure(change)
+    assert fresh(stack, "/qos", token).status_code == 401
+    reconfigure(lambda api: None)
+    answers = both_workers(lambda: fresh(stack, "/qos", token))
+    assert {answer.status_code for answer in answers} == {401}
+    assert fresh(stack, "/qos", stack.new_token("operator")).status_code == 200
+
+
+def test_a_change_of_one_user_leaves_the_tokens_of_the_others(stack: Api, reconfigure: Reconfigure) -> None:
+    token = stack.new_token("admin")
+    reconfigure(new_password)
+    assert fresh(stack, "/qos", token).status_code == 200
+
+
+@pytest.mark.parametrize("body", [None, {}, {"username": "operator"}])
+def test_a_user_ends_all_tokens_of_its_own(stack: Api, body: dict[str, str] | None) -> None:
+    token, other, admins = stack.new_token("operator"), stack.new_token("operator"), stack.new_token("admin")
+    answer = stack.send("POST", "/auth/logout-everywhere", token=token, json=body)
+    assert (answer.status_code, answer.json()["data"]) == (200, {"message": "Ended all tokens of operator"})
+    for ended in (token, other):
+        assert {a.status_code for a in both_workers(lambda t=ended: fresh(stack, "/qos", t))} == {401}
+    assert fresh(stack, "/qos", admins).status_code == 200
+    assert fresh(stack, "/qos", stack.new_token("operator")).status_code == 200
+
+
+def test_an_admin_ends_the_tokens_of_anybody(stack: Api) -> None:
+    admins, operators = stack.new_token("admin"), stack.new_token("operator")
+    body = {"username": "operator"}
+    assert stack.send("POST", "/auth/logout-everywhere", token=admins, json=body).status_code == 200
+    assert fresh(stack, "/qos", operators).status_code == 401
+    assert fresh(stack, "/qos", admins).status_code == 200
+
+
+@pytest.mark.parametrize("username", ["admin", "nobody"])
+def test_an_operator_ends_nobody_else_s_tokens(stack: Api, username: str) -> None:
+    admins, operators = stack.new_token("admin"), stack.new_token("operator")
+    answer = stack.send("POST", "/auth/logout-everywhere", token=operators, json={"username": username})
+    assert (answer.status_code, answer.json()) == (403, {"detail": "Admin role required"})
+    assert fresh(stack, "/qos", admins).status_code == 200
+
+
+def test_the_tokens_of_a_user_who_does_not_exist_are_not_found(stack: Api) -> None:
+    body = {"username": "nobody"}
+    answer = stack.send("POST", "/auth/logout-everywhere", token=stack.new_token("admin"), json=body)
+    assert (answer.status_code, answer.json()) == (404, {"status": "error", "message": "No such user"})
+
+
 def test_the_token_lifetime_is_the_configured_one(stack: Api, reconfigure: Reconfigure) -> None:
     reconfigure(lambda api: api.update(token_lifetime=60))
-    claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
-    assert claims["exp"] - claims["iat"] == 60
+    answer = stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).json()
+    claims = jwt.decode(answer["access_token"], options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == answer["expires_in"] == 60
 
 
 def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(
@@ -185,7 +250,10 @@ def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(
 def test_a_token_survives_a_restart_of_the_api(tmp_path: Path) -> None:
     with running_stack(tmp_path, sessions=1, WORKERS=1) as (first, _):
         token, revoked = first.new_token("operator"), first.new_token("operator")
+        ended = first.new_token("admin")
         assert first.send("POST", "/auth/logout", token=revoked).ok
+        assert first.send("POST", "/auth/logout-everywhere", token=ended).ok
     with running_stack(tmp_path, sessions=1, WORKERS=1) as (second, _):
         assert second.send("GET", "/qos", token=token).status_code == 200
         assert second.send("GET", "/qos", token=revoked).status_code == 401
+        assert second.send("GET", "/qos", token=ended).status_code == 401

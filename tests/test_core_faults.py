@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,7 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_api.auth.tokens import Tokens
-from tests.stack import running_api, running_core, wait_for
+from tests.stack import issued, running_api, running_core, wait_for
 
 UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}
 
@@ -57,8 +57,11 @@ class Lone:
 @pytest.fixture(scope="module")
 def lone(api: Any, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lone]:
     folder = tmp_path_factory.mktemp("lone")
-    secret = (state / "secret").read_text()
-    token = Tokens(secret.encode(), time.time).issue("admin", "admin", 3600)
+    # With the users' generations: one token is for this core and for the one of the shared stack.
+    shutil.copytree(state / "configuration", folder / "configuration")
+    stored = folder / "configuration" / "state.json"
+    stored.write_text(json.dumps({**json.loads(stored.read_bytes()), "candidate": None, "deadline": None}))
+    token = issued(state, "admin", 3600)
     with running_api(folder / "core.sock", state) as url:
         yield Lone(url, state / "certificate.pem", folder / "core.sock", state / "factory.json", token)
 

@@ -57,6 +57,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "DisconnectSession": {"id": 2},
     "GetConfiguration": {},
     "GetApiAccess": {},
+    "EndTokens": {"username": "admin"},
     "GetTokenAccess": {},
     "EditCandidate": {"edits": [{"action": "set", "path": "qos.default_up", "value_json": '"25mbit"'}]},
     "GetCandidate": {},
@@ -99,6 +100,7 @@ STANDS_FOR = {
     "Health": [("GetHealth", "out_type")],
     "Statistics": [("GetStatistics", "out_type")],
     "ConfigurationReply": [("GetConfiguration", "out_type"), ("GetCandidate", "out_type")],
+    "EndTokensCall": [("EndTokens", "in_type")],
     "EditCandidateCall": [("EditCandidate", "in_type")],
     "DiscardCandidateCall": [("DiscardCandidate", "in_type")],
     "RollbackCandidateCall": [("RollbackCandidate", "in_type")],
@@ -442,6 +444,8 @@ def test_the_configuration_comes_without_its_secrets(shared: Path) -> None:
 def test_the_users_of_the_api_come_with_their_hashes(shared: Path) -> None:
     with client(shared) as core:
         access = core.GetApiAccess()
+    (generation,) = (user.pop("generation") for user in access["users"])
+    assert re.fullmatch("[0-9a-f]{16}", generation)
     users = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
     expected = {"enabled": True, "token_lifetime": 3600, "users": users, "denied_networks": ["192.0.2.0/24"]}
     assert access == expected

@@ -230,7 +230,7 @@ def test_an_answer_that_is_no_object_is_core_unavailable(
 
 
 HEALTH = {"uptime_seconds": 5, "active_sessions": 7, "product": "p", "version": "1"}
-ALICE = {"username": "alice", "password_hash": "x", "role": "admin"}
+ALICE = {"username": "alice", "password_hash": "x", "role": "admin", "generation": "1"}
 
 
 @pytest.mark.parametrize("wrong", ["5", None, 1.5, True, [5], {}])
@@ -247,7 +247,11 @@ def test_a_number_of_5000_digits_is_core_unavailable(core: Core, daemon: Daemon)
 
 
 @pytest.mark.parametrize(
-    "users", [None, {}, ["alice"], [{**ALICE, "role": "root"}], [{"username": "alice", "role": "admin"}]]
+    "users",
+    [
+        *(None, {}, ["alice"], [{**ALICE, "role": "root"}], [{**ALICE, "generation": ""}]),
+        *([{key: ALICE[key] for key in ALICE if key != lacking}] for lacking in ALICE),
+    ],
 )
 def test_users_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon, users: Any) -> None:
     core.answer = {"enabled": True, "token_lifetime": 60, "users": users}

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from gateway_api.auth.tokens import Tokens
 from tests.conftest import SECRET_HASH
 from tests.sse import (
     Stream,
@@ -33,7 +32,7 @@ from tests.sse import (
     worker_of,
     workers_of,
 )
-from tests.stack import Api, core_of, running_api, running_stack, wait_for
+from tests.stack import Api, core_of, issued, running_api, running_stack, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -57,11 +56,6 @@ class Running:
     api: Api
     process: "subprocess.Popen[bytes]"
     state: Path
-
-    @property
-    def tokens(self) -> Tokens:
-        """Issues what the stack takes."""
-        return Tokens((self.state / "secret").read_bytes(), time.time)
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +313,7 @@ def test_without_a_good_token_it_is_401_and_no_stream(quiet: Running, token: str
 
 
 def test_a_token_that_has_expired_is_401(quiet: Running) -> None:
-    old = Tokens((quiet.state / "secret").read_bytes(), lambda: time.time() - 100).issue("admin", "admin", 99)
+    old = issued(quiet.state, "admin", 99, lambda: time.time() - 100)
     assert refused(quiet, "", old) == (401, CREDENTIALS)
 
 
@@ -492,7 +486,7 @@ def test_without_a_core_it_is_500_and_works_again_with_one(own: Running) -> None
 
 
 def test_a_stream_ends_with_its_token_and_others_go_on(busy: Running) -> None:
-    token = busy.tokens.issue("operator", "operator", 3)
+    token = issued(busy.state, "operator", 3)
     with listen(busy.api) as other, listen(busy.api, token=token) as stream:
         assert ends_properly(stream) < 6
         assert refused(busy, "", token) == (401, CREDENTIALS)
@@ -515,6 +509,18 @@ def test_a_silent_stream_ends_when_its_token_is_given_back(quiet: Running) -> No
         assert ends_properly(stream) < 3
 
 
+def test_streams_end_when_their_user_logs_out_everywhere_and_others_go_on(quiet: Running) -> None:
+    tokens = [quiet.api.new_token("operator") for _ in range(2)]
+    with listen(quiet.api, token=quiet.api.token("admin")) as other:
+        with listen(quiet.api, token=tokens[0]) as one, listen(quiet.api, token=tokens[1]) as two:
+            assert quiet.api.send("POST", "/auth/logout-everywhere", token=tokens[0]).status_code == 200
+            assert ends_properly(one) < 3
+            assert ends_properly(two) < 3
+        quiet.api.forget_tokens()
+        disconnect_one(quiet.api)
+        other.take(1)
+
+
 def commit(api: Api, *operations: dict[str, Any]) -> None:
     for path, body in (("edit", {"operations": list(operations)}), ("commit", None)):
         answer = api.send("POST", f"/system/config/{path}", json=body)
@@ -527,7 +533,6 @@ def test_a_stream_ends_when_its_user_is_removed_or_demoted(busy: Running) -> Non
         {"op": "delete", "path": "api.users.guest"},
     ):
         user = {"username": "guest", "password_hash": SECRET_HASH, "role": "admin"}
-        role = "admin"
         if change["op"] == "set":
             commit(
                 busy.api,
@@ -536,9 +541,7 @@ def test_a_stream_ends_when_its_user_is_removed_or_demoted(busy: Running) -> Non
                     for name in ("password_hash", "role")
                 ),
             )
-        else:
-            role = "operator"
-        token = busy.tokens.issue("guest", role, 600)
+        token = issued(busy.state, "guest", 600)
         with listen(busy.api) as other, listen(busy.api, token=token) as stream:
             stream.take(1)
             commit(busy.api, change)

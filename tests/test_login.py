@@ -22,8 +22,8 @@ from tests.conftest import SECRET_HASH
 
 HERE = "192.0.2.1"
 ELSEWHERE = "192.0.2.2"
-ALICE = User("alice", SECRET_HASH, "admin")
-ACCESS = ApiAccess(True, 3600, [ALICE, *(User(f"user{n}", SECRET_HASH, "operator") for n in range(40))])
+ALICE = User("alice", SECRET_HASH, "admin", "1")
+ACCESS = ApiAccess(True, 3600, [ALICE, *(User(f"user{n}", SECRET_HASH, "operator", "1") for n in range(40))])
 
 Check = Callable[[str, str], bool]
 
@@ -133,7 +133,7 @@ def test_an_unknown_user_takes_bcrypt_once(login: Login, pool: InlinePool) -> No
 
 def test_an_unknown_user_costs_as_much_as_the_dearest_known_one(login: Login, pool: InlinePool) -> None:
     dear = bcrypt.hashpw(b"secret", bcrypt.gensalt(6)).decode()
-    users = [ALICE, User("bob", dear, "operator"), User("carol", SECRET_HASH, "operator")]
+    users = [ALICE, User("bob", dear, "operator", "1"), User("carol", SECRET_HASH, "operator", "1")]
     with pytest.raises(WrongCredentials):
         login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
     assert pool.checked == [("wrong", dear)]
@@ -151,7 +151,7 @@ def test_an_unknown_user_where_nobody_is_known_takes_bcrypt_at_its_usual_cost(
 def test_an_unknown_user_takes_a_real_hash_where_a_known_one_has_a_broken_one(
     login: Login, pool: InlinePool, broken: str
 ) -> None:
-    users = [User("bob", broken, "operator"), ALICE]
+    users = [User("bob", broken, "operator", "1"), ALICE]
     with pytest.raises(WrongCredentials):
         login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
     assert pool.checked == [("wrong", SECRET_HASH)]
@@ -164,7 +164,7 @@ def test_no_password_lets_an_unknown_user_in(login: Login, password: str) -> Non
 
 
 def test_a_user_whose_hash_is_broken_is_refused(login: Login) -> None:
-    broken = ApiAccess(True, 3600, [User("alice", "not a hash", "admin")])
+    broken = ApiAccess(True, 3600, [User("alice", "not a hash", "admin", "1")])
     with pytest.raises(WrongCredentials):
         login.authenticate(broken, "alice", "secret", HERE)
 

@@ -97,10 +97,12 @@ class Run:
             case.validate_response(answer, checks=_CHECKS)
 
         send()
+        if operation.path.endswith("/logout-everywhere"):
+            self._api.forget_tokens()
 
     def _token(self, operation: APIOperation) -> str:
         # The others would go on without one.
-        spent = operation.path.endswith("/logout")
+        spent = "/logout" in operation.path
         return self._api.new_token(self._role) if spent else self._api.token(self._role)
 
     def _there(self, operation: APIOperation) -> dict[str, Any]:

@@ -60,9 +60,23 @@ def test_signing_out_makes_the_token_worthless(shown: Screen) -> None:
     shown.is_live()
     token = token_of(shown)
     assert shown.api.send("GET", "/subscribers/summary", token=token).ok
-    shown.page.get_by_role("button", name="Sign out").click()
+    shown.page.get_by_role("button", name="Sign out", exact=True).click()
     expect(shown.page.get_by_role("dialog")).to_be_visible()
     assert shown.api.send("GET", "/subscribers/summary", token=token).status_code == 401
+
+
+def test_signing_out_everywhere_asks_first_and_ends_all_tokens_of_the_user(shown: Screen) -> None:
+    elsewhere = shown.api.new_token("operator")
+    shown.sign_in("operator")
+    shown.is_live()
+    shown.page.get_by_role("button", name="Sign out everywhere").click()
+    shown.page.get_by_role("button", name="Cancel").click()
+    assert shown.api.send("GET", "/subscribers/summary", token=elsewhere).ok
+    shown.page.get_by_role("button", name="Sign out everywhere").click()
+    shown.page.get_by_role("dialog").get_by_role("button", name="Sign out everywhere").click()
+    expect(shown.page.get_by_label("Password")).to_be_visible()
+    assert shown.api.send("GET", "/subscribers/summary", token=elsewhere).status_code == 401
+    shown.api.forget_tokens()
 
 
 def test_whoever_s_token_has_ended_signs_in_again_and_is_where_they_were(shown: Screen) -> None:

@@ -24,7 +24,7 @@ NOT_ADMIN = {"detail": "Admin role required"}
 
 WITH_TOKEN = [route for route in ROUTES if route.access not in (ALWAYS, OPEN)]
 #: Those whose answer is all there is to it.
-ENDING = [route for route in WITH_TOKEN if route.path != "/auth/logout" and not route.streams]
+ENDING = [r for r in WITH_TOKEN if not r.path.startswith("/auth/logout") and not r.streams]
 WITH_BODY = [route for route in ROUTES if route.body is not None]
 WITH_ID = [route for route in ROUTES if "{" in route.path]
 LISTS = [route for route in ROUTES if route.paged is not None]

@@ -15,7 +15,16 @@ from gateway_api.errors import NotAuthenticated
 
 SECRET = b"a secret of at least thirty-two bytes"
 NOW = 1_700_000_000
-CLAIMS = {"iss": "gateway-api", "sub": "alice", "role": "admin", "iat": NOW, "exp": NOW + 60, "jti": "1f"}
+GENERATION = "0123456789abcdef"
+CLAIMS = {
+    "iss": "gateway-api",
+    "sub": "alice",
+    "role": "admin",
+    "gen": GENERATION,
+    "iat": NOW,
+    "exp": NOW + 60,
+    "jti": "1f",
+}
 
 
 def tokens(now: float = NOW, secret: bytes = SECRET) -> Tokens:
@@ -40,27 +49,31 @@ def assert_refused(token: str, now: float = NOW) -> None:
 
 
 def test_an_issued_token_says_who_it_was_issued_to() -> None:
-    claims = tokens().read(tokens().issue("alice", "operator", 60))
+    claims = tokens().read(tokens().issue("alice", "operator", GENERATION, 60))
     assert (claims.iss, claims.sub, claims.role) == ("gateway-api", "alice", "operator")
 
 
 def test_an_issued_token_ends_after_its_lifetime() -> None:
-    claims = tokens(NOW + 0.9).read(tokens(NOW + 0.9).issue("alice", "admin", 60))
+    claims = tokens(NOW + 0.9).read(tokens(NOW + 0.9).issue("alice", "admin", GENERATION, 60))
     assert (claims.iat, claims.exp) == (NOW, NOW + 60)
 
 
 def test_two_tokens_of_one_user_have_different_names() -> None:
-    first, second = (tokens().read(tokens().issue("alice", "admin", 60)) for _ in range(2))
+    first, second = (tokens().read(tokens().issue("alice", "admin", GENERATION, 60)) for _ in range(2))
     assert first.jti != second.jti
 
 
 def test_an_issued_token_is_signed_with_hs256() -> None:
-    assert jwt.get_unverified_header(tokens().issue("alice", "admin", 60)) == {"alg": "HS256", "typ": "JWT"}
+    assert jwt.get_unverified_header(tokens().issue("alice", "admin", GENERATION, 60)) == {
+        "alg": "HS256",
+        "typ": "JWT",
+    }
 
 
-def test_an_issued_token_has_six_claims() -> None:
-    payload = jwt.decode(tokens().issue("alice", "admin", 60), options={"verify_signature": False})
-    assert set(payload) == {"iss", "sub", "role", "iat", "exp", "jti"}
+def test_an_issued_token_has_seven_claims() -> None:
+    token = tokens().issue("alice", "admin", GENERATION, 60)
+    payload = jwt.decode(token, options={"verify_signature": False})
+    assert set(payload) == {"iss", "sub", "role", "gen", "iat", "exp", "jti"}
 
 
 def test_a_token_made_by_hand_from_all_that_is_right_holds() -> None:
@@ -156,7 +169,7 @@ def test_a_token_that_lacks_a_claim_is_refused(name: str) -> None:
     assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
 
 
-@pytest.mark.parametrize("name", ["iss", "sub", "role", "jti"])
+@pytest.mark.parametrize("name", ["iss", "sub", "role", "gen", "jti"])
 @pytest.mark.parametrize("value", [1, None, True, ["alice"], {"a": 1}])
 def test_a_claim_that_is_no_text_is_refused(name: str, value: Any) -> None:
     assert_refused(signed({**CLAIMS, name: value}))
@@ -210,4 +223,5 @@ def test_a_signed_claim_of_any_value_is_read_or_refused(name: str, value: Any) -
 
 @pytest.mark.parametrize("secret", [SECRET, bytes(range(32)), b"\xff" * 32])
 def test_any_bytes_can_sign(secret: bytes) -> None:
-    assert tokens(secret=secret).read(tokens(secret=secret).issue("alice", "admin", 60)).sub == "alice"
+    token = tokens(secret=secret).issue("alice", "admin", GENERATION, 60)
+    assert tokens(secret=secret).read(token).sub == "alice"

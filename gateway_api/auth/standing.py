@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.tokens import Claims
-from gateway_api.daemon.commands import ApiAccess, Daemon
+from gateway_api.daemon.commands import ApiAccess, Daemon, User
 from gateway_api.errors import GatewayApiError
 
 
@@ -19,8 +19,8 @@ class Standing:
     def objection(self, claims: Claims, api_access: ApiAccess) -> str | None:
         """Why a token that was good doesn't hold any more, as of a configuration; None if it does."""
         user = api_access.user(claims.sub)
-        if user is None or user.role != claims.role:
-            return "the user is gone, or has another role now"
+        if user is None or not _is_of(claims, user):
+            return "the user is gone, or has changed since"
         if self._revocations.is_revoked(claims.jti):
             return "the token was revoked"
         return None
@@ -34,8 +34,12 @@ class Standing:
         except GatewayApiError:
             # Whose right has changed meanwhile, nobody knows.
             return standing
-        roles = {user.username: user.role for user in api_access.users} if api_access.enabled else {}
+        users = {user.username: user for user in api_access.users} if api_access.enabled else {}
         return [
-            good and roles.get(claims.sub) == claims.role
+            good and claims.sub in users and _is_of(claims, users[claims.sub])
             for good, claims in zip(standing, tokens, strict=True)
         ]
+
+
+def _is_of(claims: Claims, user: User) -> bool:
+    return (claims.gen, claims.role) == (user.generation, user.role)

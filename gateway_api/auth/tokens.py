@@ -20,11 +20,13 @@ _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says. `iat` and `exp` are epoch seconds, `jti` names this very token."""
+    """What a token says. `gen` is its user's generation as of the login, `iat` and `exp` are epoch seconds,
+    `jti` names this very token."""
 
     iss: str
     sub: str
     role: str
+    gen: str
     iat: _Time
     exp: _Time
     jti: str
@@ -37,10 +39,10 @@ class Tokens:
         self._secret = secret
         self._clock = clock
 
-    def issue(self, username: str, role: str, lifetime: int) -> str:
+    def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:
         """A new token for `lifetime` seconds."""
         now = int(self._clock())
-        claims = Claims(ISSUER, username, role, now, now + lifetime, uuid.uuid4().hex)
+        claims = Claims(ISSUER, username, role, generation, now, now + lifetime, uuid.uuid4().hex)
         return jwt.encode(msgspec.to_builtins(claims), self._secret, algorithm=_ALGORITHM)
 
     def read(self, token: str) -> Claims:

@@ -129,6 +129,8 @@ def _translation(error: ErrorReply, had_parameters: bool) -> Exception:
             return Invalid(*problems)
         case "ConfigurationChanged":
             return Stale(said.etag)
+        case "UserNotFound":
+            return NotFound("No such user")
         case "RevisionNotFound":
             return NotFound("No such revision")
         case "CandidateStaged":

@@ -48,9 +48,12 @@ class Glance(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
+    """Tokens that were issued for another `generation` hold no more."""
+
     username: str
     password_hash: str
     role: Literal["admin", "operator"]
+    generation: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class ApiAccess(msgspec.Struct, frozen=True):
@@ -98,6 +101,10 @@ class Daemon:
     def api_access(self) -> ApiAccess:
         """Who may use the API, as of now."""
         return self._calls.typed(ApiAccess, "GetApiAccess", timeout=_ACCESS_TIMEOUT)
+
+    def end_tokens(self, username: str) -> None:
+        """Ends all tokens of a user, for good. Raises NotFound and NotDone."""
+        self._calls.call("EndTokens", username=username)
 
     def token_access(self) -> TokenAccess:
         """With which token the alternative profile is to be used, as of now."""

@@ -15,6 +15,10 @@ class Stale(GatewayApiError):
         super().__init__("the configuration has changed")
 
 
+class NoSuchUser(GatewayApiError):
+    """The running configuration has no user of that name."""
+
+
 class NothingToConfirm(GatewayApiError):
     """No commit waits for a confirmation."""
 

@@ -9,6 +9,11 @@ class ApiUser(Record, frozen=True):
     username: str
     password_hash: str
     role: str
+    generation: str
+
+
+class EndTokensCall(Parameters, frozen=True):
+    username: str
 
 
 class ConfigurationReply(Record, frozen=True):

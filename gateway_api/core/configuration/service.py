@@ -11,7 +11,7 @@ from gateway_api.core.configuration.deadline import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.diff import diff_text
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, Refused
-from gateway_api.core.configuration.outcome import NothingToConfirm, Outcome, Staged, Stale
+from gateway_api.core.configuration.outcome import NoSuchUser, NothingToConfirm, Outcome, Staged, Stale
 from gateway_api.core.configuration.records import (
     ApiAccess,
     ApiUser,
@@ -25,6 +25,7 @@ from gateway_api.core.configuration.records import (
     ConfigurationReply,
     DiscardCandidateCall,
     EditCandidateCall,
+    EndTokensCall,
     ReplaceConfigurationCall,
     RollbackCandidateCall,
     TokenAccess,
@@ -53,6 +54,7 @@ class ConfigurationService:
         return {
             "GetConfiguration": Method(NoParameters, self.get_configuration),
             "GetApiAccess": Method(NoParameters, self.get_api_access),
+            "EndTokens": Method(EndTokensCall, self.end_tokens),
             "GetTokenAccess": Method(NoParameters, self.get_token_access),
             "GetCandidate": Method(NoParameters, self.get_candidate),
             "EditCandidate": Method(EditCandidateCall, self.edit_candidate),
@@ -71,10 +73,16 @@ class ConfigurationService:
         return ConfigurationReply(redacted(view.running.document), view.etag)
 
     def get_api_access(self, _: NoParameters) -> ApiAccess:
-        api = self._workspace.view.running.sections.api
-        users = (ApiUser(user.username, user.password_hash, user.role) for user in api.users)
+        view = self._workspace.view
+        api, generations = view.running.sections.api, view.state.generations or {}
+        users = (ApiUser(u.username, u.password_hash, u.role, generations[u.username]) for u in api.users)
         denied = map(str, api.webhooks.denied_networks)
         return ApiAccess(api.enabled, api.token_lifetime, tuple(users), tuple(denied))
+
+    def end_tokens(self, call: EndTokensCall) -> dict[str, Any]:
+        with self._errors():
+            self._workspace.end_tokens(call.username)
+        return {}
 
     def get_token_access(self, _: NoParameters) -> TokenAccess:
         api = self._workspace.view.running.sections.api
@@ -155,6 +163,8 @@ class ConfigurationService:
             raise self._error("RevisionNotFound", revision=revision) from error
         except Stale as error:
             raise self._error("ConfigurationChanged", etag=error.etag) from error
+        except NoSuchUser as error:
+            raise self._error("UserNotFound") from error
         except NothingToConfirm as error:
             raise self._error("NothingToConfirm") from error
         except Staged as error:

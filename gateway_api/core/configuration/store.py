@@ -37,13 +37,15 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, it is what
-    runs. `key` is for entity tags: who gets one must not find out secrets by trying."""
+    runs. `key` is for entity tags: who gets one must not find out secrets by trying. `generations` are
+    those of the API's users, by name; None in a state that an older version has stored."""
 
     running: int
     archive: tuple[int, ...] = ()
     candidate: dict[str, Any] | None = None
     deadline: Deadline | None = None
     key: str = ""
+    generations: dict[str, str] | None = None
 
     def names(self) -> set[int]:
         """The revisions that must stay."""

@@ -19,6 +19,7 @@ from gateway_api.core.configuration.deadline import Deadline
 from gateway_api.core.configuration.diff import Change, changes
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, edited
+from gateway_api.core.configuration.generations import ended, renewed
 from gateway_api.core.configuration.outcome import NothingToConfirm, Outcome, Staged, Stale
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
@@ -73,6 +74,10 @@ class Workspace:
             running = RunningConfiguration.of(store.document(state.running))
             commits = tuple(map(store.commit, (state.running, *state.archive)))
             self._view = View(state, running, commits)
+            users = running.sections.api.users
+            generations = renewed(state.generations or {}, users, users)
+            if generations != state.generations:
+                self._amend(replace(state, generations=generations), "store the users' generations")
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
         """Has it called with every configuration that comes to run from now on, before who changed it is
@@ -201,6 +206,12 @@ class Workspace:
             _log.warning("a commit wasn't confirmed in time: the configuration before it runs again")
             return True
 
+    def end_tokens(self, username: str) -> None:
+        """Gives a user of the API another generation. Raises NoSuchUser."""
+        with self._writing():
+            generations = ended(self.view.state.generations or {}, username)
+            self._amend(replace(self.view.state, generations=generations), "end the tokens")
+
     def archive(self) -> Sequence[Commit]:
         """How the archived configurations came to be, newest first."""
         return self.view.commits[1:]
@@ -268,7 +279,9 @@ class Workspace:
         number = self._store.add(configuration.document, commit, render(configuration.sections))
         self._check(self._store.services(number))
         archive = (state.running, *state.archive) if state.running else ()
-        state = replace(state, running=number, archive=archive[:ARCHIVED])
+        users = self.view.running.sections.api.users if state.running else ()
+        generations = renewed(state.generations or {}, users, configuration.sections.api.users)
+        state = replace(state, running=number, archive=archive[:ARCHIVED], generations=generations)
         view = View(tidy(state, configuration), configuration, (commit, *before[:ARCHIVED]))
         self._publish(view, "replace the running configuration")
         _log.info("revision %d runs, committed by %s", number, commit.author)

@@ -45,6 +45,11 @@ export class Api extends EventTarget {
     await this.post('/auth/logout');
   }
 
+  /** Ends all tokens of the user, this one included. */
+  async signOutEverywhere() {
+    await this.post('/auth/logout-everywhere');
+  }
+
   /** The data of an answer, and its entity tag. */
   async ask(method, path, options) {
     const answer = await this.#send(method, path, options);

@@ -6,6 +6,7 @@ import {Arrivals} from './arrivals.js';
 import {Configuration} from './configuration.js';
 import {Connection} from './connection.js';
 import {Counts} from './counts.js';
+import {ask} from './dialogs.js';
 import {byId, show, write} from './elements.js';
 import {Feed} from './feed.js';
 import {Health} from './health.js';
@@ -68,5 +69,10 @@ byId('sign-out').addEventListener('click', async () => {
     location.reload();
   }
 });
+
+byId('sign-out-everywhere').addEventListener('click', () => ask('everywhere-dialog', async () => {
+  await api.signOutEverywhere();
+  location.reload();
+}));
 
 signIn.open();

@@ -4,10 +4,11 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
+from gateway_api.errors import NotAllowed
 from gateway_api.web import access, answers, envelope, parse
-from gateway_api.web.context import api_access, caller, identify, services
+from gateway_api.web.context import api_access, caller, daemon, identify, services
 from gateway_api.web.schemas.records import Message
-from gateway_api.web.schemas.requests import LoginRequest
+from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
 from gateway_api.web.schemas.system import Token
 
 routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
@@ -22,8 +23,9 @@ def log_in(credentials: dict[str, Any]) -> Response:
     config, address = api_access(), request.remote_addr or ""
     user = services().login.authenticate(config, **credentials, address=address)
     identify(user.username, user.role)
-    token = services().tokens.issue(user.username, user.role, config.token_lifetime)
-    response = envelope.bare({"access_token": token, "token_type": "bearer"})
+    lifetime = config.token_lifetime
+    token = services().tokens.issue(user.username, user.role, user.generation, lifetime)
+    response = envelope.bare({"access_token": token, "token_type": "bearer", "expires_in": lifetime})
     # RFC 6749 section 5.1: no cache may keep a token.
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -36,3 +38,16 @@ def log_out() -> Response:
     """Revokes the token that came with the request."""
     services().revocations.revoke(caller().jti, caller().exp)
     return envelope.ok({"message": "Logged out"})
+
+
+@routes.post("/logout-everywhere")
+@access.any_role
+@answers.data(Message, errors=(403, 404))
+@parse.body(LogoutEverywhere, optional=True)
+def log_out_everywhere(body: dict[str, Any]) -> Response:
+    """Ends all tokens of the caller; an admin may name another user. Event streams with these tokens end."""
+    username = body.get("username", caller().sub)
+    if username != caller().sub and caller().role != "admin":
+        raise NotAllowed
+    daemon().end_tokens(username)
+    return envelope.ok({"message": f"Ended all tokens of {username}"})

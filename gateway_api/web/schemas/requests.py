@@ -57,6 +57,10 @@ class LoginRequest(Schema):
     password = Text(required=True, metadata=says("Its password.", "correct horse", format="password"))
 
 
+class LogoutEverywhere(Schema):
+    username = Text(metadata=says("Whose tokens to end, instead of the caller's own.", "alice"))
+
+
 class RateChange(Schema):
     """Each field is loaded as a pair: the text as it was sent, and bits a second."""
 

@@ -10,6 +10,7 @@ from gateway_api.web.schemas.says import says
 class Token(Record):
     access_token = Text(metadata=says("JSON Web Token (RFC 7519).", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIi.c2ln"))
     token_type = Text(validate=validate.Equal("bearer"), metadata=says("How to send it.", "bearer"))
+    expires_in = Whole(validate=COUNT, metadata=says("Seconds until the token expires.", 3600))
 
 
 class Version(Record):
