@@ -53,7 +53,9 @@ def test_who_logs_in_tries_what_needs_a_token(api: Api, window: Watched) -> None
     answer = operation.locator(".live-responses-table")
     expect(answer.locator(".response-col_status").last).to_have_text("200")
     shown = json.loads(answer.locator(".response-col_description pre").first.inner_text())
-    assert shown["data"]["count"] == api.get("/subscribers")["count"]
+    count = api.get("/subscribers")["count"]
+    assert shown["data"]["count"] == count
+    assert shown["note"] == f"This page shows the first 100 of {count} sessions."
 
 
 def test_without_a_token_what_needs_one_is_refused(window: Watched) -> None:
