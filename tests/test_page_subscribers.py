@@ -152,6 +152,24 @@ def test_an_admin_changes_a_rate(shown: Screen, ids: Iterator[int]) -> None:
     assert (session["rate_down_bps"], session["rate_up_bps"]) == (250_000_000, 33_300_000)
 
 
+def test_a_changed_rate_shows_in_the_row(shown: Screen, ids: Iterator[int]) -> None:
+    id = next(ids)
+    shown.find(str(id))
+    expect(rows(shown)).to_contain_text("100 Mbit/s")
+    body = {"rate_down": "250 Mbit", "rate_up": "33 Mbit"}
+    assert shown.api.send("PUT", f"/subscribers/{id}/rate", json=body).ok
+    expect(rows(shown)).to_contain_text("250 Mbit/s")
+    expect(rows(shown)).to_contain_text("33 Mbit/s")
+
+
+def test_a_search_that_finds_nobody_closes_the_record_of_the_search_before(shown: Screen) -> None:
+    shown.find("9")
+    expect(shown.page.get_by_role("button", name="Disconnect…")).to_be_enabled()
+    shown.find("nobody@example.net")
+    expect(shown.page.locator("#list-range")).to_have_text("nobody fits")
+    expect(shown.page.locator("#record")).to_be_hidden()
+
+
 def test_an_operator_is_offered_nothing_that_only_an_admin_may_do(browser: Browser, api: Api) -> None:
     with screen(browser, api) as shown:
         shown.open().sign_in("operator").find("7")

@@ -26,7 +26,7 @@ const stream = new Stream(api);
 /** When somebody has signed in for the first time. */
 function begin() {
   const record = new SessionRecord(api, stream);
-  const subscribers = new Subscribers(api, stream, id => record.open(id));
+  const subscribers = new Subscribers(api, stream, record);
   new Connection(api, stream);
   new Counts(api, stream);
   new Arrivals(stream);

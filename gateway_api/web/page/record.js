@@ -9,13 +9,15 @@ import {Poll} from './poll.js';
 
 const SECONDS = 5;
 
-export class SessionRecord {
+/** Tells of `read`: its `detail` is the session's record, as it is now. */
+export class SessionRecord extends EventTarget {
   #id = null;
   #session = null;
   #before = null;
   #ended = false;
 
   constructor(api, stream) {
+    super();
     this.api = api;
     this.poll = new Poll(SECONDS, () => this.#read(), ['subscribers']);
     byId('record-close').addEventListener('click', () => this.#close());
@@ -44,9 +46,14 @@ export class SessionRecord {
     await this.poll.now();
   }
 
-  #close() {
+  /** Shows no session: another search has begun. */
+  dismiss() {
     this.#id = null;
     show('record', false);
+  }
+
+  #close() {
+    this.dismiss();
     (this.opener?.isConnected ? this.opener : byId('find-text')).focus();
   }
 
@@ -61,6 +68,7 @@ export class SessionRecord {
       this.#session = session;
       this.at = performance.now() / 1000;
       this.#draw();
+      this.dispatchEvent(new CustomEvent('read', {detail: session}));
     });
   }
 

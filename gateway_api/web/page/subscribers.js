@@ -15,6 +15,12 @@ const COLUMNS = [
 
 const NOBODY = {sessions: [], total: 0, next_cursor: null};
 
+/** A session's own record, as a row of the list. */
+function rowOf(session) {
+  return {...session, type: session.session_type, interface: session.ppp_interface,
+    rate_down: session.rate_down_bps, rate_up: session.rate_up_bps};
+}
+
 /** A number may be one session's id and another's user name: whoever has either is shown. */
 function joined(alone, page) {
   const others = page.sessions.filter(({id}) => !alone.sessions.some(session => session.id === id));
@@ -32,10 +38,11 @@ export class Subscribers {
   #reading = null;
   #changes = {came: 0, went: 0};
 
-  /** `open` is called with a session's id. */
-  constructor(api, stream, open) {
+  /** `record` shows the one session that is chosen. */
+  constructor(api, stream, record) {
     this.api = api;
-    this.open = open;
+    this.record = record;
+    record.addEventListener('read', ({detail}) => this.#renew(rowOf(detail)));
     byId('find').addEventListener('submit', event => {
       event.preventDefault();
       this.find(byId('find-text').value);
@@ -53,8 +60,10 @@ export class Subscribers {
   async find(text) {
     byId('find-text').value = text;
     this.#filters = filtersFor(text);
+    // Its buttons would act on the subscriber of the search before.
+    this.record.dismiss();
     const page = await this.#first();
-    if (text && page?.total === 1) this.open(page.sessions[0].id);
+    if (text && page?.total === 1) this.record.open(page.sessions[0].id);
   }
 
   /** When the list comes into sight; whoever looks for somebody has it read already. */
@@ -106,9 +115,7 @@ export class Subscribers {
   async #alone(id) {
     try {
       const found = await this.api.get(`/subscribers/${id}`);
-      const row = {...found, type: found.session_type, interface: found.ppp_interface,
-        rate_down: found.rate_down_bps, rate_up: found.rate_up_bps};
-      return {sessions: [row], total: 1, next_cursor: null};
+      return {sessions: [rowOf(found)], total: 1, next_cursor: null};
     } catch (error) {
       if (error instanceof Refused && error.status === 404) return NOBODY;
       throw error;
@@ -129,7 +136,7 @@ export class Subscribers {
   #row(session) {
     const cells = {
       id: String(session.id),
-      username: element('button', {type: 'button', class: 'link', text: session.username, onclick: () => this.open(session.id)}),
+      username: element('button', {type: 'button', class: 'link', text: session.username, onclick: () => this.record.open(session.id)}),
       type: session.type,
       ip_address: session.ip_address,
       interface: session.interface,
@@ -138,6 +145,15 @@ export class Subscribers {
       started_at: age(session.started_at),
     };
     return element('tr', {}, ...COLUMNS.map(([field, , look]) => element('td', {class: look}, cells[field])));
+  }
+
+  /** Writes what can change of a session into its row, which stays: somebody may be about to click it. */
+  #renew(session) {
+    const row = this.#rows.get(session.id);
+    if (!row) return;
+    for (const field of ['rate_down', 'rate_up']) {
+      row.cells[COLUMNS.findIndex(([name]) => name === field)].textContent = scaled(session[field], 'bit/s');
+    }
   }
 
   #drawHead() {
