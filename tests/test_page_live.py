@@ -151,6 +151,48 @@ def test_a_core_that_hangs_is_said_where_it_is_missed_and_the_page_heals(
     expect(shown.page.locator("#health .bad")).to_have_count(0)
 
 
+def test_the_page_is_live_no_more_within_ten_seconds_of_a_core_that_hangs(
+    shown: Screen, lively: tuple[Api, Process]
+) -> None:
+    shown.go("Subscribers")
+    list_of_sessions = shown.page.locator("#list tbody")
+    expect(list_of_sessions.locator("tr").first).to_be_visible()
+    expect(list_of_sessions).to_have_css("opacity", "1")
+    with stopped(core_of(lively[1])):
+        connection = shown.page.locator("#connection")
+        expect(connection).to_have_text("The core daemon does not answer: trying again", timeout=10_000)
+        expect(list_of_sessions).not_to_have_css("opacity", "1")
+    shown.is_live()
+    expect(list_of_sessions).to_have_css("opacity", "1")
+
+
+def bars(shown: Screen) -> int:
+    """How many samples of the traffic are drawn."""
+    drawn = shown.page.locator("#traffic-chart path.down").get_attribute("d") or ""
+    return drawn.count("M")
+
+
+def test_a_restarted_core_leaves_a_hole_in_the_chart_of_the_traffic_and_no_false_number(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running_stack(tmp_path, sessions=50) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        wait_for("some samples", lambda: bars(shown) >= 3)
+        shown.page.evaluate(
+            """() => {
+                const place = document.getElementById('downstream');
+                window.numbers = [];
+                new MutationObserver(() => numbers.push(place.textContent)).observe(place, {childList: true});
+            }"""
+        )
+        known = bars(shown)
+        os.kill(core_of(process), signal.SIGKILL)
+        wait_for("samples of the new core", lambda: bars(shown) >= known + 4)
+        numbers = shown.page.evaluate("numbers")
+        assert numbers
+        assert "0 bit/s" not in numbers
+
+
 def test_a_core_that_was_restarted_is_a_gap_after_which_the_truth_is_read_again(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -14,13 +14,30 @@ const bits = number => scaled(number, 'bit/s');
 
 export class Traffic {
   #before = null;
+  // Seconds for which the core ran at the last sample.
+  #uptime = 0;
 
   constructor(api) {
     this.chart = new Chart(byId('traffic-chart'), {length: SAMPLES, format: bits, least: 1000});
     new Poll(SECONDS, () => shown('traffic-problem', async () => {
       const {interfaces} = await api.get('/interfaces', {limit: FIRST});
-      this.#take(interfaces.filter(({type}) => type === 'trunk'), performance.now() / 1000);
+      const at = performance.now() / 1000;
+      // After the counters: a core that was restarted between the two has begun counting anew.
+      const {uptime_seconds: uptime} = await api.get('/system/health');
+      if (this.#restarted(uptime)) return;
+      this.#take(interfaces.filter(({type}) => type === 'trunk'), at);
     }), ['overview']);
+  }
+
+  /** Whether the core was restarted since the last sample: then its counters can't be compared. */
+  #restarted(uptime) {
+    const restarted = uptime < this.#uptime;
+    this.#uptime = uptime;
+    if (restarted) {
+      this.#before = null;
+      this.chart.push(null);
+    }
+    return restarted;
   }
 
   #take(trunks, at) {
