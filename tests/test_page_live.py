@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -191,6 +192,22 @@ def test_a_restarted_core_leaves_a_hole_in_the_chart_of_the_traffic_and_no_false
         numbers = shown.page.evaluate("numbers")
         assert numbers
         assert "0 bit/s" not in numbers
+
+
+def test_events_that_come_late_are_counted_and_make_no_spike_in_the_chart(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running_stack(tmp_path, sessions=100, arrivals=10) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        behind(shown, 30)
+        before = shown.since()
+        # What is due meanwhile happens at its time, and is told when the core runs again.
+        with stopped(core_of(process)):
+            time.sleep(8)
+        seen = behind(shown, sequence(before["until"]) - sequence(before["since"]) + 100)
+        assert_counted(api, seen)
+        most = int(shown.page.locator("#arrivals-chart span").first.inner_text().removesuffix("/s"))
+        assert most < 50
 
 
 def test_a_core_that_was_restarted_is_a_gap_after_which_the_truth_is_read_again(

@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 def test_every_endpoint_has_a_curl_line() -> None:
     text = "".join(BLOCKS)
     for route in (route for route in ROUTES if not route.part_of_a_page):
-        relative = route.path.replace("{id}", "7").replace("{revision}", "1").replace("{webhook}", "$WEBHOOK")
+        relative = route.path.replace("{id}", "$SESSION").replace("{revision}", "1").replace("{webhook}", "$WEBHOOK")
         path = relative if relative == "/metrics" else f"/api/v1{relative}"
         assert re.search(re.escape("$GATEWAY_URL" + path) + r'["?]', text), route
         if route.method in ("PUT", "DELETE"):
@@ -23,7 +23,7 @@ def test_every_endpoint_has_a_curl_line() -> None:
 
 
 def test_every_line_works_when_pasted(tmp_path: Path) -> None:
-    with running_stack(tmp_path, sessions=200, arrivals=20):
+    with running_stack(tmp_path, sessions=2000, arrivals=5):
         lines = "".join(BLOCKS).replace(". .run/environment", f". {tmp_path}/environment")
         # As pasted, but that an error status fails the test.
         script = 'curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }\n' + lines

@@ -874,7 +874,7 @@ LINES = "".join(re.findall(r"^```bash\n(.*?)^```", README, re.MULTILINE | re.DOT
 
 def test_every_endpoint_has_a_line_in_the_readme() -> None:
     for route in ROUTES:
-        path = re.escape("$API" + route.path.replace("{id}", "7"))
+        path = re.escape("$API" + route.path.replace("{id}", "$SESSION"))
         option = "" if route.method == "GET" else f".*-X {route.method}"
         assert re.search(rf"^curl{option}.*{path}(?=[\"?]|$)", LINES, re.MULTILINE), route
 

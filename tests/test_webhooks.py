@@ -59,6 +59,7 @@ from tests.stack import (
 
 pytestmark = pytest.mark.slow
 
+README = (Path(__file__).parent.parent / "README.md").read_text()
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 BOTH = ["session.up", "session.down"]
 DOWN = ["session.down"]
@@ -294,6 +295,34 @@ def test_a_secret_is_base64_of_24_to_64_bytes(gateway: Gateway, size: int, prefi
         gateway.test(id)
         wait_for("the test", lambda: receiver.received, 5)
         verified(receiver.received[0], secret)
+
+
+def test_the_receiver_of_the_readme_runs_under_plain_python_and_verifies_signatures(
+    gateway: Gateway,
+) -> None:
+    (source,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (secret,) = set(re.findall(r'"secret":"(whsec_[^"]+)"', README))
+    port = free_port()
+    assert '("127.0.0.1", 9000)' in source
+    # -I: nothing but Python's own library.
+    command = ["/usr/bin/python3", "-I", "-c", source.replace("9000", str(port))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as receiver:
+        assert receiver.stdout is not None
+        try:
+            url = f"http://127.0.0.1:{port}/hook"
+            wait_for("the receiver", lambda: _listens(port))
+            with gateway.webhook(url, secret=secret) as id:
+                gateway.test(id)
+                assert receiver.stdout.readline().startswith('genuine {"event":"webhook.test"')
+            assert requests.post(url, data=b"{}", timeout=5).status_code == 401
+            assert receiver.stdout.readline() == "forged {}\n"
+        finally:
+            receiver.terminate()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_an_operator_may_read_webhooks_and_change_none(gateway: Gateway) -> None:

@@ -5,33 +5,35 @@ import {byId, write} from './elements.js';
 import {count, timeOfDay} from './format.js';
 
 const SECONDS = 120;
+// Seconds from an event until it is told; both times are whole seconds. An older one had been missed.
+const FRESH = 3;
 
 export class Arrivals {
   #came = 0;
   #went = 0;
   #now = {up: 0, down: 0};
-  // Whether this second's events are those of this second, and not what had been missed before.
-  #true = false;
+  // Whether the stream was there for all of this second.
+  #whole = false;
   #gaps = -1;
 
-  constructor(stream) {
-    this.late = () => stream.late;
+  constructor(api, stream) {
+    this.api = api;
     this.chart = new Chart(byId('arrivals-chart'), {length: SECONDS, format: most => `${count(most)}/s`, least: 1});
     write('watched-since', timeOfDay(Date.now() / 1000));
     stream.addEventListener('events', ({detail}) => this.#take(detail, stream.position));
-    stream.addEventListener('live', () => { this.#true = false; });
-    stream.addEventListener('lost', () => { this.#true = false; });
+    for (const state of ['live', 'lost']) stream.addEventListener(state, () => { this.#whole = false; });
     stream.addEventListener('gap', ({detail}) => this.#gap(detail));
     setInterval(() => this.#tick(), 1000);
   }
 
   #take(events, position) {
     const came = events.filter(event => event.name === 'session_up').length;
-    if (this.late()) this.#true = false;
     this.#came += came;
     this.#went += events.length - came;
-    this.#now.up += came;
-    this.#now.down += events.length - came;
+    const since = this.api.now() - FRESH;
+    for (const {name, data} of events) {
+      if (data.at > since) this.#now[name === 'session_up' ? 'up' : 'down'] += 1;
+    }
     write('came', count(this.#came));
     write('went', count(this.#went));
     byId('arrivals-chart').dataset.until = position;
@@ -45,12 +47,12 @@ export class Arrivals {
 
   #tick() {
     if (document.hidden) return;
-    this.chart.push(this.#true ? this.#now : null);
-    if (this.#true) {
+    this.chart.push(this.#whole ? this.#now : null);
+    if (this.#whole) {
       write('arrivals-now', count(this.#now.up));
       write('departures-now', count(this.#now.down));
     }
     this.#now = {up: 0, down: 0};
-    this.#true = true;
+    this.#whole = true;
   }
 }

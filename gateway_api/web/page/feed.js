@@ -13,8 +13,7 @@ export class Feed {
   constructor(stream, open) {
     this.open = open;
     stream.addEventListener('events', ({detail}) => {
-      const now = stream.late ? 'earlier' : timeOfDay(Date.now() / 1000);
-      const lines = detail.slice(-HELD).reverse().map(event => this.#line(event, now));
+      const lines = detail.slice(-HELD).reverse().map(event => this.#line(event));
       this.#latest = [...lines, ...this.#latest].slice(0, HELD);
       if (lines.length) this.#draw();
     });
@@ -32,7 +31,7 @@ export class Feed {
     byId('feed').replaceChildren(...this.#latest);
   }
 
-  #line({name, data}, now) {
+  #line({name, data}) {
     const up = name === 'session_up';
     const who = up
       ? element('a', {href: '#subscribers', class: 'who', text: data.username, onclick: () => this.open(data.id)})
@@ -40,6 +39,6 @@ export class Feed {
     return element('li', {class: up ? 'up' : 'down'},
       element('span', {class: 'mark', text: up ? 'came' : 'went'}), who,
       element('span', {class: 'note', text: up ? `${data.type}, ${data.ip_address}` : words(data.reason)}),
-      element('time', {text: now}));
+      element('time', {text: timeOfDay(data.at)}));
   }
 }

@@ -29,7 +29,7 @@ function begin() {
   const subscribers = new Subscribers(api, stream, record);
   new Connection(api, stream);
   new Counts(api, stream);
-  new Arrivals(stream);
+  new Arrivals(api, stream);
   new Traffic(api);
   new Feed(stream, id => subscribers.find(String(id)));
   new Vlans(api, name => subscribers.find(name));

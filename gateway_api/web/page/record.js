@@ -25,8 +25,7 @@ export class SessionRecord extends EventTarget {
     byId('disconnect').addEventListener('click', () => this.#askDisconnect());
     stream.addEventListener('events', ({detail}) => {
       const end = detail.find(({name, data}) => name === 'session_down' && data.id === this.#id);
-      const when = stream.late ? 'meanwhile' : `at ${timeOfDay(Date.now() / 1000)}`;
-      if (end) this.#end(`Ended ${when}: ${words(end.data.reason)}`);
+      if (end) this.#end(`Ended at ${timeOfDay(end.data.at)}: ${words(end.data.reason)}`);
     });
   }
 

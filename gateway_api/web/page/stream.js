@@ -5,8 +5,6 @@ import {messages} from './messages.js';
 const PATH = '/events/subscribers';
 // The API sends a heartbeat every 15 s.
 const SILENCE = 40_000;
-// What was missed comes at once, in large pieces, until it is done.
-const CATCHING_UP = 1000, MANY = 200;
 const FIRST_PAUSE = 500, LONGEST_PAUSE = 8_000;
 // An id that nobody has given: the answer to it is a gap, whose id is where we are now. Without a place to resume
 // at, a connection that is lost before its first event would lose what comes until the next one.
@@ -18,9 +16,6 @@ export class Stream extends EventTarget {
   #position = NOWHERE;
   #batch = [];
   #stop = null;
-  #liveSince = -Infinity;
-  /** Whether the events that are told happened some time ago, and come because they had been missed. */
-  late = false;
 
   constructor(api) {
     super();
@@ -78,7 +73,6 @@ export class Stream extends EventTarget {
     try {
       const signal = AbortSignal.any([stop, over.signal]);
       const answer = await this.#api.open(PATH, {'Last-Event-ID': this.#position}, signal);
-      this.#liveSince = this.#position === NOWHERE ? -Infinity : performance.now();
       this.#tell('live');
       for await (const arrived of messages(answer.body, heard)) this.#take(arrived);
     } catch (error) {
@@ -101,8 +95,6 @@ export class Stream extends EventTarget {
   #flush() {
     const batch = this.#batch;
     this.#batch = [];
-    const early = performance.now() - this.#liveSince < CATCHING_UP;
-    this.late = early || (this.late && batch.length >= MANY);
     const gap = batch.findLast(message => message.name === 'gap');
     if (gap) this.#tell('gap', gap);
     this.#tell('events', batch.filter(message => message.name !== 'gap'));
