@@ -1,10 +1,13 @@
-# What people type here: make run, make test, make lint. Everything is installed into .venv; `make deb` and
-# `make install` are for a machine where it stays.
+# What people type here: make run, make test, make lint. Packages are installed into .venv: for `make run` those
+# of the service, for the rest those of tests and linters too. `make deb` and `make install` are for a machine
+# where it stays.
 
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+DEVELOPED := $(VENV)/.developed
+PIP := $(VENV)/bin/pip -qq --disable-pip-version-check
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
@@ -18,29 +21,29 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.quickstart
 
-test: $(INSTALLED) tools
+test: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest $(TESTS)
 
 # What a change can be tried with: all but what takes minutes.
-quick: $(INSTALLED) tools
+quick: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest -m "not slow and not bare"
 
 tools:
 	@packaging/test-tools
 
-lint: $(INSTALLED)
+lint: $(DEVELOPED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
 # The figures of the README, measured on this machine.
-figures: $(INSTALLED)
+figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.figures
 	$(VENV)/bin/python -m tests.figures_of_streams
 	$(VENV)/bin/python -m tests.figures_of_strays
 
 # The pictures of the README.
-screenshots: $(INSTALLED) tools
+screenshots: $(DEVELOPED) tools
 	$(VENV)/bin/python -m tests.screenshots
 
 # gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
@@ -52,24 +55,35 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@awk '/^gunicorn-h1c==/ {skip = 1; next} /^[^ ]/ {skip = 0} !skip' requirements.lock > $(VENV)/pure.lock
 	@awk '/^gunicorn-h1c==/ {keep = 1; print; next} /^[^ ]/ {keep = 0} keep' requirements.lock > $(VENV)/compiled.lock
-	@$(VENV)/bin/pip install -qq --disable-pip-version-check --require-hashes -r $(VENV)/pure.lock
-	@$(VENV)/bin/pip install -qq --disable-pip-version-check --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
+	@$(PIP) install --require-hashes -r $(VENV)/pure.lock
+	@$(PIP) install --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
 		|| echo "No C compiler and Python headers: gunicorn parses requests in Python, which is slower."
-	@$(VENV)/bin/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEVELOPED): $(INSTALLED) requirements-develop.lock
+	@echo "Installing what tests and linters need into $(VENV) ..."
+	@$(PIP) install --require-hashes --no-deps -r requirements-develop.lock
 	@touch $@
 
 # What the API says of itself, for who has none at hand.
 openapi: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.openapi > etc/openapi.json
 
-# Pins the newest versions, with hashes.
+# Pins the newest versions, with hashes: those of the service first, which tests and linters have to live with. A
+# package is in one file only.
+COMPILE = $(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-annotate \
+	--no-header --no-emit-index-url --no-emit-find-links --no-emit-options --extra fast --extra checkout
 lock: $(INSTALLED)
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install -qq pip-tools
-	{ echo '# Every package of the service, its tests and its linters, pinned and hashed: `make lock` writes it.'; \
-	  $(VENV)/lock/bin/pip-compile --quiet --upgrade --extra develop --extra fast --generate-hashes --strip-extras \
-	    --allow-unsafe --no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-options \
-	    --output-file - setup.cfg; } > $(VENV)/new.lock
-	mv $(VENV)/new.lock requirements.lock
+	{ echo '# Every package of the service, pinned and hashed: `make lock` writes it.'; \
+	  $(COMPILE) --output-file - setup.cfg; } > $(VENV)/run.lock
+	$(COMPILE) --extra develop --constraint $(VENV)/run.lock --output-file - setup.cfg > $(VENV)/all.lock
+	{ echo '# Every package that tests and linters need besides, pinned and hashed: `make lock` writes it.'; \
+	  awk '/^[^ ]/ {skip = FNR != NR && ($$1 in run)} FNR == NR {run[$$1]; next} !skip' \
+	    $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/develop.lock
+	mv $(VENV)/run.lock requirements.lock
+	mv $(VENV)/develop.lock requirements-develop.lock
 
 install:
 	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) PYTHON=$(SYSTEM_PYTHON) packaging/install

@@ -1,6 +1,7 @@
 """`make run` as a person meets it: what it prints, keeps, refuses and leaves behind."""
 
 import os
+import pty
 import re
 import shutil
 import signal
@@ -9,12 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import requests
 
-from tests.stack import core_of, descendants, free_port, read_environment, running_stack, wait_for
+from tests.stack import (
+    Api,
+    core_of,
+    descendants,
+    free_port,
+    read_environment,
+    running_stack,
+    stop,
+    wait_for,
+)
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -88,6 +99,114 @@ def test_the_printed_lines_work_when_pasted(tmp_path: Path) -> None:
         )
         assert ended.stdout.count('"status":"ok"') == 4
         assert "Session 1 disconnected" in ended.stdout
+
+
+class Terminal:
+    """The quick start on a terminal. `shown` is all that stands there."""
+
+    def __init__(self, state: Path, **wishes: str) -> None:
+        self.shown = ""
+        self.state = state
+        self._screen, keyboard = pty.openpty()
+        os.set_blocking(self._screen, False)
+        environment = {
+            "STATE": str(state),
+            "PORT": str(free_port()),
+            "SESSIONS": "3",
+            "ARRIVALS": "0",
+            **wishes,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gateway_api.quickstart"],
+            env={**os.environ, **environment},
+            stdin=keyboard,
+            stdout=keyboard,
+            stderr=keyboard,
+            start_new_session=True,
+        )
+        os.close(keyboard)
+
+    def shows(self, text: str) -> bool:
+        # EIO: nobody writes there any more.
+        with suppress(BlockingIOError, OSError):
+            while read := os.read(self._screen, 65_536):
+                self.shown += read.decode().replace("\r\n", "\n")
+        return text in self.shown
+
+    def close(self) -> None:
+        stop(self.process)
+        os.close(self._screen)
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """With the greeting on it."""
+    opened = Terminal(tmp_path_factory.mktemp("terminal") / "state")
+    try:
+        wait_for("the greeting", lambda: opened.shows('/subscribers/1" -X DELETE\n'))
+        yield opened
+    finally:
+        opened.close()
+
+
+def said_of(terminal: Terminal, name: str) -> str:
+    """What the greeting gives by a name."""
+    (found,) = re.findall(rf"(?m)^ +{name}: +(\S+)", terminal.shown)
+    return str(found)
+
+
+def test_a_terminal_is_greeted_with_an_address_that_shows_the_page(terminal: Terminal) -> None:
+    shown = requests.get(said_of(terminal, "Page"), verify=terminal.state / "certificate.pem", timeout=10)
+    assert shown.status_code == 200
+    assert shown.headers["Content-Type"].startswith("text/html")
+
+
+def test_a_terminal_is_greeted_with_a_user_and_password_that_log_in(terminal: Terminal) -> None:
+    api = Api(read_environment(terminal.state / "environment"))
+    assert api.log_in(said_of(terminal, "User"), said_of(terminal, "Password")).status_code == 200
+    assert terminal.shown.count(said_of(terminal, "Password")) == 1
+
+
+def test_on_a_terminal_requests_are_logged_in_the_file_that_the_greeting_names(terminal: Terminal) -> None:
+    greeting = terminal.shown
+    log = Path(said_of(terminal, "Log"))
+    api = Api(read_environment(terminal.state / "environment"))
+    assert api.send("GET", "/subscribers/77").status_code == 404
+    wait_for("the request in the log", lambda: "path=/api/v1/subscribers/77" in log.read_text(), 10)
+    terminal.shows("")
+    assert terminal.shown == greeting
+    assert log.stat().st_mode & 0o77 == 0
+
+
+def test_on_a_terminal_the_log_has_no_password(terminal: Terminal) -> None:
+    assert said_of(terminal, "Password") not in Path(said_of(terminal, "Log")).read_text()
+
+
+def test_a_terminal_shows_that_a_part_is_started_again(terminal: Terminal) -> None:
+    os.kill(core_of(terminal.process), signal.SIGKILL)
+    wait_for("the sentence", lambda: terminal.shows("the core daemon ended with -9; starting it again\n"), 10)
+
+
+def test_a_start_that_fails_on_a_terminal_names_the_log_with_the_reason(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "factory.json").write_text("{}")
+    opened = Terminal(state)
+    try:
+        assert opened.process.wait(60) == 1
+        assert opened.shows(f"the core daemon didn't start; its own words are in {state / 'log'}\n")
+    finally:
+        opened.close()
+    assert "required" in (state / "log").read_text()
+
+
+def test_a_log_gets_the_file_that_has_the_password_and_not_the_password(tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=3) as (api, _):
+        log = tmp_path / "log"
+        wait_for("the greeting", lambda: "-X DELETE" in log.read_text())
+        assert str(tmp_path / "environment") in log.read_text()
+        assert f"{api.url}/\n" in log.read_text()
+        assert api.environment["ADMIN_PASSWORD"] not in log.read_text()
 
 
 def test_the_environment_file_has_shell_assignments_of_what_others_need(tmp_path: Path) -> None:
@@ -239,5 +358,8 @@ def test_a_fresh_clone_runs_with_nothing_but_python_make_openssl_and_git(tmp_pat
 
         wait_for("make run in a fresh clone", ready, 300)
         assert "No C compiler" in (tmp_path / "log").read_text()
+        packages = {path.name for path in (clone / ".venv" / "lib").glob("python3*/site-packages/*")}
+        assert {"flask", "varlink"} <= packages
+        assert packages.isdisjoint({"pytest", "mypy", "playwright", "hypothesis", "schemathesis"})
     finally:
         interrupt(process)

@@ -1,7 +1,6 @@
 """Starts the core daemon and the API, starts either again when it dies, and stops both when told to."""
 
 import os
-import shlex
 import socket
 import ssl
 import sys
@@ -12,6 +11,7 @@ from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
 from gateway_api.quickstart.child import Child
+from gateway_api.quickstart.greeting import greeting
 from gateway_api.quickstart.state import ETC, State
 from gateway_api.quickstart.stop import Stop
 from gateway_api.quickstart.wishes import CannotRun, Wishes
@@ -33,13 +33,19 @@ def main() -> int:
         _check_port(wishes.port)
         state.prepare()
         url = f"https://localhost:{wishes.port}"
-        children.append(_start_core(wishes, state))
-        _wait(stop, children, state.core_socket.exists, "the core daemon didn't start")
-        children.append(_start_api(wishes, state))
-        _wait(stop, children, lambda: _answers(wishes.port, state.certificate), "the API didn't answer")
+        # Each request would push the greeting up and off a terminal.
+        log = state.new_log() if sys.stdout.isatty() else None
+        words = "above" if log is None else f"in {log}"
+        children.append(_start_core(wishes, state, log))
+        _wait(stop, children, state.core_socket.exists, "the core daemon didn't start", words)
+        children.append(_start_api(wishes, state, log))
+        _wait(
+            stop, children, lambda: _answers(wishes.port, state.certificate), "the API didn't answer", words
+        )
         if not stop.is_set():
             state.publish(url)
-            _greet(state)
+            sys.stdout.write(greeting(state, url, log))
+            sys.stdout.flush()
         _keep_alive(stop, children)
     except (CannotRun, OSError) as error:
         sys.stderr.write(f"cannot run the gateway API: {error}\n")
@@ -53,7 +59,7 @@ def main() -> int:
     return 0
 
 
-def _start_core(wishes: Wishes, state: State) -> Child:
+def _start_core(wishes: Wishes, state: State, log: Path | None) -> Child:
     command = [
         *(sys.executable, "-m", "gateway_api.core"),
         *("--socket", str(state.core_socket)),
@@ -62,10 +68,10 @@ def _start_core(wishes: Wishes, state: State) -> Child:
     ]
     # The core has no business with what signs the tokens.
     environment = {key: value for key, value in os.environ.items() if key != "SVC_API_SECRET"}
-    return Child("core daemon", command, environment)
+    return Child("core daemon", command, environment, log)
 
 
-def _start_api(wishes: Wishes, state: State) -> Child:
+def _start_api(wishes: Wishes, state: State, log: Path | None) -> Child:
     # The console script: started as a module, gunicorn can't replace itself later (USR2).
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
     environment = {
@@ -82,7 +88,7 @@ def _start_api(wishes: Wishes, state: State) -> Child:
     # gunicorn would take these for settings of its own.
     environment.pop("PORT", None)
     environment.pop("GUNICORN_CMD_ARGS", None)
-    return Child("API", [gunicorn, "--config", str(ETC / "gunicorn.conf.py")], environment)
+    return Child("API", [gunicorn, "--config", str(ETC / "gunicorn.conf.py")], environment, log)
 
 
 def _check_port(port: int) -> None:
@@ -96,12 +102,13 @@ def _check_port(port: int) -> None:
             raise CannotRun(reason) from error
 
 
-def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure: str) -> None:
-    """Returns when it is ready, or when it is told to stop. Raises CannotRun."""
+def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure: str, words: str) -> None:
+    """Returns when it is ready, or when it is told to stop. `words` is where the children's are. Raises
+    CannotRun."""
     deadline = time.monotonic() + _START_TIMEOUT
     while not (ready() or stop.wait(0.1)):
         if any(child.exit_status() is not None for child in children):
-            raise CannotRun(f"{failure}; its own words are above")
+            raise CannotRun(f"{failure}; its own words are {words}")
         if time.monotonic() > deadline:
             raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s")
 
@@ -126,25 +133,6 @@ def _keep_alive(stop: Stop, children: list[Child]) -> None:
             if status is not None and not stop.wait(_RESTART_PAUSE):
                 sys.stderr.write(f"the {child.name} ended with {status}; starting it again\n")
                 child.restart()
-
-
-def _greet(state: State) -> None:
-    api = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
-    sys.stdout.write(
-        f"""
-The gateway API is running. Ctrl-C stops it. In another shell:
-
-  . {shlex.quote(str(state.environment))}
-  curl --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/health"
-  TOKEN=$(curl -s --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/auth/login" \\
-    -d '{{"username":"'$ADMIN_USER'","password":"'$ADMIN_PASSWORD'"}}' | cut -d'"' -f4)
-  {api}/subscribers?limit=3"
-  {api}/subscribers/1"
-  {api}/subscribers/1" -X DELETE
-
-"""
-    )
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

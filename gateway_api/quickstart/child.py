@@ -4,17 +4,23 @@ import ctypes
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A process that is kept alive until it is stopped."""
+    """A process that is kept alive until it is stopped. What it writes goes to the end of a file, or where
+    ours goes."""
 
-    def __init__(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: list[str], environment: Mapping[str, str], log: Path | None
+    ) -> None:
         self.name = name
         self._command = command
         self._environment = dict(environment)
+        self._log = log
         self._process = self._start()
 
     def exit_status(self) -> int | None:
@@ -35,13 +41,16 @@ class Child:
     def _start(self) -> "subprocess.Popen[bytes]":
         # A session of its own: Ctrl-C reaches us alone, and we stop the API before its core. And
         # should we be killed, the children have to go as well.
-        return subprocess.Popen(
-            self._command,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
+        with self._log.open("ab") if self._log else nullcontext() as output:
+            return subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
 
 
 def _die_with_parent() -> None:

@@ -66,6 +66,12 @@ class State:
     def secret(self) -> str:
         return self._secret.read_text().strip()
 
+    def new_log(self) -> Path:
+        """An empty file for what this run writes."""
+        log = self.folder / "log"
+        _write(log, "")
+        return log
+
     def publish(self, url: str) -> None:
         """Writes the shell assignments that others start from."""
         values = {
