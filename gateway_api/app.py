@@ -3,7 +3,7 @@
 from flask import Flask
 
 from gateway_api.services import Services
-from gateway_api.web import access, audit, errors, parse, request_id
+from gateway_api.web import access, audit, errors, headers, parse, request_id
 from gateway_api.web.blank import blank_app
 from gateway_api.web.routes import audit as audit_log
 from gateway_api.web.routes import (
@@ -54,6 +54,7 @@ def create_app(services: Services) -> Flask:
     access.install(app)
     audit.install(app)
     parse.install(app)
+    headers.install(app)
     return app
 
 

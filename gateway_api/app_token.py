@@ -3,7 +3,7 @@
 from flask import Flask
 
 from gateway_api.token_services import TokenServices
-from gateway_api.web import audit, errors, parse, request_id, token_access
+from gateway_api.web import audit, errors, headers, parse, request_id, token_access
 from gateway_api.web.blank import blank_app
 from gateway_api.web.routes import token_profile
 
@@ -18,4 +18,5 @@ def create_token_app(services: TokenServices) -> Flask:
     token_access.install(app)
     audit.install(app)
     parse.install(app)
+    headers.install(app)
     return app

@@ -5,7 +5,6 @@ nothing that a worker uses for connections of its own may come with it; the hub'
 arbiter's configuration, and no worker uses that.
 """
 
-import json
 import logging
 import os
 import resource
@@ -25,7 +24,7 @@ import gevent.event
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
 from gunicorn.glogging import Logger
-from gunicorn.http import errors
+from gunicorn.http import wsgi
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
@@ -33,7 +32,9 @@ from gateway_api import logs, slots
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.readiness import Readiness
+from gateway_api.serving import head
 from gateway_api.serving.connections import Connections, NoRoom, Phase
+from gateway_api.serving.refusal import refusal, status_of
 from gateway_api.serving.sockets import end, for_tls, watched
 from gateway_api.settings import BadSetting, Settings, has_secret, log_format
 
@@ -51,13 +52,16 @@ _FINISH = 35.0
 #: Until those that were ended have noticed, and what they did is recorded.
 _PARTING = 0.5
 
-_STATUS_OF = (
-    (errors.LimitRequestLine, "414 URI Too Long"),
-    (errors.LimitRequestHeaders, "431 Request Header Fields Too Large"),
-    (errors.UnsupportedTransferCoding, "501 Not Implemented"),
-    (errors.ExpectationFailed, "417 Expectation Failed"),
-    (errors.ParseException, "400 Bad Request"),
-)
+
+class _Response(wsgi.Response):  # type: ignore[misc]
+    """gunicorn's, which doesn't tell whose it is. There is no setting for that."""
+
+    def default_headers(self) -> list[str]:
+        return [line for line in super().default_headers() if not line.startswith("Server:")]
+
+
+# Where gunicorn looks for it.
+wsgi.Response = _Response
 
 
 class _Listener:
@@ -178,6 +182,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         # Not gunicorn's for gevent: it swallows GreenletExit, and then waits for another request on a
         # connection whose answer broke off.
+        head.check(req)
         super(GeventWorker, self).handle_request(listener_name, req, sock, addr)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -199,16 +204,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             _log.info("no TLS from %s: %s", addr and addr[0], exc.reason)
             return
         request_id = secrets.token_hex(16)
-        status = next((text for kind, text in _STATUS_OF if isinstance(exc, kind)), None)
+        status = status_of(exc)
         if status is None:
             _log.error("a request failed", exc_info=exc, extra=logs.extra(request_id=request_id))
             status = "500 Internal Server Error"
-        message = status.partition(" ")[2]
-        body = json.dumps({"status": "error", "message": message}, separators=(",", ":"))
-        head = (
-            f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-            f"X-Request-ID: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        first, body = refusal(status, request_id, tls=self.cfg.is_ssl)
         fields = logs.of_request(
             {"REMOTE_ADDR": addr and addr[0]},
             request_id=request_id,
@@ -219,7 +219,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         # The kind of the fault alone: its text has what was sent in it, which may be a token.
         _access.info("", extra=logs.extra(**fields, refused=type(exc).__name__))
         try:
-            client.sendall((head + body).encode())
+            client.sendall((first + body).encode())
         except OSError as error:
             _log.debug("could not send the refusal: %s", error)
 

@@ -858,7 +858,7 @@ def test_a_weak_tag_never_matches(staged: Api, step: str) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    ["", '""', '"0", ""', '"', ",", ",,", "W/", 'W/""', "garbage", 'é"', '"é"', '"0" "1"', '"' + "x" * 6_000],
+    ['""', '"0", ""', 'W/""', '"é"', '"0" , ,"1",', '"' + "x" * 6_000 + '"'],
 )
 def test_a_header_without_the_tag_in_it_matches_nothing(stack: Api, sent: str) -> None:
     before = tag(stack)

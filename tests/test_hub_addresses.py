@@ -8,8 +8,13 @@ import sys
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+from urllib3.util import parse_url
 
 from gateway_api.hub.addresses import Denied, check, connect
 from gateway_api.hub.url import check_url
@@ -48,7 +53,10 @@ LEGAL = [
     *("[fd00::1]", "[fc00::1]", "[2001:db8::1]", "[2606:4700::1111]", "169.253.255.255", "169.255.0.0"),
     *("223.255.255.255", "1.0.0.0", "255.255.255.254", "[fec0::1]", "[fe7f::1]"),
 ]
-NAMES = ["localhost", "example.com", "example.com.", "a-b.example", "169.254.169.254.nip.io", "a_b.example"]
+NAMES = [
+    *("localhost", "example.com", "example.com.", "a-b.example", "169.254.169.254.nip.io", "a_b.example"),
+    *("xn--bcher-kva.example", "a" * 63 + ".example", "a123456789." * 22 + "a" * 11, "1a", "0xg", "1.a"),
+]
 
 PYTHON_IN_A_NAMESPACE = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-m"]
 
@@ -98,19 +106,42 @@ def test_a_url_may_be_spelled_as_urls_are(url: str) -> None:
             (url, "host")
             for url in ("http://", "http:", "http:///hook", "http://:80/", "http://?a", "https:a")
         ),
-        ("http://example.com:0/", "host"),
-        *((f"http://{host}/", "host") for host in ("*", "a,b", "{a}", "%24(id);", "a'")),
+        *((f"http://{host}/", "host") for host in ("*", "a,b", "{a}", "a'", "a:1:2", "::1")),
+        *((f"http://{host}/", "percent") for host in ("%24(id);", "%61", "a%2eb", "a%", "127.0.0.%31")),
         *(
-            (f"http://example.com:{port}/", "URL")
-            for port in ("65536", "-1", "a", "99999999999", "8_0", "+8")
+            (f"http://example.com:{port}/", "port from 1 to 65535")
+            for port in ("0", "00", "65536", "-1", "a", "99999999999", "8_0", "+8")
         ),
-        *((f"http://{host}/", "URL") for host in ("[::1", "::1]", "[1.2.3.4]", "[example.com]", "[]")),
+        *((f"http://[::1]:{port}/", "port from 1 to 65535") for port in ("0", "65536", "x")),
+        *((f"http://{host}/", "IPv6") for host in ("[::1", "::1]", "[1.2.3.4]", "[example.com]", "[]")),
+        *((f"http://{host}/", "IPv6") for host in ("[v1.x]", "[::1]x", "[::1]80", "[1::2::3]", "[::1%]]")),
+        *((f"http://{host}/", "zone") for host in ("[::1%25lo]", "[::1%lo]", "[fd00::1%25eth0]")),
+        *((f"http://{host}/", "labels") for host in ("a..b", ".a", "a..", ".", "..", f"{'a' * 64}.example")),
+        ("http://" + "a123456789." * 23 + "a", "253"),
+        *(
+            (f"http://{host}/", "number")
+            for host in ("256.1.1.1", "1.2.3.4.5", "127.0.0.1.", "1.", "08.1.1.1")
+        ),
+        *((f"http://{host}/", "number") for host in ("4294967296", "0x100000000", "a.0x", "host.1")),
         ("http://example.com/" + "a" * 2030, "2048"),
     ],
 )
 def test_a_url_that_is_no_receivers_is_refused_with_the_rule(url: str, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         check_url(url)
+
+
+@given(st.from_regex(r"\Ahttps?://[][A-Za-z0-9.:%_x-]{1,80}(/[!-~]{0,9})?\Z"))
+def test_a_url_that_is_taken_can_be_sent_to(url: str) -> None:
+    try:
+        check_url(url)
+    except ValueError:
+        return
+    prepared = requests.Request("POST", url).prepare()
+    host = parse_url(str(prepared.url)).host or ""
+    assert host.strip("[]") == (urlsplit(url).hostname or "")
+    # As getaddrinfo would.
+    host.encode("idna")
 
 
 def test_a_url_may_have_2048_characters() -> None:

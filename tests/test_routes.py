@@ -75,6 +75,7 @@ def assert_civil(answer: requests.Response) -> None:
     """What holds for every answer: never a 500 or HTML, always an id and a known shape."""
     assert answer.status_code < 500, answer.text
     assert answer.headers["X-Request-ID"]
+    assert_guarded(answer)
     if answer.url.endswith("/metrics") and answer.status_code == 200:
         return
     assert answer.headers["Content-Type"] == "application/json"
@@ -85,6 +86,16 @@ def assert_civil(answer: requests.Response) -> None:
         assert document["status"] == "error"
         assert isinstance(document["message"], str)
         assert set(document) <= {"status", "message", "errors"}
+
+
+def assert_guarded(answer: requests.Response) -> None:
+    """What keeps browsers and caches from doing too much with an answer."""
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    kept = answer.url.endswith(("/docs", "/openapi.json")) and answer.status_code == 200
+    assert answer.headers["Cache-Control"] == ("no-cache" if kept else "no-store")
+    over_tls = answer.url.startswith("https:")
+    assert answer.headers.get("Strict-Transport-Security") == ("max-age=31536000" if over_tls else None)
+    assert "Server" not in answer.headers
 
 
 def assert_invalid(answer: requests.Response, path: str) -> None:

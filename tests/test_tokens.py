@@ -3,6 +3,7 @@
 import base64
 import hmac
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jwt
@@ -164,6 +165,20 @@ def test_a_time_of_issue_that_is_no_time_is_refused(value: Any) -> None:
     assert_refused(signed({**CLAIMS, "iat": value}))
 
 
+@pytest.mark.parametrize("start", [NOW, NOW + 30])
+def test_a_token_holds_from_its_start_on_by_a_clock_up_to_30_seconds_behind(start: int) -> None:
+    assert tokens().read(signed({**CLAIMS, "nbf": start})).sub == "alice"
+
+
+def test_a_token_that_starts_31_seconds_ahead_of_the_clock_is_refused() -> None:
+    assert_refused(signed({**CLAIMS, "nbf": NOW + 31}))
+
+
+@pytest.mark.parametrize("value", [str(NOW), True, None, [NOW], {}, NOW + 0.5, -1, float("-inf"), 10**400])
+def test_a_start_that_is_no_time_is_refused(value: Any) -> None:
+    assert_refused(signed({**CLAIMS, "nbf": value}))
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_token_that_lacks_a_claim_is_refused(name: str) -> None:
     assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
@@ -189,6 +204,41 @@ def test_a_signed_payload_of_another_shape_is_refused(payload: Any) -> None:
 )
 def test_a_text_that_is_no_token_is_refused(text: str) -> None:
     assert_refused(text)
+
+
+#: The same bits end in another letter: 32 bytes of signature leave two bits of the last letter over.
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def spelled_otherwise(part: str) -> str:
+    """The same bytes in base64url, with other bits where no byte is."""
+    last = _ALPHABET.index(part[-1])
+    other = part[:-1] + _ALPHABET[last ^ 1]
+    padding = "=" * (-len(part) % 4)
+    assert base64.urlsafe_b64decode(other + padding) == base64.urlsafe_b64decode(part + padding)
+    return other
+
+
+@pytest.mark.parametrize("number", range(3), ids=["header", "claims", "signature"])
+@pytest.mark.parametrize("respell", [spelled_otherwise, lambda part: part + "=", lambda part: part + "=="])
+def test_a_token_has_one_spelling(number: int, respell: Callable[[str], str]) -> None:
+    # RFC 7515 section 2: base64url without padding. Spaces leave bits over in each of the parts.
+    head, claims = '{"alg": "HS256", "typ": "JWT" }', json.dumps(CLAIMS)
+    parts = [base64url(text.encode().ljust(-(-len(text) // 3) * 3 + 1)) for text in (head, claims)]
+
+    def token(respelled: int | None) -> str:
+        body = ".".join(respell(part) if place == respelled else part for place, part in enumerate(parts))
+        signature = base64url(hmac.new(SECRET, body.encode(), "sha256").digest())
+        return f"{body}.{respell(signature) if respelled == 2 else signature}"
+
+    assert tokens().read(token(None)).sub == "alice"
+    assert_refused(token(number))
+
+
+@pytest.mark.parametrize("character", ["+", "/", " ", "\n", "\t", "!", "é"])
+def test_a_character_that_base64url_has_not_is_not_passed_over(character: str) -> None:
+    token = signed(CLAIMS)
+    assert_refused(f"{token[:-8]}{character}{token[-8:]}")
 
 
 @pytest.mark.parametrize("garbage", ["x", ".x", ".", "é"])

@@ -11,17 +11,17 @@ from gateway_api.errors import NotAuthenticated
 
 ISSUER = "gateway-api"
 _ALGORITHM = "HS256"
-#: A clock that was stepped back must not void the tokens that were issued just before.
-_ISSUED_LEEWAY = 30
+#: Seconds: a clock that was stepped back must not void the tokens that were issued just before.
+_LEEWAY = 30
 
 
 #: Epoch seconds that every JSON reader can hold exactly (RFC 8259 section 6).
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
-class Claims(msgspec.Struct, frozen=True):
-    """What a token says. `gen` is its user's generation as of the login, `iat` and `exp` are epoch seconds,
-    `jti` names this very token."""
+class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a token says. `gen` is its user's generation as of the login, `iat`, `exp` and `nbf` are epoch
+    seconds, `jti` names this very token. Ours have no `nbf`; a token that has one is invalid before it."""
 
     iss: str
     sub: str
@@ -30,6 +30,7 @@ class Claims(msgspec.Struct, frozen=True):
     iat: _Time
     exp: _Time
     jti: str
+    nbf: _Time = 0
 
 
 class Tokens:
@@ -47,6 +48,9 @@ class Tokens:
 
     def read(self, token: str) -> Claims:
         """The claims of a token that holds now. Raises NotAuthenticated."""
+        if "=" in token:
+            # RFC 7515 section 2. PyJWT passes padding over; other spellings of the same bytes it refuses.
+            raise NotAuthenticated("padding in a token")
         try:
             # Times are checked below: PyJWT would take a text for a number and knows only its own clock.
             payload = jwt.decode(
@@ -60,6 +64,6 @@ class Tokens:
         except (jwt.InvalidTokenError, msgspec.ValidationError, ValueError, RecursionError) as error:
             raise NotAuthenticated(str(error)) from error
         now = self._clock()
-        if claims.exp <= now or claims.iat > now + _ISSUED_LEEWAY:
+        if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY:
             raise NotAuthenticated("a token out of its time")
         return claims

@@ -30,7 +30,7 @@ class Asset:
 def serve(
     asset: Asset, cache_control: str, headers: dict[str, str] | None = None, *, for_browsers: bool = False
 ) -> Response:
-    """As the client can take it, or 304 when it has it. `for_browsers`: compressed in any case, as all of
+    """As the client can take it. `for_browsers`: compressed in any case, as all of
     them take it; to encrypt a megabyte for whoever asks costs as much as several requests."""
     zipped = for_browsers or request.accept_encodings.quality("gzip") > 0
     response = Response(asset.compressed if zipped else asset.body, content_type=asset.media_type)
@@ -38,13 +38,5 @@ def serve(
         response.headers["Content-Encoding"] = "gzip"
     # Weak: the same for both encodings (RFC 9110 section 8.8.1).
     response.set_etag(asset.digest, weak=True)
-    response.headers.update(
-        {
-            "Cache-Control": cache_control,
-            "Vary": "Accept-Encoding",
-            "X-Content-Type-Options": "nosniff",
-            **(headers or {}),
-        }
-    )
-    response.make_conditional(request)
+    response.headers.update({"Cache-Control": cache_control, "Vary": "Accept-Encoding", **(headers or {})})
     return response

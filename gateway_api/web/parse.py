@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from flask import Flask, g, request
@@ -20,6 +21,11 @@ MAX_BODY = 1 << 20
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_ID = (1 << 63) - 1
 _TAKES = "__takes__"
+
+#: Entity tags, as RFC 9110 section 8.8.3 has them, and lists of them (section 5.6.1).
+_TAG = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
+_TAGS = re.compile(rf"[ \t,]*{_TAG.pattern}(?:[ \t]*,[ \t,]*{_TAG.pattern})*[ \t,]*")
+_ANY_TAG = "*"
 
 View = Callable[..., Any]
 
@@ -104,11 +110,26 @@ def last_event_id() -> EventId | None:
 
 
 def if_match() -> list[str] | None:
-    """The entity tags of which one must still be right; None when any will do (RFC 9110 section 13.1.1)."""
-    if request.if_match.star_tag or "If-Match" not in request.headers:
+    """The entity tags of which one must still be right; None when any will do (RFC 9110 section 13.1.1).
+    Raises Invalid for a malformed header: it would never match, and its sender would never learn why."""
+    text = request.headers.get("If-Match", _ANY_TAG).strip()
+    if text == _ANY_TAG:
         return None
-    # Weak ones never match; an empty one, which werkzeug makes None of, is no configuration's.
-    return [tag or "" for tag in request.if_match.as_set()]
+    if not _TAGS.fullmatch(text):
+        raise Invalid(Problem("If-Match", "invalid", "must be entity tags in double quotes, or *"))
+    # Weak ones never match.
+    return [tag.strip('"') for tag in _TAG.findall(text) if not tag.startswith("W/")]
+
+
+def if_none_match(etag: str | None) -> bool:
+    """Whether the client has what this entity tag stands for (RFC 9110 section 13.1.2). A malformed header
+    names nothing: the whole answer is right for every client."""
+    text = request.headers.get("If-None-Match", "").strip()
+    if etag is None:
+        return False
+    if not _TAGS.fullmatch(text):
+        return text == _ANY_TAG
+    return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in _TAG.findall(text)]
 
 
 class SessionSegment(BaseConverter):
@@ -124,9 +145,27 @@ def install(app: Flask) -> None:
     @app.before_request
     def _refuse_unknown_query() -> None:
         view = app.view_functions.get(request.endpoint or "")
-        if view is not None and taken_by(view).query is None and request.args:
+        if view is None:
+            return
+        if b"%" in request.query_string:
+            _refuse_other_bytes()
+        if taken_by(view).query is None and request.args:
             # A typo must not silently return something else.
             raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
+
+
+def _refuse_other_bytes() -> None:
+    """werkzeug would read `%ff` as the three characters that it is written with."""
+    query = request.query_string.decode("latin-1")
+    pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape")
+    wrong = [name if _is_text(name) else "" for name, value in pairs if not _is_text(name + value)]
+    if wrong:
+        raise Invalid(*(Problem(name, "invalid", "must be percent-encoded UTF-8") for name in wrong))
+
+
+def _is_text(text: str) -> bool:
+    """Without what stands for bytes that aren't UTF-8."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _number(text: str, otherwise: str) -> int:

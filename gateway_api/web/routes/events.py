@@ -12,11 +12,8 @@ from gateway_api.web.schemas.queries import EventsQuery
 
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")
 
-_HEADERS = {
-    "Cache-Control": "no-store",
-    # nginx and those who learned from it would hold events back until a buffer is full.
-    "X-Accel-Buffering": "no",
-}
+# nginx and those who learned from it would hold events back until a buffer is full.
+_HEADERS = {"X-Accel-Buffering": "no"}
 
 
 @routes.get("/subscribers")
