@@ -138,6 +138,8 @@ def test_a_handoff_interface_that_does_not_exist_is_no_problem_while_cgnat_is_of
         ("cgnat.source_range", "100.64.0.0/31"),
         ("cgnat.source_range", "fd00::/8"),
         ("cgnat.source_range", ["100.64.0.0/10"]),
+        ("cgnat.source_range", "127.0.0.0/8"),
+        ("cgnat.vrf_name", "default"),
         ("qos.default_down", "fast"),
         ("qos.default_down", "0"),
         ("qos.default_down", "401gbit"),
@@ -238,6 +240,8 @@ def test_a_name_that_an_interface_can_have_is_valid(document: dict[str, Any], na
         ("interfaces.uplinks", ["cgnat0", "cgnat"], "cgnat.vrf_name"),
         ("cgnat.vrf_name", "trunk1", "cgnat.vrf_name"),
         ("cgnat.vrf_name", "lo", "cgnat.vrf_name"),
+        ("cgnat.vrf_name", "trunk1.100", "cgnat.vrf_name"),
+        ("cgnat.vrf_name", "trunk1.7.100", "cgnat.vrf_name"),
     ],
 )
 def test_a_name_that_another_interface_has_is_refused(

@@ -245,6 +245,26 @@ WRONG = [
     *[("radius.server", value) for value in (*NO_TEXTS, "", "radius.example", "10.0.0", "::1", "Null")],
     *[("radius.server", value) for value in ("10.0.0.\uff11", "10.0.0.1/32", "010.0.0.1", "10.0.0.1\n")],
     *[("cgnat.source_range", value) for value in (*NO_TEXTS, "", "10.0.0.0", "10.0.0.1/8", "10.0.0.0/31")],
+    *[("cgnat.source_range", value) for value in ("0.0.0.0/0", "0.1.0.0/16", "127.0.0.0/8", "126.0.0.0/7")],
+    *[("cgnat.source_range", value) for value in ("169.254.0.0/16", "169.254.9.0/24", "169.0.0.0/8")],
+    *[
+        ("cgnat.source_range", value)
+        for value in ("224.0.0.0/4", "239.1.0.0/16", "240.0.0.0/4", "255.0.0.0/8")
+    ],
+    *[
+        ("cgnat.vrf_name", value)
+        for value in (*NO_TEXTS, "", "default", "all", "mgmt", "lo", "Default", "ALL")
+    ],
+    *[
+        ("cgnat.vrf_name", value)
+        for value in ("ppp0", "ppp17", "ipoe3", "ifb0", "ifb-ppp0", "sixteen_letters_")
+    ],
+    *[
+        ("cgnat.handoff_interface", value)
+        for value in (*NO_TEXTS, "", "Null0", "null0", "N", "nul", "Null01")
+    ],
+    *[("cgnat.handoff_interface", value) for value in ("blackhole", "Reject", "1", "255", "007")],
+    *[("bgp.neighbors.0.description", value) for value in ("core | include x", "| x", "a| b", "a  b")],
     *[("qos.default_up", value) for value in (*NO_TEXTS, "", "fast", "0", "-5mbit", "5MBps", "\uff15mbit")],
     *[("interfaces.trunks", value) for value in ("", "tr0", "tr0,tr1", "{}", '"tr0"', "[", 1, True, {})],
     *[("interfaces.trunks.0", value) for value in (*NO_TEXTS, "", "a b", "sixteen_letters_")],

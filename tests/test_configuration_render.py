@@ -2,23 +2,24 @@
 
 import copy
 import os
-import shutil
 import stat
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gateway_api.core.configuration.check import check
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.steps import StepFailed
+from gateway_api.errors import Invalid
 from tests.conftest import SECRET_HASH
+from tests.frr import Frr
 from tests.test_configuration import put
 
 ALWAYS = {"accel-ppp.conf", "frr.conf", "qos.conf"}
@@ -252,7 +253,7 @@ def test_frr_has_the_bgp_neighbors(document: dict[str, Any]) -> None:
         "as_number": 4200000000,
         "router_id": "192.0.2.1",
         "neighbors": [
-            {"address": "192.0.2.8", "remote_as": 65001, "description": "core 8 | x"},
+            {"address": "192.0.2.8", "remote_as": 65001, "description": "core 8 |x"},
             {"address": "192.0.2.9", "remote_as": 65002},
         ],
     }
@@ -261,7 +262,7 @@ def test_frr_has_the_bgp_neighbors(document: dict[str, Any]) -> None:
     assert " bgp router-id 192.0.2.1" in block
     assert [line for line in block if line.startswith(" neighbor")] == [
         " neighbor 192.0.2.8 remote-as 65001",
-        " neighbor 192.0.2.8 description core 8 | x",
+        " neighbor 192.0.2.8 description core 8 |x",
         " neighbor 192.0.2.9 remote-as 65002",
     ]
 
@@ -298,14 +299,18 @@ secrets = st.text(
     [chr(code) for code in range(0x21, 0x7F) if chr(code) not in "\"'#,\\"], min_size=1, max_size=128
 ).filter(lambda text: not text.startswith("@"))
 usernames = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,12}", fullmatch=True)
-descriptions = st.text([chr(code) for code in range(0x20, 0x7F)], max_size=80).map(str.strip)
+descriptions = (
+    st.text([chr(code) for code in range(0x20, 0x7F)], max_size=80)
+    .map(str.strip)
+    .filter(lambda text: "| " not in text and "  " not in text)
+)
 rates = st.builds("{}{}".format, st.integers(1, 390), st.sampled_from(["", "kbit", "mbit", "Gbps", " m"]))
 networks = st.builds(
     lambda number, prefix: f"{number >> 24}.{number >> 16 & 255}.0.0/{prefix}",
     # Of hosts: not 0.0.0.0, and below the groups.
     st.integers(1 << 16, (224 << 24) - 1),
     st.integers(16, 30),
-)
+).filter(lambda text: not text.startswith(("0.", "127.", "169.254.")))
 
 
 @st.composite
@@ -330,9 +335,11 @@ def vlan_profiles(draw: st.DrawFn) -> list[dict[str, Any]]:
 def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
     """Configurations of moderate size, in which any field may have any kind of value."""
     # Short enough for two tags of four digits after them.
-    short = st.from_regex(r"(?!(lo|\.\.?)\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{0,4}", fullmatch=True)
+    taken = r"lo|all|mgmt|\.\.?|[0-9]+|(?i:n|nu|nul|null|null0)|(ppp|ipoe|ifb-?)[0-9]+"
+    short = st.from_regex(rf"(?!({taken})\Z|ifb-)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,4}}", fullmatch=True)
     names = draw(st.lists(short, unique=True, min_size=3, max_size=7))
     vrf_name, uplink, *trunks = names
+    assume(not any(vrf_name.startswith(f"{trunk}.") for trunk in trunks))
     document: dict[str, Any] = {
         "system": {"hostname": draw(hostnames)},
         "interfaces": {"trunks": trunks, "uplinks": [uplink]},
@@ -497,55 +504,15 @@ def test_where_no_vtysh_is_nobody_is_asked() -> None:
 # FRR's own parser.
 
 
-def frr_packages() -> Iterator[str]:
-    """FRR's, and of the libraries that it needs those which aren't here."""
-    listed = subprocess.run(
-        ["apt-cache", "depends", "--no-recommends", "--no-suggests", "frr"],
-        env={**os.environ, "LC_ALL": "C"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    yield "frr"
-    for line in listed.stdout.splitlines():
-        kind, _, name = line.strip().lstrip("|").partition(": ")
-        if kind == "Depends" and name.startswith("lib"):
-            query = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", name]
-            if subprocess.run(query, capture_output=True, text=True, check=False).stdout != "installed":
-                yield name
-
-
-def download(folder: Path) -> None:
-    """Debian's packages, out of whatever release this is."""
-    subprocess.run(["apt-get", "-qq", "download", *frr_packages()], cwd=folder, timeout=60, check=True)
+@pytest.fixture(scope="session")
+def frr(tmp_path_factory: pytest.TempPathFactory) -> Frr:
+    return Frr(tmp_path_factory.mktemp("frr"))
 
 
 @pytest.fixture(scope="session")
-def path_to_vtysh(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder for PATH in which vtysh is FRR's own, without FRR being installed."""
-    if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        pytest.skip("FRR is taken from Debian's packages")
-    folder = tmp_path_factory.mktemp("frr")
-    try:
-        download(folder)
-    except subprocess.CalledProcessError:
-        subprocess.run(["apt-get", "-qq", "update"], timeout=120, check=False)
-        download(folder)
-    for package in folder.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", str(package), str(folder / "root")], check=True)
-    libraries = [*folder.glob("root/usr/lib/*/frr"), *folder.glob("root/usr/lib/*-linux-*")]
-    libraries += folder.glob("root/lib/*-linux-*")
-    (folder / "configuration").mkdir()
-    (folder / "configuration" / "vtysh.conf").touch()
-    (folder / "bin").mkdir()
-    wrapper = folder / "bin" / "vtysh"
-    wrapper.write_text(
-        "#!/bin/sh\n"
-        f"export LD_LIBRARY_PATH='{':'.join(map(str, libraries))}'\n"
-        f"exec '{folder}/root/usr/bin/vtysh' --config_dir '{folder}/configuration' \"$@\"\n"
-    )
-    wrapper.chmod(0o755)
-    return str(folder / "bin")
+def path_to_vtysh(frr: Frr) -> str:
+    """A folder for PATH in which vtysh is FRR's own."""
+    return frr.path
 
 
 def frr_of(document: dict[str, Any]) -> dict[str, str]:
@@ -576,28 +543,98 @@ def test_frr_takes_its_file(document: dict[str, Any], changes: dict[str, Any], p
     checked(rendered(document), path_to_vtysh)
 
 
-def test_frr_takes_any_description(document: dict[str, Any], path_to_vtysh: str) -> None:
-    characters = [chr(code) for code in range(0x21, 0x7F)]
-    descriptions = [
-        *characters,
-        *(f"{character} x" for character in characters),
-        *(f"x {character}" for character in characters),
-        *("x" * 80, "a" + " " * 78 + "b", "! x", "x ! y", "a?b", 'say "hi', "100% | include x", "LINE..."),
-        *("exit", "end", "no router bgp 1", "$(reboot)", "\\", "\\n", "<cr>", "[a]", "{b}", "(c|d)"),
-    ]
+#: What FRR has in its configuration without being told, besides the host's own name.
+_OF_FRR_ITSELF = {"Building configuration...", "Current configuration:", "", "!", "exit", "exit-vrf", "end"}
+_OF_FRR_ITSELF |= {"exit-address-family", "no ip forwarding", "no ipv6 forwarding"}
+_OF_FRR_ITSELF |= {"service integrated-vtysh-config"}
+
+
+def commands(lines: list[str]) -> Counter[str]:
+    """What a configuration of FRR's says, without what is always so."""
+    stripped = (line.strip() for line in lines)
+    return Counter(
+        line
+        for line in stripped
+        if line not in _OF_FRR_ITSELF and not line.startswith(("! ", "frr version "))
+    )
+
+
+def assert_frr_runs_it(frr: Frr, text: str) -> None:
+    """Fails unless FRR's daemons, having read the text, have each command of it, letter by letter, and no
+    other."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "frr.conf")
+        file.write_text(text)
+        running = commands(frr.read_back(file))
+    running[f"hostname {os.uname().nodename}"] -= 1
+    assert +running == commands(text.splitlines())
+
+
+#: All that a text may be made of, alone, first, last and in between; and what looks like something else.
+NASTY = [
+    *(chr(code) for code in range(0x21, 0x7F)),
+    *(f"{chr(code)} x" for code in range(0x21, 0x7F) if chr(code) != "|"),
+    *(f"x {chr(code)}" for code in range(0x21, 0x7F)),
+    *(f"x {chr(code)} x" for code in range(0x21, 0x7F) if chr(code) != "|"),
+    *("x" * 80, "a b c", "! x", "x ! y", "a?b", 'say "hi', "a|b", "|x", "x |", "a |b", "||", "100% |include"),
+    *("exit", "end", "no router bgp 1", "$(reboot)", "\\n", "<cr>", "[a]", "(c|d)", "%s%n%d", "LINE..."),
+]
+
+
+def test_frr_has_every_description_as_it_was_set(document: dict[str, Any], frr: Frr) -> None:
     document["bgp"]["neighbors"] = [
         {"address": f"10.9.{number // 200}.{number % 200 + 1}", "remote_as": 7, "description": description}
-        for number, description in enumerate(descriptions)
+        for number, description in enumerate(NASTY)
     ]
-    checked(frr_of(document), path_to_vtysh)
+    assert_frr_runs_it(frr, rendered(document)["frr.conf"])
+
+
+@pytest.mark.parametrize("description", ["core | include x", "| x", "x | x", "a| b"])
+def test_a_description_that_frr_takes_for_a_pipe_is_refused(
+    document: dict[str, Any], description: str
+) -> None:
+    put(document, "bgp.neighbors.0.description", description)
+    with pytest.raises(Invalid) as refused:
+        rendered(document)
+    (problem,) = refused.value.problems
+    assert problem.path == "bgp.neighbors.0.description"
+    assert problem.message == "must not hold a | before a space: FRR takes it for a pipe"
+
+
+def test_a_description_whose_spaces_frr_drops_is_refused(document: dict[str, Any]) -> None:
+    put(document, "bgp.neighbors.0.description", "to the  core")
+    with pytest.raises(Invalid) as refused:
+        rendered(document)
+    (problem,) = refused.value.problems
+    assert problem.message == "must not hold two spaces in a row: FRR keeps one"
+
+
+@pytest.mark.parametrize(
+    "hostname", ["a", "7", "7-up.isp.example", ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])]
+)
+def test_frr_has_the_hostname_as_it_was_set(document: dict[str, Any], hostname: str, frr: Frr) -> None:
+    put(document, "system.hostname", hostname)
+    assert_frr_runs_it(frr, rendered(document)["frr.conf"])
+
+
+@pytest.mark.parametrize("name", ["9", "table", "exit", "end", "vrf", "a.b", "@.+-_", "tcp", "unicast"])
+def test_frr_has_the_vrf_as_it_was_set(document: dict[str, Any], name: str, frr: Frr) -> None:
+    put(document, "cgnat.vrf_name", name)
+    assert_frr_runs_it(frr, rendered(document)["frr.conf"])
+
+
+@pytest.mark.parametrize("name", ["table", "tag", "onlink", "vrf", "nexthop-vrf", "b", "r", "e.5", "a+@"])
+def test_frr_has_the_handoff_as_it_was_set(document: dict[str, Any], name: str, frr: Frr) -> None:
+    document["interfaces"]["uplinks"].append(name)
+    put(document, "cgnat.handoff_interface", name)
+    assert_frr_runs_it(frr, rendered(document)["frr.conf"])
 
 
 @given(document=valid_documents())
-@moderate(15)
-def test_frr_takes_the_file_of_every_valid_configuration(
-    path_to_vtysh: str, document: dict[str, Any]
-) -> None:
-    checked(frr_of(document), path_to_vtysh)
+@moderate(12)
+def test_frr_runs_every_valid_configuration_as_it_was_set(frr: Frr, document: dict[str, Any]) -> None:
+    checked(frr_of(document), frr.path)
+    assert_frr_runs_it(frr, rendered(document)["frr.conf"])
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,17 @@ _INTERFACE_NAME = validate.Regexp(
     rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}\Z",
     error="must be an interface name: up to 15 letters, digits and . _ @ + -",
 )
+_NOT_A_VRF = validate.Regexp(
+    # To FRR, default is what isn't in a VRF, and all is every one of them; so they are to Linux in
+    # net.ipv4.conf. Other systems keep mgmt for their own management.
+    r"(?!(?i:default|all|mgmt|lo)\Z|(ppp|ipoe|ifb-?)[0-9]+\Z|ifb-)",
+    error="must not be default, all, mgmt or lo, nor be named like the devices of sessions, as ppp0",
+)
+_NOT_A_NEXT_HOP = validate.Regexp(
+    # What follows a gateway in FRR's `ip route`: it takes any beginning of Null0 for that, in any case.
+    r"(?!(?i:n|nu|nul|null|null0.*|blackhole|reject|[0-9]+)\Z)",
+    error="must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
+)
 _MOST_INTERFACES = 64
 #: What all of the services' files can hold without an escape: see the templates.
 _SECRET = validate.Regexp(
@@ -33,6 +44,10 @@ _SECRET = validate.Regexp(
     r"(?!@)[!$-&(-+\--\[\]-~]{1,128}\Z",
     error="must be 1 to 128 printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
 )
+
+
+#: RFC 6890 section 2.2.2: this network, loopback, link-local; and what is multicast or reserved.
+_NOT_OF_SUBSCRIBERS = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 
 
 class Section(Schema):
@@ -66,8 +81,13 @@ def key_of(field: Any) -> str | None:
     return None
 
 
-def interface_name() -> Text:
-    return Text(required=True, validate=_INTERFACE_NAME)
+def vrf_name() -> Text:
+    """That of a network device, as a VRF is one on Linux."""
+    return Text(required=True, validate=[_INTERFACE_NAME, _NOT_A_VRF])
+
+
+def next_hop_interface() -> Text:
+    return Text(required=True, validate=[_INTERFACE_NAME, _NOT_A_NEXT_HOP])
 
 
 def interface_names() -> List[str]:
@@ -111,17 +131,18 @@ def address_to_listen_at(text: str) -> IPv4Address | IPv6Address:
     raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
 
 
-def network(text: str) -> IPv4Network:
+def network_of_subscribers(text: str) -> IPv4Network:
     try:
         # Not whatever IPv4Network takes: it knows netmasks, too.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
             made = IPv4Network(text)
-            if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
+            if not any(made.overlaps(other) for other in _NOT_OF_SUBSCRIBERS):
                 return made
     except ValueError:
         pass
     raise ValueError(
-        "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10"
+        "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10; not of "
+        "loopback, link-local, multicast or reserved addresses"
     )
 
 

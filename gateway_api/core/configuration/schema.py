@@ -4,6 +4,7 @@ What holds for one value alone is refused as soon as somebody sets it; `validate
 rules that need several, which a candidate may break until it is committed.
 """
 
+import re
 from ipaddress import IPv4Address
 from itertools import combinations
 from typing import Any
@@ -20,13 +21,14 @@ from gateway_api.core.configuration.fields import (
     address_to_listen_at,
     any_network,
     as_number,
-    interface_name,
     interface_names,
     items,
-    network,
+    network_of_subscribers,
+    next_hop_interface,
     port,
     secret,
     vlan_ids,
+    vrf_name,
 )
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.rates import parse_rate
@@ -71,7 +73,7 @@ class Radius(Section):
 class Cgnat(Section):
     made_of = sections.Cgnat
     enabled = Flag(required=True)
-    vrf_name = interface_name()
+    vrf_name = vrf_name()
     vrf_table = Whole(
         required=True,
         validate=[
@@ -79,9 +81,9 @@ class Cgnat(Section):
             validate.NoneOf(_TABLES_OF_LINUX, error="must not be one of Linux's own: 253, 254, 255"),
         ],
     )
-    handoff_interface = interface_name()
+    handoff_interface = next_hop_interface()
     handoff_gateway = Parsed(address, required=True)
-    source_range = Parsed(network, required=True)
+    source_range = Parsed(network_of_subscribers, required=True)
 
 
 class Qos(Section):
@@ -196,9 +198,13 @@ class Neighbor(Item):
     remote_as = as_number()
     description = Text(
         load_default="",
-        validate=validate.Regexp(
-            r"([!-~]([ -~]{0,78}[!-~])?)?\Z", error="must be up to 80 printable ASCII characters"
-        ),
+        validate=[
+            validate.Regexp(
+                r"([!-~]([ -~]{0,78}[!-~])?)?\Z", error="must be up to 80 printable ASCII characters"
+            ),
+            validate.Regexp(r"(?!.*\| )", error="must not hold a | before a space: FRR takes it for a pipe"),
+            validate.Regexp(r"(?!.*  )", error="must not hold two spaces in a row: FRR keeps one"),
+        ],
     )
 
 
@@ -261,7 +267,7 @@ class Configuration(Section):
             "interfaces.trunks": "lo" in trunks and "must not hold the loopback",
             "interfaces.uplinks": (trunks | {"lo"}) & uplinks and "must not hold trunks or the loopback",
             "demux.trunks": set(data["demux"].trunks) - trunks and "must be among interfaces.trunks",
-            "cgnat.vrf_name": cgnat.vrf_name in trunks | uplinks | {"lo"}
+            "cgnat.vrf_name": (cgnat.vrf_name in uplinks or _trunk_or_vlan(cgnat.vrf_name, trunks))
             and "must not be the name of an interface",
             "cgnat.handoff_interface": cgnat.enabled
             and cgnat.handoff_interface not in trunks | uplinks
@@ -277,3 +283,8 @@ class Configuration(Section):
         messages = {path: [rule] for path, rule in broken.items() if rule}
         if messages:
             raise ValidationError(messages)
+
+
+def _trunk_or_vlan(name: str, trunks: set[str]) -> bool:
+    """Whether a name is that of a trunk, or what a VLAN on one would be called."""
+    return any(re.fullmatch(rf"{re.escape(trunk)}(\.[0-9]+)*", name) for trunk in trunks)

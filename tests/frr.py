@@ -1,0 +1,114 @@
+"""FRR out of Debian's packages, without being installed: its parser, and its daemons, run for a moment."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_TIMEOUT = 60
+
+#: Gives the running configuration after a file was read as at a start. The arguments: the folder of the
+#: packages, and the file. The user, the group and the way to log in that FRR wants, and the folder of its
+#: sockets, are in the namespace alone.
+_READ_BACK = """
+set -eu
+root=$1; file=$2
+mount -t tmpfs -o mode=0755 none /run
+mkdir -m 0777 /run/frr
+{ cat /etc/group; echo frrvty:x:985:root,frr; } > /run/group
+{ cat /etc/passwd; echo frr:x:985:985::/:/bin/false; } > /run/passwd
+cp -r /etc/pam.d /run/pam.d
+printf 'auth sufficient pam_permit.so\\naccount sufficient pam_permit.so\\n' > /run/pam.d/frr
+for name in group passwd pam.d; do mount --bind "/run/$name" "/etc/$name"; done
+ip link set lo up
+touch /run/frr/vtysh.conf
+# The host's name reaches a daemon in a file of its own only.
+grep '^hostname ' "$file" > /run/frr/zebra.conf || true
+for daemon in zebra staticd bgpd; do
+    "$root/usr/lib/frr/$daemon" -u frr -g frrvty --vty_socket /run/frr -z /run/frr/zserv.api -P 0 \\
+        -i "/run/frr/$daemon.pid" -f "/run/frr/$daemon.conf" --log stdout > "/run/$daemon.log" 2>&1 &
+done
+for daemon in zebra staticd bgpd; do
+    until [ -S "/run/frr/$daemon.vty" ]; do
+        sleep 0.05
+        [ "$(jobs -r | wc -l)" = 3 ] || { cat /run/*.log >&2; exit 1; }
+    done
+done
+vtysh() { "$root/usr/bin/vtysh" --config_dir /run/frr --vty_socket /run/frr "$@"; }
+vtysh --inputfile "$file" >&2
+vtysh -c 'show running-config'
+"""
+
+
+class Frr:
+    """What Debian's packages hold, unpacked into a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder / "root"
+        _unpack(folder, self._root)
+        libraries = [*self._root.glob("usr/lib/*/frr"), *self._root.glob("usr/lib/*-linux-*")]
+        libraries += self._root.glob("lib/*-linux-*")
+        self._environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
+        (folder / "configuration").mkdir()
+        (folder / "configuration" / "vtysh.conf").touch()
+        (folder / "bin").mkdir()
+        wrapper = folder / "bin" / "vtysh"
+        wrapper.write_text(
+            "#!/bin/sh\n"
+            f"export LD_LIBRARY_PATH='{self._environment['LD_LIBRARY_PATH']}'\n"
+            f"exec '{self._root}/usr/bin/vtysh' --config_dir '{folder}/configuration' \"$@\"\n"
+        )
+        wrapper.chmod(0o755)
+        #: A folder for PATH in which vtysh is FRR's own.
+        self.path = str(folder / "bin")
+
+    def read_back(self, file: Path) -> list[str]:
+        """The lines of the running configuration of zebra, staticd and bgpd that have read such a file. They
+        run in namespaces of their own."""
+        if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
+            pytest.skip("needs root, unshare and ip to have a network of its own")
+        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
+        command += ["bash", "-c", _READ_BACK, "bash", str(self._root), str(file)]
+        said = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+        assert said.returncode == 0, said.stderr
+        return said.stdout.splitlines()
+
+
+def _unpack(folder: Path, root: Path) -> None:
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        pytest.skip("FRR is taken from Debian's packages")
+    try:
+        _download(folder)
+    except subprocess.CalledProcessError:
+        subprocess.run(["apt-get", "-qq", "update"], timeout=120, check=False)
+        _download(folder)
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", str(package), str(root)], check=True)
+
+
+def _download(folder: Path) -> None:
+    """Debian's packages, out of whatever release this is."""
+    subprocess.run(["apt-get", "-qq", "download", *_packages()], cwd=folder, timeout=60, check=True)
+
+
+def _packages() -> Iterator[str]:
+    """FRR's, and of the libraries that it needs those which aren't here."""
+    listed = subprocess.run(
+        ["apt-cache", "depends", "--no-recommends", "--no-suggests", "frr"],
+        env={**os.environ, "LC_ALL": "C"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    yield "frr"
+    for line in listed.stdout.splitlines():
+        kind, _, name = line.strip().lstrip("|").partition(": ")
+        if kind == "Depends" and name.startswith("lib"):
+            query = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", name]
+            if subprocess.run(query, capture_output=True, text=True, check=False).stdout != "installed":
+                yield name
