@@ -81,6 +81,15 @@ class AuditUnavailable(GatewayApiError):
         super().__init__(f"cannot {verb} the audit log: {reason}")
 
 
+class LedgerUnavailable(GatewayApiError):
+    """What all workers know of logins can't be read or written."""
+
+    def __init__(self, message: str, reason: object) -> None:
+        #: What can't be done, fit for a client.
+        self.message = message
+        super().__init__(f"{message}: {reason}")
+
+
 class NotAuthenticated(GatewayApiError):
     """No token, or none that holds: the caller is nobody."""
 

@@ -30,7 +30,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api import logs, slots
 from gateway_api.audit.log import prepare_folder
-from gateway_api.auth.ledger import prepare_ledger
+from gateway_api.auth.ledger import prepare_ledger, remove_ledger
 from gateway_api.readiness import Readiness
 from gateway_api.serving import head
 from gateway_api.serving.connections import Connections, NoRoom, Phase
@@ -268,8 +268,10 @@ def prepare() -> None:
         _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
     try:
         prepare_ledger(settings.ledger)
+        # It knows of no token that holds: those have the name of the new one.
+        remove_ledger(settings.old_ledger)
     except (OSError, sqlite3.Error) as error:
-        raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.ledger}: {error}") from error
+        raise BadSetting(f"GATEWAY_API_STATE has no room for {settings.ledger}: {error}") from error
     try:
         slots.prepare(settings.metrics)
     except OSError as error:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import gevent
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.auth.ledger import open_ledger
+from gateway_api.auth.failures import Failures
+from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.standing import Standing
@@ -42,24 +43,23 @@ class Services:
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
         """To be called in the process that will use them, not before its fork."""
-        ledger = open_ledger(settings.ledger)
+        ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
+        pool = gevent.get_hub().threadpool
         client = Client(settings.core_socket, timeout=_CALL_TIMEOUT)
         calls = Calls(client)
         daemon = Daemon(calls)
-        revocations = Revocations(ledger, time.time)
+        revocations = Revocations(ledger, synced, pool, time.time)
         standing = Standing(daemon, revocations, time.time)
         return cls(
             daemon=daemon,
             configuration=ConfigurationCommands(calls),
-            tokens=Tokens(settings.secret, time.time),
+            tokens=Tokens(settings.secret, name_of(ledger), time.time),
             revocations=revocations,
             standing=standing,
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
             streams=Streams(Events(client), standing.still_allowed),
-            login=Login(Throttle(ledger, time.time), gevent.get_hub().threadpool),
-            audit=AuditLog(
-                settings.audit, settings.audit_size, gevent.get_hub().threadpool, beside=settings.token_audit
-            ),
+            login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
+            audit=AuditLog(settings.audit, settings.audit_size, pool, beside=settings.token_audit),
         )
 
     def stop(self) -> None:

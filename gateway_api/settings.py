@@ -41,14 +41,15 @@ def _audit_mebibytes(environment: Mapping[str, str]) -> int:
 @dataclass(frozen=True)
 class Settings:
     """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
-    what its workers share. `secret`: signs the tokens, the same in all workers. `webhook_certificates`:
-    a file with those that webhook receivers are trusted by, or None for the usual ones. `audit`: the
-    audit log's folder, and `audit_size` the most bytes of each of its two trails; `token_audit`: the
-    alternative profile's, which is read with it."""
+    what its workers share. `state`: one for what outlives a reboot. `secret`: signs the tokens, the same in
+    all workers. `webhook_certificates`: a file with those that webhook receivers are trusted by, or None for
+    the usual ones. `audit`: the audit log's folder, and `audit_size` the most bytes of each of its two
+    trails; `token_audit`: the alternative profile's, which is read with it."""
 
     core_socket: Path
     runtime: Path
     secret: bytes = field(repr=False)
+    state: Path = Path("/var/lib/gateway-api")
     webhook_certificates: str | None = None
     audit: Path = Path("/var/lib/gateway-api/audit")
     audit_size: int = 64 << 20
@@ -62,6 +63,11 @@ class Settings:
     @property
     def ledger(self) -> Path:
         """Where the workers keep what they must all know of logins."""
+        return self.state / "logins.sqlite"
+
+    @property
+    def old_ledger(self) -> Path:
+        """Where older versions kept it. They wrote the names of failed logins in clear."""
         return self.runtime / "ledger.sqlite"
 
     @property
@@ -76,12 +82,14 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
         log_format(environment)
+        state = Path(environment.get("GATEWAY_API_STATE") or "/var/lib/gateway-api")
         return cls(
             core_socket=_core_socket(environment),
+            state=state,
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
             secret=_secret(environment),
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
-            audit=Path(environment.get("GATEWAY_API_AUDIT") or "/var/lib/gateway-api/audit"),
+            audit=Path(environment.get("GATEWAY_API_AUDIT") or state / "audit"),
             audit_size=_audit_mebibytes(environment) << 20,
             token_audit=_token_audit(environment),
         )

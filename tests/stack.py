@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import requests
 
+from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
@@ -134,7 +135,9 @@ def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float]
     client.close()
     assert user is not None
     secret = (state / "secret").read_bytes()
-    return Tokens(secret, clock).issue(username, user.role, user.generation, lifetime)
+    with closing(open_ledger(state / "logins.sqlite")) as ledger:
+        tokens = Tokens(secret, name_of(ledger), clock)
+    return tokens.issue(username, user.role, user.generation, lifetime)
 
 
 def stop(process: "subprocess.Popen[bytes]", timeout: float = 10) -> float:
@@ -173,9 +176,9 @@ def core_of(process: "subprocess.Popen[bytes]") -> int:
 
 
 @contextmanager
-def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[str]:
+def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: str) -> Iterator[str]:
     """gunicorn alone, against whatever is at `core_socket`; gives its base address. `state` is the
-    folder of a stack that ran before: it has the certificate."""
+    folder of a stack that ran before: it has the certificate. `settings` are more of the environment."""
     port = free_port()
     # Of its own: the stack may still run, with a hub in its folder.
     runtime = state / "alone"
@@ -184,12 +187,15 @@ def running_api(core_socket: Path, state: Path, workers: int = 2) -> Iterator[st
         **os.environ,
         "GATEWAY_CORE_SOCKET": str(core_socket),
         "GATEWAY_API_RUNTIME": str(runtime),
+        # Shared: a token of the stack is one here as well.
+        "GATEWAY_API_STATE": str(state),
         "GATEWAY_API_AUDIT": str(runtime / "audit"),
         "GATEWAY_API_BIND": f"127.0.0.1:{port}",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
         "GATEWAY_API_KEY": str(state / "key.pem"),
         "GATEWAY_API_WORKERS": str(workers),
         "SVC_API_SECRET": (state / "secret").read_text(),
+        **settings,
     }
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
     configuration = str(Path(__file__).parent.parent / "etc" / "gunicorn.conf.py")

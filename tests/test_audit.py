@@ -676,7 +676,7 @@ def hammer(gateway: Gateway, seconds: float) -> tuple[set[str], set[str]]:
 
 
 def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
-    parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, audit=tmp_path))
+    parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path))
     access = ApiAccess(True, 3600, [User("admin", SECRET_HASH, "admin", "1")])
     parts.daemon.api_access = lambda: access  # type: ignore[method-assign]
     app = create_app(parts)

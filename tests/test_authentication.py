@@ -72,7 +72,7 @@ def fresh(stack: Api, path: str, token: str) -> requests.Response:
 
 def test_a_token_says_who_and_for_how_long(stack: Api) -> None:
     claims = jwt.decode(stack.new_token("operator"), options={"verify_signature": False})
-    assert set(claims) == {"iss", "sub", "role", "gen", "iat", "exp", "jti"}
+    assert set(claims) == {"iss", "sub", "role", "gen", "ledger", "iat", "exp", "jti"}
     assert (claims["sub"], claims["role"]) == ("operator", "operator")
     assert claims["exp"] - claims["iat"] == 3600
 

@@ -400,11 +400,15 @@ def test_a_client_misses_nothing_when_the_api_alone_is_restarted(busy: Running, 
     for name in ("certificate.pem", "key.pem", "secret"):
         shutil.copy(busy.state / name, tmp_path)
     token, core = busy.api.token("operator"), busy.state / "core.sock"
-    with running_api(core, tmp_path) as url, Stream(url, tmp_path / "certificate.pem", token) as stream:
+    ledger = {"GATEWAY_API_STATE": str(busy.state)}
+    with (
+        running_api(core, tmp_path, **ledger) as url,
+        Stream(url, tmp_path / "certificate.pem", token) as stream,
+    ):
         messages = stream.take(20)
     headers = {"Last-Event-ID": messages[-1].id}
     with (
-        running_api(core, tmp_path) as url,
+        running_api(core, tmp_path, **ledger) as url,
         Stream(url, tmp_path / "certificate.pem", token, headers=headers) as stream,
     ):
         assert_gapless([*messages, *stream.take(60)])
@@ -638,7 +642,8 @@ def test_silent_streams_end_as_soon(quiet: Running, tmp_path: Path) -> None:
         shutil.copy(quiet.state / name, tmp_path)
     token = quiet.api.token("operator")
     with ExitStack() as opened:
-        with running_api(quiet.state / "core.sock", tmp_path) as url:
+        ledger = {"GATEWAY_API_STATE": str(quiet.state)}
+        with running_api(quiet.state / "core.sock", tmp_path, **ledger) as url:
             certificate = tmp_path / "certificate.pem"
             streams = [opened.enter_context(Stream(url, certificate, token)) for _ in range(50)]
             began = time.monotonic()

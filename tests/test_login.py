@@ -2,18 +2,23 @@
 
 import multiprocessing
 import sqlite3
+import statistics
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import bcrypt
 import pytest
 
-from gateway_api.auth.ledger import open_ledger, prepare_ledger
+from gateway_api.auth.failures import Failures
+from gateway_api.auth.ledger import name_of, open_ledger, prepare_ledger
 from gateway_api.auth.login import Login
+from gateway_api.auth.passwords import cost, verify
 from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.throttle import Throttle
 from gateway_api.daemon.commands import ApiAccess, User
@@ -25,7 +30,9 @@ ELSEWHERE = "192.0.2.2"
 ALICE = User("alice", SECRET_HASH, "admin", "1")
 ACCESS = ApiAccess(True, 3600, [ALICE, *(User(f"user{n}", SECRET_HASH, "operator", "1") for n in range(40))])
 
-Check = Callable[[str, str], bool]
+SECRET = b"a secret of at least thirty-two bytes"
+
+Check = Callable[[str, list[str]], bool]
 
 
 class Clock:
@@ -39,7 +46,7 @@ class Clock:
 
 
 class InlinePool:
-    """Runs each check at once and remembers it. Holds checks back while `gate` is closed."""
+    """Runs each check at once and remembers the hashes. Holds checks back while `gate` is closed."""
 
     def __init__(self) -> None:
         self.checked: list[tuple[str, str]] = []
@@ -48,10 +55,11 @@ class InlinePool:
         self.gate = threading.Event()
         self.gate.set()
 
-    def apply(self, function: Check, args: tuple[str, str]) -> bool:
+    def apply(self, function: Check, args: tuple[str, list[str]]) -> bool:
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
-        self.checked.append(args)
+        password, hashes = args
+        self.checked += [(password, each) for each in hashes]
         assert self.gate.wait(20)
         try:
             return function(*args)
@@ -84,7 +92,22 @@ def neighbours_ledger(tmp_path: Path, ledger: sqlite3.Connection) -> Iterator[sq
 
 @pytest.fixture
 def throttle(ledger: sqlite3.Connection, clock: Clock) -> Throttle:
-    return Throttle(ledger, clock)
+    return throttle_of(ledger, clock)
+
+
+def throttle_of(ledger: sqlite3.Connection, clock: Clock) -> Throttle:
+    return Throttle(Failures(ledger, SECRET), clock)
+
+
+class SamePool:
+    """Runs everything at once."""
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        return function(*args)
+
+
+def revocations_of(ledger: sqlite3.Connection, clock: Clock, kept: int = 100_000) -> Revocations:
+    return Revocations(ledger, ledger, SamePool(), clock, kept)
 
 
 @pytest.fixture
@@ -136,7 +159,7 @@ def test_an_unknown_user_costs_as_much_as_the_dearest_known_one(login: Login, po
     users = [ALICE, User("bob", dear, "operator", "1"), User("carol", SECRET_HASH, "operator", "1")]
     with pytest.raises(WrongCredentials):
         login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
-    assert pool.checked == [("wrong", dear)]
+    assert [cost(used) for _, used in pool.checked] == [6]
 
 
 def test_an_unknown_user_where_nobody_is_known_takes_bcrypt_at_its_usual_cost(
@@ -154,7 +177,47 @@ def test_an_unknown_user_takes_a_real_hash_where_a_known_one_has_a_broken_one(
     users = [User("bob", broken, "operator", "1"), ALICE]
     with pytest.raises(WrongCredentials):
         login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
-    assert pool.checked == [("wrong", SECRET_HASH)]
+    assert [cost(used) for _, used in pool.checked] == [4]
+
+
+def hashed(rounds: int) -> str:
+    return bcrypt.hashpw(b"secret", bcrypt.gensalt(rounds)).decode()
+
+
+#: Users whose hashes cost from 16 to 1024 rounds.
+OF_ALL_COSTS = ApiAccess(
+    True, 3600, [User(f"cost{cost}", hashed(cost), "operator", "1") for cost in (4, 5, 7, 10)]
+)
+
+
+@pytest.mark.parametrize("username", ["cost4", "cost5", "cost7", "cost10", "nobody"])
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_whoever_logs_in_takes_as_many_rounds_as_the_dearest_hash(
+    throttle: Throttle, pool: InlinePool, username: str, password: str
+) -> None:
+    rounds = []
+
+    def counting(password: str, password_hash: str) -> bool:
+        rounds.append(2 ** cost(password_hash))
+        return verify(password, password_hash)
+
+    with suppress(WrongCredentials):
+        Login(throttle, pool, counting).authenticate(OF_ALL_COSTS, username, password, HERE)
+    assert sum(rounds) == 1024
+
+
+def test_a_cheap_hash_takes_as_long_as_a_dear_one_and_as_nobody_s(throttle: Throttle) -> None:
+    login = Login(throttle, SamePool())
+    spent: dict[str, list[float]] = {"cost4": [], "cost10": [], "nobody": []}
+    # In turn, and in processor time: what else the machine does must not count.
+    for number in range(9):
+        for username, times in spent.items():
+            began = time.thread_time()
+            with pytest.raises(WrongCredentials):
+                login.authenticate(OF_ALL_COSTS, username, "wrong", f"192.0.2.{number}")
+            times.append(time.thread_time() - began)
+    medians = [statistics.median(times) for times in spent.values()]
+    assert max(medians) / min(medians) < 1.5
 
 
 @pytest.mark.parametrize("password", ["secret", "nobody's", "-", ""])
@@ -195,13 +258,6 @@ def test_an_unknown_user_has_to_wait_as_a_known_one_has(login: Login) -> None:
     fail(login, 5, username="nobody")
     with pytest.raises(TooManyAttempts):
         login.authenticate(ACCESS, "nobody", "wrong", HERE)
-
-
-def test_names_that_agree_in_what_is_remembered_wait_together(login: Login) -> None:
-    for number in range(5):
-        fail(login, 1, username="x" * 64 + str(number))
-    with pytest.raises(TooManyAttempts):
-        login.authenticate(ACCESS, "x" * 64, "wrong", HERE)
 
 
 def test_the_pause_doubles_with_each_failure_up_to_five_minutes(throttle: Throttle, clock: Clock) -> None:
@@ -260,6 +316,34 @@ def test_a_success_elsewhere_does_not_end_the_pause_here(login: Login, throttle:
     assert pause(throttle) == 1
 
 
+def test_the_addresses_of_an_ipv6_network_wait_together(login: Login) -> None:
+    for number in range(5):
+        fail(login, 1, address=f"2001:db8::{number}")
+    with pytest.raises(TooManyAttempts):
+        login.authenticate(ACCESS, "alice", "secret", "2001:db8::ffff")
+    assert login.authenticate(ACCESS, "alice", "secret", "2001:db8:0:1::1") == ALICE
+
+
+def test_a_success_clears_the_failures_of_the_whole_ipv6_network(login: Login) -> None:
+    fail(login, 4, address="2001:db8::1")
+    login.authenticate(ACCESS, "alice", "secret", "2001:db8::2")
+    fail(login, 5, address="2001:db8::1")
+
+
+@pytest.mark.parametrize("username", ["p4ssw0rd-in-the-wrong-field", "alice", "\ud800" * 9])
+def test_the_user_name_of_a_failed_login_is_not_in_the_ledger_s_files(
+    login: Login, tmp_path: Path, username: str
+) -> None:
+    fail(login, 3, username=username)
+    held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert username.encode(errors="surrogatepass") not in held
+
+
+def test_what_stands_for_a_client_cannot_be_computed_without_the_secret(ledger: sqlite3.Connection) -> None:
+    clients = {Failures(ledger, secret).client("alice", HERE) for secret in (SECRET, SECRET[:-1])}
+    assert len(clients) == 2
+
+
 def test_another_user_at_the_same_address_is_not_affected(login: Login) -> None:
     fail(login, 5)
     assert login.authenticate(ACCESS, "user1", "secret", HERE).username == "user1"
@@ -270,13 +354,13 @@ def test_the_pause_is_the_same_in_both_workers(
 ) -> None:
     for _ in range(7):
         throttle.failed("alice", HERE)
-    assert pause(Throttle(neighbours_ledger, clock)) == pause(throttle) == 4
+    assert pause(throttle_of(neighbours_ledger, clock)) == pause(throttle) == 4
 
 
 def test_failures_in_both_workers_add_up(
     throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: Clock
 ) -> None:
-    neighbour = Throttle(neighbours_ledger, clock)
+    neighbour = throttle_of(neighbours_ledger, clock)
     for each in (throttle, neighbour, throttle, neighbour, throttle):
         each.failed("alice", HERE)
     assert pause(throttle) == 1
@@ -287,16 +371,16 @@ def test_a_success_in_one_worker_ends_the_pause_in_both(
 ) -> None:
     for _ in range(7):
         throttle.failed("alice", HERE)
-    Throttle(neighbours_ledger, clock).succeeded("alice", HERE)
+    throttle_of(neighbours_ledger, clock).succeeded("alice", HERE)
     assert pause(throttle) == 0
 
 
 def test_the_failures_outlive_a_worker(tmp_path: Path, clock: Clock) -> None:
     with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
         for _ in range(7):
-            Throttle(ledger, clock).failed("alice", HERE)
+            throttle_of(ledger, clock).failed("alice", HERE)
     with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
-        assert pause(Throttle(ledger, clock)) == 4
+        assert pause(throttle_of(ledger, clock)) == 4
 
 
 def test_a_clock_that_was_stepped_back_does_not_make_the_pause_longer(
@@ -376,7 +460,7 @@ def test_a_login_that_waited_in_line_counts_the_failures_before_it(login: Login,
 
 def test_a_login_whose_check_broke_leaves_its_place(throttle: Throttle, pool: InlinePool) -> None:
     class Breaking(InlinePool):
-        def apply(self, function: Check, args: tuple[str, str]) -> bool:
+        def apply(self, function: Check, args: tuple[str, list[str]]) -> bool:
             if args[0] == "break":
                 raise RuntimeError
             return super().apply(function, args)
@@ -389,51 +473,74 @@ def test_a_login_whose_check_broke_leaves_its_place(throttle: Throttle, pool: In
 
 
 def test_a_token_that_nobody_gave_back_is_not_revoked(ledger: sqlite3.Connection, clock: Clock) -> None:
-    assert not Revocations(ledger, clock).is_revoked("1f")
+    assert not revocations_of(ledger, clock).is_revoked("1f")
 
 
 def test_a_token_that_was_given_back_is_revoked_in_both_workers(
     ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: Clock
 ) -> None:
-    Revocations(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert [Revocations(each, clock).is_revoked("1f") for each in (ledger, neighbours_ledger)] == [True, True]
+    revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    assert [revocations_of(each, clock).is_revoked("1f") for each in (ledger, neighbours_ledger)] == [
+        True,
+        True,
+    ]
 
 
 def test_revoking_one_token_revokes_no_other(ledger: sqlite3.Connection, clock: Clock) -> None:
-    Revocations(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert not Revocations(ledger, clock).is_revoked("2f")
+    revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    assert not revocations_of(ledger, clock).is_revoked("2f")
 
 
 def test_revoking_a_token_twice_is_no_error(ledger: sqlite3.Connection, clock: Clock) -> None:
     for _ in range(2):
-        Revocations(ledger, clock).revoke("1f", int(clock()) + 60)
-    assert Revocations(ledger, clock).is_revoked("1f")
+        revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    assert revocations_of(ledger, clock).is_revoked("1f")
 
 
 def test_a_revocation_lasts_as_long_as_its_token(ledger: sqlite3.Connection, clock: Clock) -> None:
-    revocations = Revocations(ledger, clock)
+    revocations = revocations_of(ledger, clock)
     revocations.revoke("1f", int(clock()) + 60)
     clock.now += 59
     revocations.revoke("2f", int(clock()) + 60)
     assert revocations.is_revoked("1f")
 
 
-def test_revocations_of_tokens_that_have_expired_do_not_pile_up(
+def test_a_revocation_outlives_a_clock_that_jumps_ahead_and_back(
     ledger: sqlite3.Connection, clock: Clock
 ) -> None:
-    revocations = Revocations(ledger, clock)
-    for number in range(10):
+    revocations = revocations_of(ledger, clock)
+    revocations.revoke("1f", int(clock()) + 60)
+    clock.now += 86_400
+    revocations.revoke("2f", int(clock()) + 60)
+    clock.now -= 86_400
+    assert revocations.is_revoked("1f")
+
+
+def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_not_expired(
+    ledger: sqlite3.Connection, clock: Clock
+) -> None:
+    revocations = revocations_of(ledger, clock, kept=3)
+    revocations.revoke("long", int(clock()) + 600)
+    for number in range(5):
         revocations.revoke(str(number), int(clock()) + 60)
     clock.now += 61
     revocations.revoke("last", int(clock()) + 60)
-    assert ledger.execute("SELECT jti FROM revoked").fetchall() == [("last",)]
+    assert revocations.among(["long", *map(str, range(5)), "last"]) == {"long", "3", "4", "last"}
+
+
+def test_of_several_tokens_it_is_known_which_are_revoked(ledger: sqlite3.Connection, clock: Clock) -> None:
+    revocations = revocations_of(ledger, clock)
+    for jti in ("1f", "2f", "3f"):
+        revocations.revoke(jti, int(clock()) + 60)
+    assert revocations.among(["1f", "3f", "4f"]) == {"1f", "3f"}
+    assert revocations.among([]) == set()
 
 
 def test_a_prepared_ledger_and_what_lies_beside_it_are_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     prepare_ledger(path)
     with closing(open_ledger(path)) as ledger:
-        ledger.execute("INSERT INTO revoked VALUES ('1f', 1)")
+        ledger.execute("INSERT INTO revoked (jti, expires) VALUES ('1f', 1)")
         modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     assert modes == {"ledger.sqlite": 0o600, "ledger.sqlite-wal": 0o600, "ledger.sqlite-shm": 0o600}
 
@@ -442,19 +549,29 @@ def test_preparing_a_ledger_again_keeps_what_it_knows(tmp_path: Path, clock: Clo
     path = tmp_path / "ledger.sqlite"
     prepare_ledger(path)
     with closing(open_ledger(path)) as ledger:
-        Revocations(ledger, clock).revoke("1f", int(clock()) + 60)
+        revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
     prepare_ledger(path)
     with closing(open_ledger(path)) as ledger:
-        assert Revocations(ledger, clock).is_revoked("1f")
+        assert revocations_of(ledger, clock).is_revoked("1f")
+
+
+def test_a_ledger_that_is_opened_again_keeps_its_name_and_each_has_another(tmp_path: Path) -> None:
+    names = []
+    for path in ("one", "one", "two"):
+        with closing(open_ledger(tmp_path / path)) as ledger:
+            names.append(name_of(ledger))
+    assert names[0] == names[1] != names[2]
 
 
 @pytest.mark.parametrize("broken", [b"garbage" * 1000, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_broken_ledger_is_begun_anew(tmp_path: Path, clock: Clock, broken: bytes) -> None:
+def test_a_broken_ledger_is_begun_anew_under_another_name(tmp_path: Path, broken: bytes) -> None:
     path = tmp_path / "ledger.sqlite"
+    with closing(open_ledger(path)) as ledger:
+        name = name_of(ledger)
     path.write_bytes(broken)
     prepare_ledger(path)
     with closing(open_ledger(path)) as ledger:
-        assert not Revocations(ledger, clock).is_revoked("1f")
+        assert name_of(ledger) != name
     assert path.stat().st_mode & 0o777 == 0o600
 
 

@@ -220,7 +220,7 @@ def test_the_format_is_0_0_4_whatever_is_asked_for(lonely: Api, accept: str) -> 
 
 
 def test_without_gunicorn_there_are_the_same_metrics(lonely: Api, tmp_path: Path) -> None:
-    settings = Settings(core_socket=tmp_path / "none", runtime=tmp_path, secret=b"-" * 32)
+    settings = Settings(core_socket=tmp_path / "none", runtime=tmp_path, state=tmp_path, secret=b"-" * 32)
     for _ in range(2):
         client = create_app(Services.from_settings(settings)).test_client()
         assert client.get("/api/v1/system/version").status_code == 200
@@ -451,6 +451,7 @@ def test_one_that_was_started_twice_leaves_the_files_of_the_first(tmp_path: Path
         environment = {
             **os.environ,
             "GATEWAY_API_RUNTIME": str(tmp_path),
+            "GATEWAY_API_STATE": str(tmp_path),
             "GATEWAY_API_BIND": "127.0.0.1:0",
             "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
             "GATEWAY_API_CERTIFICATE": str(tmp_path / "certificate.pem"),

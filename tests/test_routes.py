@@ -125,7 +125,7 @@ def fits(route: Route, answer: requests.Response) -> None:
 
 
 def test_the_application_has_exactly_the_routes_of_the_table(tmp_path: Path) -> None:
-    settings = Settings(core_socket=tmp_path / "none", runtime=tmp_path, secret=b"-" * 32, audit=tmp_path)
+    settings = Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path)
     app = create_app(Services.from_settings(settings))
     there = {
         (method, re.sub(r"<(session:)?(\w+)>", r"{\2}", rule.rule))

@@ -88,9 +88,9 @@ def test_a_secret_of_bytes_that_are_no_text_is_those_bytes() -> None:
     assert Settings.from_environment({"SVC_API_SECRET": os.fsdecode(secret)}).secret == secret
 
 
-def test_the_ledger_lies_in_the_runtime_folder() -> None:
-    settings = Settings.from_environment({**SECRET, "GATEWAY_API_RUNTIME": "/a/run"})
-    assert settings.ledger.parent == Path("/a/run")
+def test_the_ledger_and_the_audit_log_lie_in_the_state_folder() -> None:
+    settings = Settings.from_environment({**SECRET, "GATEWAY_API_STATE": "/a/state"})
+    assert settings.ledger.parent == settings.audit.parent == Path("/a/state")
 
 
 def test_other_variables_do_not_matter() -> None:

@@ -17,11 +17,13 @@ from gateway_api.errors import NotAuthenticated
 SECRET = b"a secret of at least thirty-two bytes"
 NOW = 1_700_000_000
 GENERATION = "0123456789abcdef"
+LEDGER = "fedcba9876543210"
 CLAIMS = {
     "iss": "gateway-api",
     "sub": "alice",
     "role": "admin",
     "gen": GENERATION,
+    "ledger": LEDGER,
     "iat": NOW,
     "exp": NOW + 60,
     "jti": "1f",
@@ -29,7 +31,7 @@ CLAIMS = {
 
 
 def tokens(now: float = NOW, secret: bytes = SECRET) -> Tokens:
-    return Tokens(secret, lambda: now)
+    return Tokens(secret, LEDGER, lambda: now)
 
 
 def base64url(data: bytes) -> str:
@@ -71,10 +73,10 @@ def test_an_issued_token_is_signed_with_hs256() -> None:
     }
 
 
-def test_an_issued_token_has_seven_claims() -> None:
+def test_an_issued_token_has_eight_claims() -> None:
     token = tokens().issue("alice", "admin", GENERATION, 60)
     payload = jwt.decode(token, options={"verify_signature": False})
-    assert set(payload) == {"iss", "sub", "role", "gen", "iat", "exp", "jti"}
+    assert set(payload) == {"iss", "sub", "role", "gen", "ledger", "iat", "exp", "jti"}
 
 
 def test_a_token_made_by_hand_from_all_that_is_right_holds() -> None:
@@ -184,7 +186,7 @@ def test_a_token_that_lacks_a_claim_is_refused(name: str) -> None:
     assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
 
 
-@pytest.mark.parametrize("name", ["iss", "sub", "role", "gen", "jti"])
+@pytest.mark.parametrize("name", ["iss", "sub", "role", "gen", "ledger", "jti"])
 @pytest.mark.parametrize("value", [1, None, True, ["alice"], {"a": 1}])
 def test_a_claim_that_is_no_text_is_refused(name: str, value: Any) -> None:
     assert_refused(signed({**CLAIMS, name: value}))
@@ -192,6 +194,10 @@ def test_a_claim_that_is_no_text_is_refused(name: str, value: Any) -> None:
 
 def test_a_token_of_another_issuer_is_refused() -> None:
     assert_refused(signed({**CLAIMS, "iss": "gateway"}))
+
+
+def test_a_token_of_another_ledger_is_refused() -> None:
+    assert_refused(signed({**CLAIMS, "ledger": LEDGER[::-1]}))
 
 
 @pytest.mark.parametrize("payload", [[], 1, "text", b"", b"{", b"\xff", b"[" * 20_000, b"null"])

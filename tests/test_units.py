@@ -120,6 +120,7 @@ def started_api(folder: Path, state: Path, port: int, **settings: str) -> Iterat
     environment = {
         "NOTIFY_SOCKET": str(folder / "notify"),
         "GATEWAY_API_RUNTIME": str(folder),
+        "GATEWAY_API_STATE": str(folder),
         "GATEWAY_API_AUDIT": str(folder / "audit"),
         "GATEWAY_API_BIND": f"127.0.0.1:{port}",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
@@ -170,8 +171,8 @@ def test_the_core_s_unit_tells_systemd_when_it_listens(tmp_path: Path, document:
             process.wait(10)
 
 
-def test_a_restart_keeps_what_was_logged_out() -> None:
-    assert service("gateway-api.service")["RuntimeDirectoryPreserve"] == "yes"
+def test_a_reboot_keeps_what_was_logged_out() -> None:
+    assert Settings.state == Path("/var/lib", service("gateway-api.service")["StateDirectory"])
 
 
 def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
@@ -179,6 +180,7 @@ def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
     environment = {
         "SVC_API_SECRET": "x" * 32,
         "GATEWAY_API_RUNTIME": str(tmp_path),
+        "GATEWAY_API_STATE": str(tmp_path),
         "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
         "GATEWAY_API_BIND": "127.0.0.1:0",
         "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
@@ -195,6 +197,11 @@ def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
 def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
     said = refusal(tmp_path, state, GATEWAY_API_RUNTIME=str(tmp_path / "none"))
     assert "cannot start the gateway API: GATEWAY_API_RUNTIME" in said
+
+
+def test_a_state_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_STATE=str(tmp_path / "none"))
+    assert "cannot start the gateway API: GATEWAY_API_STATE" in said
 
 
 def test_an_audit_folder_that_cannot_be_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:

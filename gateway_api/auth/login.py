@@ -1,9 +1,9 @@
 """From a user's name and password to a user that the running configuration knows."""
 
 from collections.abc import Callable
-from typing import Protocol
 
-from gateway_api.auth.passwords import NOBODYS_HASH, cost, verify
+from gateway_api.auth.passwords import COST, cost, nobodys_hash, verify
+from gateway_api.auth.pool import Pool
 from gateway_api.auth.throttle import Throttle
 from gateway_api.auth.turns import Turns
 from gateway_api.daemon.commands import ApiAccess, User
@@ -13,43 +13,46 @@ from gateway_api.errors import WrongCredentials
 #: alone must not take all the places.
 _MOST_WAITING = 16
 _MOST_WAITING_FROM_ONE = 4
-#: A name of any length would go into the ledger; no configured user's is longer.
-_LONGEST_USERNAME = 64
-
-
-class Pool(Protocol):
-    """Runs a function on a thread of its own, and meanwhile lets others go on (gevent's ThreadPool)."""
-
-    def apply(self, function: Callable[[str, str], bool], args: tuple[str, str]) -> bool: ...
 
 
 class Login:
     """One password at a time is checked in each worker: bcrypt takes a whole core, and the other
     requests need it, too."""
 
-    def __init__(self, throttle: Throttle, pool: Pool) -> None:
+    def __init__(self, throttle: Throttle, pool: Pool, verify: Callable[[str, str], bool] = verify) -> None:
         self._throttle = throttle
         self._pool = pool
+        self._verify = verify
         self._turns = Turns(_MOST_WAITING, _MOST_WAITING_FROM_ONE)
 
     def authenticate(self, access: ApiAccess, username: str, password: str, address: str) -> User:
         """The user. Raises WrongCredentials and TooManyAttempts."""
-        remembered = username[:_LONGEST_USERNAME].encode(errors="replace").decode()
-        self._throttle.check(remembered, address)
+        self._throttle.check(username, address)
         user = access.user(username)
         with self._turns.turn(address):
             # Again, for the many that came at once: each must see the failures before it.
-            self._throttle.check(remembered, address)
-            password_hash = user.password_hash if user else self._decoy(access)
-            right = self._pool.apply(verify, (password, password_hash))
+            self._throttle.check(username, address)
+            right = self._pool.apply(self._check, (password, _hashes(access, user)))
             if user is None or not right:
-                self._throttle.failed(remembered, address)
+                self._throttle.failed(username, address)
                 raise WrongCredentials
-            self._throttle.succeeded(remembered, address)
+            self._throttle.succeeded(username, address)
         return user
 
-    def _decoy(self, access: ApiAccess) -> str:
-        """What somebody who isn't there has checked, so that the time doesn't tell: a hash that costs
-        as much as the dearest of those who are."""
-        hashes = (user.password_hash for user in access.users if cost(user.password_hash))
-        return max(hashes, key=cost, default=NOBODYS_HASH)
+    def _check(self, password: str, hashes: list[str]) -> bool:
+        first, *others = hashes
+        right = self._verify(password, first)
+        for each in others:
+            self._verify(password, each)
+        return right
+
+
+def _hashes(access: ApiAccess, user: User | None) -> list[str]:
+    """What a password is checked against, so that the time doesn't tell whose it is: a user's hash, and after
+    it hashes of nobody that add up to the cost of the dearest user's. A cost is a binary logarithm, so
+    c, c + 1, ... m - 1 take as long as one of m, less one of c."""
+    dearest = max((cost(each.password_hash) for each in access.users), default=0) or COST
+    own = cost(user.password_hash) if user else 0
+    if user is None or not own:
+        return [nobodys_hash(dearest)]
+    return [user.password_hash, *map(nobodys_hash, range(own, dearest))]

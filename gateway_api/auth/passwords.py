@@ -6,11 +6,9 @@ import bcrypt
 
 #: bcrypt reads no further; what it would ignore must not count as right.
 MAX_BYTES = 72
-_ROUNDS = 12
+#: The binary logarithm of the rounds of a new hash.
+COST = 12
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.ASCII)
-#: Takes as long to check as another, and is of no password that anybody knows. Not made at the start, which
-#: would wait for it as long.
-NOBODYS_HASH = f"$2b${_ROUNDS}$" + 53 * "."
 
 
 def hash_password(password: str) -> str:
@@ -19,7 +17,7 @@ def hash_password(password: str) -> str:
         raise ValueError("a password must not be empty")
     if not _is_hashable(password):
         raise ValueError(f"a password must have at most {MAX_BYTES} bytes and no NUL")
-    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(_ROUNDS)).decode()
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(COST)).decode()
 
 
 def verify(password: str, password_hash: str) -> bool:
@@ -38,6 +36,11 @@ def cost(password_hash: str) -> int:
     """The binary logarithm of the rounds that a hash takes, 4 to 31; 0 for what is no hash."""
     match = _HASH.fullmatch(password_hash)
     return int(match[1]) if match else 0
+
+
+def nobodys_hash(cost: int) -> str:
+    """Takes as long to check as another of that cost, and is of no password that anybody knows."""
+    return f"$2b${cost:02}$" + 53 * "."
 
 
 def _is_hashable(password: str) -> bool:

@@ -20,13 +20,15 @@ _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a token says. `gen` is its user's generation as of the login, `iat`, `exp` and `nbf` are epoch
-    seconds, `jti` names this very token. Ours have no `nbf`; a token that has one is invalid before it."""
+    """What a token says. `gen` is its user's generation as of the login, `ledger` the one that would know of
+    its revocation, `iat`, `exp` and `nbf` are epoch seconds, `jti` names this very token. Ours have no `nbf`;
+    a token that has one is invalid before it."""
 
     iss: str
     sub: str
     role: str
     gen: str
+    ledger: str
     iat: _Time
     exp: _Time
     jti: str
@@ -34,16 +36,19 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tokens:
-    """`secret` signs; `clock` gives epoch seconds."""
+    """`secret` signs; `ledger` names the one in which revoked tokens stand; `clock` gives epoch seconds."""
 
-    def __init__(self, secret: bytes, clock: Callable[[], float]) -> None:
+    def __init__(self, secret: bytes, ledger: str, clock: Callable[[], float]) -> None:
         self._secret = secret
+        self._ledger = ledger
         self._clock = clock
 
     def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:
         """A new token for `lifetime` seconds."""
         now = int(self._clock())
-        claims = Claims(ISSUER, username, role, generation, now, now + lifetime, uuid.uuid4().hex)
+        claims = Claims(
+            ISSUER, username, role, generation, self._ledger, now, now + lifetime, uuid.uuid4().hex
+        )
         return jwt.encode(msgspec.to_builtins(claims), self._secret, algorithm=_ALGORITHM)
 
     def read(self, token: str) -> Claims:
@@ -63,6 +68,8 @@ class Tokens:
             claims = msgspec.convert(payload, Claims)
         except (jwt.InvalidTokenError, msgspec.ValidationError, ValueError, RecursionError) as error:
             raise NotAuthenticated(str(error)) from error
+        if claims.ledger != self._ledger:
+            raise NotAuthenticated("a token of another ledger")
         now = self._clock()
         if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY:
             raise NotAuthenticated("a token out of its time")

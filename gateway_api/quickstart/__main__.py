@@ -78,6 +78,7 @@ def _start_api(wishes: Wishes, state: State, log: Path | None) -> Child:
         **os.environ,
         "GATEWAY_CORE_SOCKET": str(state.core_socket),
         "GATEWAY_API_RUNTIME": str(state.folder),
+        "GATEWAY_API_STATE": str(state.folder),
         "GATEWAY_API_AUDIT": str(state.folder / "audit"),
         "GATEWAY_API_BIND": f"127.0.0.1:{wishes.port}",
         "GATEWAY_API_CERTIFICATE": str(state.certificate),

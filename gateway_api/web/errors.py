@@ -21,6 +21,7 @@ from gateway_api.errors import (
     GatewayApiError,
     HubUnavailable,
     Invalid,
+    LedgerUnavailable,
     NotAllowed,
     NotAuthenticated,
     NotDone,
@@ -110,6 +111,11 @@ def _audit_unavailable(error: AuditUnavailable) -> Response:
     return envelope.error(500, f"Cannot {error.verb} the audit log")
 
 
+def _ledger_unavailable(error: LedgerUnavailable) -> Response:
+    _say(error)
+    return envelope.error(500, error.message)
+
+
 _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Invalid: _invalid,
     NotAuthenticated: _not_authenticated,
@@ -125,6 +131,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Disabled: _disabled,
     CoreUnavailable: _core_unavailable,
     HubUnavailable: _hub_unavailable,
+    LedgerUnavailable: _ledger_unavailable,
     AuditUnavailable: _audit_unavailable,
 }
 
