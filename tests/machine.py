@@ -1,4 +1,5 @@
-"""A machine to install things on: a booted systemd in a container, over this machine's own files.
+"""A machine to install things on: a booted systemd in a container, over this machine's own files, or those of
+another release of Debian.
 
 What it writes is in memory, its network is its own, and both end with it.
 """
@@ -27,7 +28,7 @@ for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; d
 done
 mount -t tmpfs -o mode=755 tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
+mount -t overlay -o "lowerdir=$3,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
 : > "$1/root/etc/machine-id"
 rm -rf "$1/root/etc/systemd/system/"*.wants "$1/root/usr/sbin/policy-rc.d"
 exec systemd-nspawn --quiet --register=no --keep-unit --private-network --boot --directory="$1/root" \\
@@ -53,7 +54,7 @@ class Machine:
     def attempt(self, *command: str, timeout: float = 120) -> "subprocess.CompletedProcess[str]":
         """Both outputs come as one."""
         return subprocess.run(
-            ["nsenter", f"--target={self._leader}", "--all", *command],
+            self.entering(*command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -61,6 +62,10 @@ class Machine:
             timeout=timeout,
             check=False,
         )
+
+    def entering(self, *command: str) -> list[str]:
+        """The command that runs this one there."""
+        return ["nsenter", f"--target={self._leader}", "--all", *command]
 
     def is_up(self) -> bool:
         return self.attempt("systemctl", "is-system-running").stdout.strip() in ("running", "degraded")
@@ -89,8 +94,8 @@ class Machine:
 
 
 @contextmanager
-def booted(folder: Path) -> Iterator[Machine]:
-    """A machine, until the end of the block. It takes root."""
+def booted(folder: Path, files: Path = Path("/")) -> Iterator[Machine]:
+    """A machine that begins with these files, until the end of the block. It takes root."""
     folder.mkdir()
     log = folder.with_suffix(".log")
     group = f"gateway-api-test-{os.getpid()}-{next(_NUMBERS)}"
@@ -99,7 +104,7 @@ def booted(folder: Path) -> Iterator[Machine]:
             [
                 # Should the tests be killed, it has to go as well, with all that it has started.
                 *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"),
-                *("--mount-proc", "sh", "-c", _BOOT, "sh", str(folder), group),
+                *("--mount-proc", "sh", "-c", _BOOT, "sh", str(folder), group, str(files)),
             ],
             stdin=subprocess.DEVNULL,
             stdout=console,
