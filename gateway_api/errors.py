@@ -102,10 +102,16 @@ class NotAllowed(GatewayApiError):
     """The caller is known, and its role doesn't suffice."""
 
 
+_DISABLED = (
+    "The API is disabled: api.enabled is false in the running configuration. "
+    "To enable it, run as root on the gateway: gateway-api rescue enable"
+)
+
+
 class Disabled(GatewayApiError):
     """The running configuration has turned the API off, as the text says."""
 
-    def __init__(self, reason: str = "The API is disabled in the running configuration") -> None:
+    def __init__(self, reason: str = _DISABLED) -> None:
         super().__init__(reason)
 
 

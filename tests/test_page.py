@@ -129,9 +129,27 @@ def test_the_page_is_served_while_the_core_hangs(lonely: tuple[Api, int]) -> Non
         os.kill(core, signal.SIGCONT)
 
 
-def test_a_disabled_api_has_no_page(lonely: tuple[Api, int]) -> None:
+@pytest.fixture
+def disabled(lonely: tuple[Api, int]) -> Api:
     api, _ = lonely
     api.send("POST", "/system/config/set", json={"path": "api.enabled", "value": False})
     assert api.send("POST", "/system/config/commit").ok
-    assert ask(api, "/").status_code == 503
-    assert ask(api, "/page/main.js").status_code == 503
+    return api
+
+
+def test_a_disabled_api_has_no_page_and_tells_browsers_and_programs_how_to_enable_it(disabled: Api) -> None:
+    refused = disabled.log_in("admin", "whatever")
+    message = refused.json()["message"]
+    assert refused.status_code == 503
+    assert "api.enabled" in message
+    assert "gateway-api rescue enable" in message
+    for path in ("/", "/page/main.js"):
+        answer = ask(disabled, path)
+        assert (answer.status_code, answer.json()["message"]) == (503, message)
+    assert ask(disabled, "/page/main.js", Accept="text/html").json()["message"] == message
+    shown = ask(disabled, "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+    assert (shown.status_code, shown.headers["Content-Type"]) == (503, TYPES["html"])
+    assert f'<p role="alert">{message}</p>' in shown.text
+    assert "default-src 'none'" in shown.headers["Content-Security-Policy"]
+    assert shown.headers["Cache-Control"] == "no-store"
+    assert shown.headers["X-Request-ID"]

@@ -33,7 +33,7 @@ from gateway_api.errors import (
     WrongCredentials,
 )
 from gateway_api.redact import masked_text
-from gateway_api.web import envelope
+from gateway_api.web import envelope, notice
 from gateway_api.web.request_id import request_id
 
 _log = logging.getLogger(__name__)
@@ -93,6 +93,8 @@ def _too_many(error: TooMany) -> Response:
 
 
 def _disabled(error: Disabled) -> Response:
+    if notice.is_wanted():
+        return notice.page(503, str(error))
     return envelope.error(503, str(error))
 
 
