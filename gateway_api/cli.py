@@ -2,11 +2,21 @@
 
 import argparse
 import getpass
+import os
 import ssl
 import sys
 from pathlib import Path
 
 from gateway_api.auth.passwords import hash_password
+from gateway_api.errors import GatewayApiError
+from gateway_api.rescue import add_commands, rescue
+
+#: What is said to who left in the middle.
+_BROKEN_OFF = {
+    "hash-password": "no password, no hash",
+    "join-certificate": "nothing was written",
+    "rescue": "left before it was done; the audit log tells whether it was",
+}
 
 
 def main() -> int:
@@ -15,13 +25,15 @@ def main() -> int:
     try:
         if arguments.command == "join-certificate":
             _join_certificate(arguments.certificate, arguments.key, arguments.pair)
+        elif arguments.command == "rescue":
+            sys.stdout.write(f"{rescue(arguments, os.environ, _ask)}\n")
         else:
             sys.stdout.write(f"{hash_password(_ask())}\n")
-    except (ValueError, OSError) as error:
+    except (GatewayApiError, ValueError, OSError) as error:
         sys.stderr.write(f"gateway-api: {error}\n")
         return 1
     except (EOFError, KeyboardInterrupt):
-        sys.stderr.write("\ngateway-api: no password, no hash\n")
+        sys.stderr.write(f"\ngateway-api: {_BROKEN_OFF[arguments.command]}\n")
         return 1
     return 0
 
@@ -33,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     join = commands.add_parser("join-certificate", help="write both to one file, if they fit")
     for name in ("certificate", "key", "pair"):
         join.add_argument(name, type=Path)
+    help = "as root on the gateway: enable the API, set a password, undo the last commit"
+    add_commands(commands.add_parser("rescue", help=help))
     return parser
 
 

@@ -84,7 +84,7 @@ class Settings:
         log_format(environment)
         state = Path(environment.get("GATEWAY_API_STATE") or "/var/lib/gateway-api")
         return cls(
-            core_socket=_core_socket(environment),
+            core_socket=core_socket(environment),
             state=state,
             runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
             secret=_secret(environment),
@@ -139,7 +139,7 @@ class TokenSettings:
             raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")
         log_format(environment)
         return cls(
-            core_socket=_core_socket(environment),
+            core_socket=core_socket(environment),
             beyond_loopback=beyond == "yes",
             audit=_token_audit(environment),
             audit_size=_audit_mebibytes(environment) << 20,
@@ -150,5 +150,6 @@ def _token_audit(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("GATEWAY_API_TOKEN_AUDIT") or "/var/lib/gateway-api-token/audit")
 
 
-def _core_socket(environment: Mapping[str, str]) -> Path:
+def core_socket(environment: Mapping[str, str]) -> Path:
+    """Where the core daemon listens."""
     return Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock")

@@ -1,6 +1,7 @@
 """The audit log's files: appended to by many, rotated, read from the end, whatever disks and SIGKILL do."""
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -25,11 +26,11 @@ from gateway_api.audit.masking import masked, masked_path
 from gateway_api.audit.places import value_at
 from gateway_api.audit.reader import Wanted
 from gateway_api.audit.record import MOST, Record, line_of
-from gateway_api.audit.segments import Segments
 from gateway_api.audit.trail import Trail
 from gateway_api.daemon.commands import Page
 from gateway_api.errors import AnswerTooLarge, AuditUnavailable, Invalid
 from gateway_api.redact import MASK, masked_text
+from gateway_api.segments import Segments
 from tests.conftest import SECRET_HASH
 
 ENDLESS = 1 << 62
@@ -202,7 +203,7 @@ def test_a_disk_that_takes_a_part_of_a_line_has_nothing_of_it(
 WRITER = """
 import sys
 from pathlib import Path
-from gateway_api.audit.segments import Segments
+from gateway_api.segments import Segments
 segments = Segments(Path(sys.argv[1]), "known", size=20_000, kept=100_000)
 number = 0
 while True:
@@ -641,3 +642,28 @@ def test_a_path_is_shown_up_to_the_name_of_a_secret(path: str, shown: str) -> No
 )
 def test_a_value_is_found_at_its_path(document: dict[str, Any], path: str, value: Any) -> None:
     assert value_at(document, path) == value
+
+
+class Forking(Segments):
+    """Forks a process while it writes, as the arbiter may."""
+
+    child = 0
+
+    def _write(self, file: int, lines: bytes) -> None:
+        self.child = os.fork()
+        if not self.child:
+            time.sleep(30)
+            os._exit(0)
+        super()._write(file, lines)
+
+
+def test_a_process_that_was_forked_during_a_write_keeps_nobody_from_writing(tmp_path: Path) -> None:
+    segments = Forking(tmp_path, "known", size=1000, kept=2)
+    try:
+        segments.append(b"{}\n")
+        folder = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+    finally:
+        os.kill(segments.child, signal.SIGKILL)
+        os.waitpid(segments.child, 0)

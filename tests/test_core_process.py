@@ -70,6 +70,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "GetArchivedRevision": {"revision": 1},
     # At last, and to what was before the last edit: who calls them all again has something to commit.
     "RollbackCandidate": {"revision": 2},
+    "AmendConfiguration": {
+        "edits": [{"action": "set", "path": "qos.default_down", "value_json": '"77mbit"'}],
+        "author": "root",
+        "action": "rescue.enable",
+    },
+    "RestoreRevision": {"revision": 1, "author": "root"},
+    "ListChanges": {"after_sequence": 0},
     "ListInterfaces": {},
     "ListVlans": {"page": {"limit": 5}},
     "ListQos": {},
@@ -83,7 +90,8 @@ CALLS: dict[str, dict[str, Any]] = {
 #: What the structs stand for that don't have the name of a type: a method's parameters or its reply.
 STANDS_FOR = {
     "ListSessionsCall": [("ListSessions", "in_type")],
-    "SessionCall": [("GetSession", "in_type"), ("DisconnectSession", "in_type")],
+    "SessionCall": [("GetSession", "in_type")],
+    "DisconnectSessionCall": [("DisconnectSession", "in_type")],
     "DisconnectInterfaceCall": [("DisconnectInterface", "in_type")],
     "SetSessionRateCall": [("SetSessionRate", "in_type")],
     "ListCall": [
@@ -107,7 +115,15 @@ STANDS_FOR = {
     "CompareConfigurationCall": [("CompareConfiguration", "in_type")],
     "CommitCandidateCall": [("CommitCandidate", "in_type")],
     "ReplaceConfigurationCall": [("ReplaceConfiguration", "in_type")],
-    "CommitReply": [("CommitCandidate", "out_type"), ("ReplaceConfiguration", "out_type")],
+    "ConfirmCommitCall": [("ConfirmCommit", "in_type")],
+    "AmendConfigurationCall": [("AmendConfiguration", "in_type")],
+    "RestoreRevisionCall": [("RestoreRevision", "in_type")],
+    "CommitReply": [
+        (name, "out_type")
+        for name in ("CommitCandidate", "ReplaceConfiguration", "AmendConfiguration", "RestoreRevision")
+    ],
+    "ListChangesCall": [("ListChanges", "in_type")],
+    "ChangesReply": [("ListChanges", "out_type")],
     "ArchivedRevisionCall": [("GetArchivedRevision", "in_type")],
     "ApiAccess": [("GetApiAccess", "out_type")],
     "TokenAccess": [("GetTokenAccess", "out_type")],

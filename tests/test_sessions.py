@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gateway_api.core.changes import ChangeLog
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
@@ -545,7 +546,8 @@ def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
     gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, StillClock())
     for id in range(1, 151, 3):
         gateway.set_rate(id, 1_000_000 * (id % 7 + 1), 500_000)
-    yield CoreService(gateway, journal, workspace)
+    changes = ChangeLog(tmp_path / "changes", "log")
+    yield CoreService(gateway, journal, workspace, changes, lambda: 1_700_000_000.0)
     store.close()
 
 

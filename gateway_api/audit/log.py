@@ -10,10 +10,10 @@ from pathlib import Path
 
 from gateway_api.audit.reader import Found, Wanted, found
 from gateway_api.audit.record import Record, line_of
-from gateway_api.audit.segments import Segments
 from gateway_api.audit.trail import Pool, Trail
 from gateway_api.daemon.commands import Page
 from gateway_api.errors import AuditUnavailable
+from gateway_api.segments import Segments
 
 #: Files of a trail.
 _KEPT = 8
@@ -32,7 +32,7 @@ class AuditLog:
         self._pool = pool
         self._beside = beside
         self._size = size
-        self._segments = self._segments_in(folder)
+        self._segments = list(segments_in(folder, size).values())
         self._known, self._strangers = (Trail(segments, pool) for segments in self._segments)
         self._lost = 0
         self._reading = threading.Lock()
@@ -68,16 +68,10 @@ class AuditLog:
         done: Found = outcome
         return done
 
-    def _segments_in(self, folder: Path, label: str = "") -> list[Segments]:
-        return [
-            Segments(folder, name, size=self._size // _KEPT, kept=_KEPT, label=label + name)
-            for name in (KNOWN, STRANGERS)
-        ]
-
     def _segments_beside(self) -> list[Segments]:
         if self._beside is None or not os.access(self._beside, os.R_OK | os.X_OK):
             return []
-        return self._segments_in(self._beside, "beside-")
+        return list(segments_in(self._beside, self._size, "beside-").values())
 
     def _tell_of_the_lost(self) -> None:
         lost, self._lost = self._lost, 0
@@ -95,6 +89,14 @@ class AuditLog:
             return AuditUnavailable("read", error)
         except Exception as error:  # noqa: BLE001 - raised by who waits
             return error
+
+
+def segments_in(folder: Path, size: int, label: str = "") -> dict[str, Segments]:
+    """The files of each trail in a folder."""
+    return {
+        name: Segments(folder, name, size=size // _KEPT, kept=_KEPT, label=label + name)
+        for name in (KNOWN, STRANGERS)
+    }
 
 
 def prepare_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """`python -m gateway_api.core`: the embedded core daemon, until SIGTERM or SIGINT."""
 
 import argparse
+import hashlib
 import logging
 import os
 import resource
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.check import check
 from gateway_api.core.configuration.documents import Unreadable
@@ -55,13 +57,15 @@ def main() -> int:
             clock,
             check,
         )
+        changes = ChangeLog(arguments.configuration / "changes", _name(workspace.view.state.key))
+        workspace.note(changes.settle)
         # Before there is a gateway: its sessions must not begin with what should no longer run.
         _return_if_due(workspace)
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
         journal = Journal(secrets.token_hex(8))
         gateway = LabGateway(workspace.view.running.sections, population, journal, clock)
         workspace.follow(_or_end(gateway.configure))
-        service = CoreService(gateway, journal, workspace)
+        service = CoreService(gateway, journal, workspace, changes, clock)
         server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"cannot start the core daemon: {error}\n")
@@ -75,6 +79,11 @@ def main() -> int:
     signal.sigwait(signals)
     server.close()
     return 0
+
+
+def _name(key: str) -> str:
+    """Of the log of changes: it comes and goes with the configuration. The key itself stays in here."""
+    return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
 
 
 def _tick(gateway: LabGateway) -> None:

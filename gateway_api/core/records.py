@@ -4,7 +4,7 @@ Fields, units and their meaning are commented in `org.gatewayapi.core.varlink`; 
 together. Long lists are encoded piece by piece into a Raw, see `paging.py`.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -210,6 +210,12 @@ class SessionCall(Parameters, frozen=True):
 class DisconnectInterfaceCall(Parameters, frozen=True):
     interface: str
     dry_run: bool
+    request_id: str | None = None
+
+
+class DisconnectSessionCall(Parameters, frozen=True):
+    id: int
+    request_id: str | None = None
 
 
 class SubscribeEventsCall(Parameters, frozen=True):
@@ -229,3 +235,28 @@ class SetSessionRateCall(Parameters, frozen=True):
     id: int
     rate_down_bps: int
     rate_up_bps: int
+    request_id: str | None = None
+
+
+class ListChangesCall(Parameters, frozen=True):
+    log: str | None = None
+    after_sequence: int | None = None
+
+
+class Change(Record, frozen=True):
+    sequence: int
+    at: int
+    action: str
+    user: str
+    process: int | None
+    author: str | None
+    comment: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class ChangesReply(Record, frozen=True):
+    log: str
+    oldest: int
+    newest: int
+    changes: tuple[Change, ...]

@@ -6,6 +6,8 @@ from importlib.resources import files
 from operator import attrgetter
 from typing import Any
 
+from gateway_api.core.changes import Caller, ChangeLog, Note
+from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.gateway import Gateway
@@ -13,12 +15,16 @@ from gateway_api.core.journal import Journal
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.records import (
+    ChangesReply,
     DisconnectInterfaceCall,
+    DisconnectSessionCall,
     EventsReply,
     Health,
     ListCall,
+    ListChangesCall,
     ListSessionsCall,
     SessionCall,
+    SessionDetail,
     SessionFilter,
     SessionSummary,
     SetSessionRateCall,
@@ -29,6 +35,7 @@ from gateway_api.core.sessions import Session, sort_key
 from gateway_api.rates import MAX_BPS
 from gateway_api.varlink.dispatcher import Identity, Interface, Method, NoParameters, invalid_parameter
 from gateway_api.varlink.message import ErrorReply
+from gateway_api.varlink.peer import Peer
 from gateway_api.version import PRODUCT, VERSION
 
 IDENTITY = Identity(
@@ -43,11 +50,21 @@ _summary = attrgetter("summary")
 
 
 class CoreService:
-    """Serves one gateway, the journal of its sessions, and the workspace of its configuration."""
+    """Serves one gateway, the journal of its sessions, the workspace of its configuration, and what was
+    changed by anybody but the API."""
 
-    def __init__(self, gateway: Gateway, journal: Journal, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        journal: Journal,
+        workspace: Workspace,
+        changes: ChangeLog,
+        clock: Clock,
+    ) -> None:
         self._gateway = gateway
         self._journal = journal
+        self._changes = changes
+        self._clock = clock
         self._configuration = ConfigurationService(workspace, INTERFACE)
 
     def interface(self) -> Interface:
@@ -60,9 +77,12 @@ class CoreService:
                 "GetStatistics": Method(NoParameters, self.get_statistics),
                 "ListSessions": Method(ListSessionsCall, self.list_sessions),
                 "GetSession": Method(SessionCall, self.get_session),
-                "DisconnectSession": Method(SessionCall, self.disconnect_session),
-                "DisconnectInterface": Method(DisconnectInterfaceCall, self.disconnect_interface),
-                "SetSessionRate": Method(SetSessionRateCall, self.set_session_rate),
+                "DisconnectSession": Method(DisconnectSessionCall, self.disconnect_session, knows_peer=True),
+                "DisconnectInterface": Method(
+                    DisconnectInterfaceCall, self.disconnect_interface, knows_peer=True
+                ),
+                "SetSessionRate": Method(SetSessionRateCall, self.set_session_rate, knows_peer=True),
+                "ListChanges": Method(ListChangesCall, self.list_changes),
                 **self._configuration.methods(),
                 "SubscribeEvents": Method(SubscribeEventsCall, self.subscribe_events, streams=True),
                 "ListInterfaces": Method(ListCall, self.list_interfaces),
@@ -105,24 +125,41 @@ class CoreService:
             raise _session_not_found(call.id)
         return {"session": detail}
 
-    def disconnect_session(self, call: SessionCall) -> dict[str, Any]:
+    def disconnect_session(self, call: DisconnectSessionCall, peer: Peer | None) -> dict[str, Any]:
+        before = None if call.request_id is not None else self._gateway.detail(call.id)
         if not self._gateway.disconnect(call.id):
             raise _session_not_found(call.id)
+        if call.request_id is None:
+            self._note("subscribers.disconnect", peer, before and _glance(before))
         return {}
 
-    def disconnect_interface(self, call: DisconnectInterfaceCall) -> dict[str, Any]:
+    def disconnect_interface(self, call: DisconnectInterfaceCall, peer: Peer | None) -> dict[str, Any]:
         found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
         if found is None:
             raise ErrorReply.of(f"{INTERFACE}.InterfaceNotFound", interface=call.interface)
+        if call.request_id is None and not call.dry_run:
+            gone = [_gone(session.summary) for session in found]
+            before = {"interface": call.interface, "sessions": gone}
+            self._note("subscribers.disconnect_by_interface", peer, before)
         return {"sessions": encoded(map(_summary, found))[0]}
 
-    def set_session_rate(self, call: SetSessionRateCall) -> dict[str, Any]:
+    def set_session_rate(self, call: SetSessionRateCall, peer: Peer | None) -> dict[str, Any]:
         for name in ("rate_down_bps", "rate_up_bps"):
             if not 1 <= getattr(call, name) <= MAX_BPS:
                 raise invalid_parameter(name)
+        before = None if call.request_id is not None else self._gateway.detail(call.id)
         if not self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps):
             raise _session_not_found(call.id)
+        if call.request_id is None:
+            after = {"rate_down_bps": call.rate_down_bps, "rate_up_bps": call.rate_up_bps}
+            self._note("subscribers.change_rate", peer, before and _glance(before), after)
         return {}
+
+    def list_changes(self, call: ListChangesCall) -> ChangesReply:
+        after = call.after_sequence or 0
+        if after < 0:
+            raise invalid_parameter("after_sequence")
+        return self._changes.after(call.log, after)
 
     def subscribe_events(self, call: SubscribeEventsCall) -> Iterator[EventsReply | None]:
         if call.after_sequence is not None and call.after_sequence < 0:
@@ -153,6 +190,19 @@ class CoreService:
     def get_demux_state(self, call: ListCall) -> dict[str, Any]:
         vlans, rate_limited_total = self._gateway.demux_vlans()
         return {**listing("vlans", vlans, call.page, "demux"), "rate_limited_total": rate_limited_total}
+
+    def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
+        self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))
+
+
+def _glance(session: SessionDetail) -> dict[str, Any]:
+    """What tells a session from others, and how fast it was."""
+    names = ("id", "session_type", "username", "ip_address", "access_interface")
+    return {name: getattr(session, name) for name in (*names, "rate_down_bps", "rate_up_bps", "started_at")}
+
+
+def _gone(session: SessionSummary) -> dict[str, Any]:
+    return {name: getattr(session, name) for name in ("id", "username", "ip_address")}
 
 
 def _by_id(session: Session) -> Key:

@@ -49,13 +49,28 @@ class Calls:
     """Every method raises CoreUnavailable when the core can't be asked, or answers nonsense; and what
     the core's own errors become. `timeout` is seconds, the client's own if None."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, request_id: str | None = None) -> None:
         self._client = client
+        self._request_id = request_id
+
+    def for_request(self, id: str) -> "Calls":
+        """The same, whose changes are known to be recorded by who makes them, under that id."""
+        return Calls(self._client, id)
 
     def call(self, method: str, *, timeout: float | None = None, **parameters: Any) -> msgspec.Raw:
         """The whole answer, unparsed."""
-        with _translated(bool(parameters)):
+        with _translated(any(name != "request_id" for name in parameters)):
             return self._client.call(f"{INTERFACE}.{method}", parameters, timeout=timeout)
+
+    def change(self, method: str, *, timeout: float | None = None, **parameters: Any) -> msgspec.Raw:
+        """The whole answer to a call that changes something. The core tells of a change without the id of a
+        request, and it is recorded as somebody else's."""
+        known = {} if self._request_id is None else {"request_id": self._request_id}
+        return self.call(method, timeout=timeout, **parameters, **known)
+
+    def changed(self, type: type[T], method: str, *, timeout: float | None = None, **parameters: Any) -> T:
+        """As `change`, the answer as a struct."""
+        return decoded(type, self.change(method, timeout=timeout, **parameters))
 
     def fields(self, method: str, *names: str, timeout: float | None = None, **parameters: Any) -> Fields:
         """The fields of these names, which must be there."""

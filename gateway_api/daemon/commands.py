@@ -78,6 +78,10 @@ class TokenAccess(msgspec.Struct, frozen=True):
     auth_token: Annotated[str, msgspec.Meta(min_length=16)] | None = None
 
 
+class _Gone(msgspec.Struct):
+    sessions: list[msgspec.Raw]
+
+
 @dataclass(frozen=True)
 class Page:
     """A part of a list; `cursor` is what the page before it gave."""
@@ -92,6 +96,10 @@ class Daemon:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def for_request(self, id: str) -> "Daemon":
+        """The same, whose changes are recorded by who makes them, under that id."""
+        return Daemon(self._calls.for_request(id))
+
     def health(self) -> Health:
         return self._calls.typed(Health, "GetHealth")
 
@@ -104,7 +112,7 @@ class Daemon:
 
     def end_tokens(self, username: str) -> None:
         """Ends all tokens of a user, for good. Raises NotFound and NotDone."""
-        self._calls.call("EndTokens", username=username)
+        self._calls.change("EndTokens", username=username)
 
     def token_access(self) -> TokenAccess:
         """With which token the alternative profile is to be used, as of now."""
@@ -125,16 +133,16 @@ class Daemon:
 
     def disconnect_session(self, id: int) -> None:
         """Raises NotFound."""
-        self._calls.call("DisconnectSession", id=id)
+        self._calls.change("DisconnectSession", id=id)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
         """The records of the sessions that went or, in a dry run, would go. Raises NotFound."""
-        reply = self._calls.fields("DisconnectInterface", "sessions", interface=interface, dry_run=dry_run)
-        return decoded(list[msgspec.Raw], reply["sessions"])
+        reply = self._calls.changed(_Gone, "DisconnectInterface", interface=interface, dry_run=dry_run)
+        return reply.sessions
 
     def set_session_rate(self, id: int, down_bps: int, up_bps: int) -> None:
         """Raises NotFound."""
-        self._calls.call("SetSessionRate", id=id, rate_down_bps=down_bps, rate_up_bps=up_bps)
+        self._calls.change("SetSessionRate", id=id, rate_down_bps=down_bps, rate_up_bps=up_bps)
 
     def list_interfaces(self, page: Page | None) -> Fields:
         return self._listing("ListInterfaces", "interfaces", page)

@@ -71,6 +71,10 @@ class ConfigurationCommands:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def for_request(self, id: str) -> "ConfigurationCommands":
+        """The same, whose changes are recorded by who makes them, under that id."""
+        return ConfigurationCommands(self._calls.for_request(id))
+
     def running(self) -> tuple[Sections, str]:
         """Its sections, secrets masked, and the entity tag."""
         return self._sections("GetConfiguration")
@@ -96,7 +100,7 @@ class ConfigurationCommands:
     def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
         """Stages all or none; the new entity tag. Raises EditRefused, Invalid and EditNotFound."""
         sent = [_sent(edit) for edit in edits]
-        return self._calls.typed(_Etag, "EditCandidate", edits=sent, if_match=if_match).etag
+        return self._calls.changed(_Etag, "EditCandidate", edits=sent, if_match=if_match).etag
 
     def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
         """As `edit`, but what is wrong is said with `operations` and the edit's number before it."""
@@ -113,7 +117,7 @@ class ConfigurationCommands:
         self, author: str, comment: str | None, confirm_seconds: int | None, if_match: IfMatch
     ) -> Committed:
         """Raises Invalid."""
-        return self._calls.typed(
+        return self._calls.changed(
             Committed,
             "CommitCandidate",
             timeout=_COMMIT_TIMEOUT,
@@ -126,7 +130,7 @@ class ConfigurationCommands:
     def replace(self, document: dict[str, Any], author: str, if_match: IfMatch) -> Committed:
         """Makes a whole configuration run. Raises Invalid, and Conflict while something is staged."""
         sent = msgspec.Raw(_json(document, ""))
-        return self._calls.typed(
+        return self._calls.changed(
             Committed,
             "ReplaceConfiguration",
             timeout=_COMMIT_TIMEOUT,
@@ -135,19 +139,43 @@ class ConfigurationCommands:
             if_match=if_match,
         )
 
+    def amend(self, edits: Sequence[Edit], author: str, action: str) -> Committed:
+        """Changes what runs at once, and leaves what is staged on top. The core tells of the change by
+        `action`. Raises EditRefused, Invalid and EditNotFound."""
+        return self._calls.typed(
+            Committed,
+            "AmendConfiguration",
+            timeout=_COMMIT_TIMEOUT,
+            edits=[_sent(edit) for edit in edits],
+            author=author,
+            action=action,
+        )
+
+    def restore(self, revision: int, author: str, action: str) -> Committed:
+        """Has an archived revision run again at once, and leaves what is staged on top. The core tells of
+        the change by `action`. Raises NotFound."""
+        return self._calls.typed(
+            Committed,
+            "RestoreRevision",
+            timeout=_COMMIT_TIMEOUT,
+            revision=_revision(revision),
+            author=author,
+            action=action,
+        )
+
     def confirm(self) -> None:
         """Raises Conflict."""
-        self._calls.call("ConfirmCommit")
+        self._calls.change("ConfirmCommit")
 
     def rollback(self, revision: int, if_match: IfMatch) -> tuple[int, str]:
         """How many values a commit would change, and the new entity tag. Raises NotFound."""
         wanted = _revision(revision)
-        said = self._calls.typed(_RolledBack, "RollbackCandidate", revision=wanted, if_match=if_match)
+        said = self._calls.changed(_RolledBack, "RollbackCandidate", revision=wanted, if_match=if_match)
         return said.changes, said.etag
 
     def discard(self, if_match: IfMatch) -> str:
         """The new entity tag."""
-        return self._calls.typed(_Etag, "DiscardCandidate", if_match=if_match).etag
+        return self._calls.changed(_Etag, "DiscardCandidate", if_match=if_match).etag
 
     def archive(self) -> Fields:
         """`revisions`, newest first, and `count`."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.varlink.message import Call, ErrorReply, Reply, decode_call, encode
+from gateway_api.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +59,13 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 @dataclass(frozen=True)
 class Method:
     """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields; if it
-    `streams`, an iterator of these that never ends, with None where it has nothing to say."""
+    `streams`, an iterator of these that never ends, with None where it has nothing to say. One that
+    `knows_peer` gets the Peer that calls as well, or None where nobody knows."""
 
     parameters: type[msgspec.Struct]
-    handler: Callable[[Any], Any]
+    handler: Callable[..., Any]
     streams: bool = False
+    knows_peer: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,15 +116,15 @@ class Dispatcher:
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
-    def answers(self, message: bytes) -> Generator[bytes, None, None]:
+    def answers(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
         """The replies to one call's bytes, one after another; none when the caller wants none. No bytes are
         a stream's time to look whether its caller is still there. Raises ProtocolError."""
         call = decode_call(message)
-        for reply in self._replies(call):
+        for reply in self._replies(call, peer):
             if not call.oneway:
                 yield b"" if reply is None else encode(reply)
 
-    def _replies(self, call: Call) -> Iterator[Reply | None]:
+    def _replies(self, call: Call, peer: Peer | None) -> Iterator[Reply | None]:
         try:
             method, parameters = self._found(call)
             if method.streams:
@@ -129,7 +132,8 @@ class Dispatcher:
                     yield None if part is None else Reply(parameters=_encoded(part), continues=True)
                 raise RuntimeError("a stream without an end has ended")
             else:
-                yield Reply(parameters=_encoded(method.handler(parameters)))
+                more = (peer,) if method.knows_peer else ()
+                yield Reply(parameters=_encoded(method.handler(parameters, *more)))
         except ErrorReply as error:
             yield Reply(error=error.name, parameters=error.parameters)
         except Exception:  # noqa: BLE001 - logged, and told as the interface's own error

@@ -14,7 +14,7 @@ from pathlib import Path
 from gateway_api.errors import GatewayApiError
 from gateway_api.varlink.dispatcher import Dispatcher
 from gateway_api.varlink.message import REQUEST_CAP, MessageBuffer, ProtocolError
-from gateway_api.varlink.peer import Stranger, check_peer
+from gateway_api.varlink.peer import Peer, Stranger, check_peer
 
 _log = logging.getLogger(__name__)
 
@@ -88,9 +88,9 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            check_peer(connection)
+            peer = check_peer(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT, 0))
-            self._converse(connection)
+            self._converse(connection, peer)
         except (Stranger, ProtocolError) as error:
             _log.warning("closed a connection: %s", error)
         except OSError as error:
@@ -104,12 +104,12 @@ class Server:
         connection.close()
         self._slots.release()
 
-    def _converse(self, connection: socket.socket) -> None:
+    def _converse(self, connection: socket.socket, peer: Peer) -> None:
         buffer = MessageBuffer(REQUEST_CAP)
         while data := connection.recv(_CHUNK):
             buffer.feed(data)
             while (message := buffer.next_message()) is not None:
-                with closing(self._dispatcher.answers(message)) as replies:
+                with closing(self._dispatcher.answers(message, peer)) as replies:
                     for reply in replies:
                         if not reply and _has_left(connection):
                             return

@@ -12,6 +12,7 @@ from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.hub.client import Hub
 from gateway_api.services import Services
 from gateway_api.token_services import TokenServices
+from gateway_api.web.request_id import request_id
 
 _EXTENSION = "gateway-api"
 
@@ -35,11 +36,11 @@ def audit_log() -> AuditLog:
 
 
 def daemon() -> Daemon:
-    return _parts().daemon
+    return _parts().daemon.for_request(request_id())
 
 
 def configuration() -> ConfigurationCommands:
-    return _parts().configuration
+    return _parts().configuration.for_request(request_id())
 
 
 def hub() -> Hub:

@@ -14,6 +14,7 @@ class ApiUser(Record, frozen=True):
 
 class EndTokensCall(Parameters, frozen=True):
     username: str
+    request_id: str | None = None
 
 
 class ConfigurationReply(Record, frozen=True):
@@ -43,15 +44,18 @@ class ArchivedRevision(Record, frozen=True):
 class EditCandidateCall(Parameters, frozen=True):
     edits: tuple[ConfigurationEdit, ...]
     if_match: tuple[str, ...] | None = None
+    request_id: str | None = None
 
 
 class DiscardCandidateCall(Parameters, frozen=True):
     if_match: tuple[str, ...] | None = None
+    request_id: str | None = None
 
 
 class RollbackCandidateCall(Parameters, frozen=True):
     revision: int
     if_match: tuple[str, ...] | None = None
+    request_id: str | None = None
 
 
 class CompareConfigurationCall(Parameters, frozen=True):
@@ -63,6 +67,7 @@ class CommitCandidateCall(Parameters, frozen=True):
     comment: str | None = None
     confirm_seconds: int | None = None
     if_match: tuple[str, ...] | None = None
+    request_id: str | None = None
 
 
 class ReplaceConfigurationCall(Parameters, frozen=True):
@@ -70,6 +75,26 @@ class ReplaceConfigurationCall(Parameters, frozen=True):
     author: str
     comment: str | None = None
     if_match: tuple[str, ...] | None = None
+    request_id: str | None = None
+
+
+class ConfirmCommitCall(Parameters, frozen=True):
+    request_id: str | None = None
+
+
+class AmendConfigurationCall(Parameters, frozen=True):
+    edits: tuple[ConfigurationEdit, ...]
+    author: str
+    comment: str | None = None
+    action: str | None = None
+    if_match: tuple[str, ...] | None = None
+
+
+class RestoreRevisionCall(Parameters, frozen=True):
+    revision: int
+    author: str
+    comment: str | None = None
+    action: str | None = None
 
 
 class CommitReply(Record, frozen=True):

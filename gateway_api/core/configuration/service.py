@@ -1,18 +1,21 @@
 """The interface file's methods on the configuration, answered from a workspace."""
 
 import logging
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
+from gateway_api.core.changes import Caller
 from gateway_api.core.configuration.deadline import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.diff import diff_text
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.outcome import NoSuchUser, NothingToConfirm, Outcome, Staged, Stale
 from gateway_api.core.configuration.records import (
+    AmendConfigurationCall,
     ApiAccess,
     ApiUser,
     ArchivedRevision,
@@ -23,23 +26,35 @@ from gateway_api.core.configuration.records import (
     ConfigurationEdit,
     ConfigurationProblem,
     ConfigurationReply,
+    ConfirmCommitCall,
     DiscardCandidateCall,
     EditCandidateCall,
     EndTokensCall,
     ReplaceConfigurationCall,
+    RestoreRevisionCall,
     RollbackCandidateCall,
     TokenAccess,
 )
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.records import Parameters
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.redact import redacted
 from gateway_api.varlink.dispatcher import Method, NoParameters, invalid_parameter
 from gateway_api.varlink.message import ErrorReply
+from gateway_api.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
 
 _LONGEST_TEXT = 256
+_ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
+
+
+class _FromTheApi(Protocol):
+    """A call that the API makes, with the id of the request that it makes it for."""
+
+    @property
+    def request_id(self) -> str | None: ...
 
 
 class ConfigurationService:
@@ -54,16 +69,18 @@ class ConfigurationService:
         return {
             "GetConfiguration": Method(NoParameters, self.get_configuration),
             "GetApiAccess": Method(NoParameters, self.get_api_access),
-            "EndTokens": Method(EndTokensCall, self.end_tokens),
+            "EndTokens": _change(EndTokensCall, self.end_tokens),
             "GetTokenAccess": Method(NoParameters, self.get_token_access),
             "GetCandidate": Method(NoParameters, self.get_candidate),
-            "EditCandidate": Method(EditCandidateCall, self.edit_candidate),
-            "DiscardCandidate": Method(DiscardCandidateCall, self.discard_candidate),
-            "RollbackCandidate": Method(RollbackCandidateCall, self.rollback_candidate),
+            "EditCandidate": _change(EditCandidateCall, self.edit_candidate),
+            "DiscardCandidate": _change(DiscardCandidateCall, self.discard_candidate),
+            "RollbackCandidate": _change(RollbackCandidateCall, self.rollback_candidate),
             "CompareConfiguration": Method(CompareConfigurationCall, self.compare_configuration),
-            "CommitCandidate": Method(CommitCandidateCall, self.commit_candidate),
-            "ReplaceConfiguration": Method(ReplaceConfigurationCall, self.replace_configuration),
-            "ConfirmCommit": Method(NoParameters, self.confirm_commit),
+            "CommitCandidate": _change(CommitCandidateCall, self.commit_candidate),
+            "ReplaceConfiguration": _change(ReplaceConfigurationCall, self.replace_configuration),
+            "ConfirmCommit": _change(ConfirmCommitCall, self.confirm_commit),
+            "AmendConfiguration": _change(AmendConfigurationCall, self.amend_configuration),
+            "RestoreRevision": _change(RestoreRevisionCall, self.restore_revision),
             "ListArchive": Method(NoParameters, self.list_archive),
             "GetArchivedRevision": Method(ArchivedRevisionCall, self.get_archived_revision),
         }
@@ -79,9 +96,9 @@ class ConfigurationService:
         denied = map(str, api.webhooks.denied_networks)
         return ApiAccess(api.enabled, api.token_lifetime, tuple(users), tuple(denied))
 
-    def end_tokens(self, call: EndTokensCall) -> dict[str, Any]:
+    def end_tokens(self, call: EndTokensCall, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
-            self._workspace.end_tokens(call.username)
+            self._workspace.end_tokens(call.username, _caller("end_tokens", call, peer))
         return {}
 
     def get_token_access(self, _: NoParameters) -> TokenAccess:
@@ -92,18 +109,19 @@ class ConfigurationService:
         view = self._workspace.view
         return ConfigurationReply(redacted(view.candidate), view.etag)
 
-    def edit_candidate(self, call: EditCandidateCall) -> dict[str, Any]:
+    def edit_candidate(self, call: EditCandidateCall, peer: Peer | None) -> dict[str, Any]:
         operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
         with self._errors():
-            return {"etag": self._workspace.edit(operations, call.if_match)}
+            return {"etag": self._workspace.edit(operations, call.if_match, _caller("edit_all", call, peer))}
 
-    def discard_candidate(self, call: DiscardCandidateCall) -> dict[str, Any]:
+    def discard_candidate(self, call: DiscardCandidateCall, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
-            return {"etag": self._workspace.discard(call.if_match)}
+            return {"etag": self._workspace.discard(call.if_match, _caller("discard", call, peer))}
 
-    def rollback_candidate(self, call: RollbackCandidateCall) -> dict[str, Any]:
+    def rollback_candidate(self, call: RollbackCandidateCall, peer: Peer | None) -> dict[str, Any]:
         with self._errors(revision=call.revision):
-            changes, etag = self._workspace.rollback(call.revision, call.if_match)
+            caller = _caller("rollback", call, peer)
+            changes, etag = self._workspace.rollback(call.revision, call.if_match, caller)
         return {"changes": changes, "etag": etag}
 
     def compare_configuration(self, call: CompareConfigurationCall) -> dict[str, Any]:
@@ -112,26 +130,44 @@ class ConfigurationService:
         deadline = self._workspace.confirm_deadline()
         return {"diff": diff_text(changes), "etag": etag, "confirm_deadline": deadline}
 
-    def commit_candidate(self, call: CommitCandidateCall) -> CommitReply:
+    def commit_candidate(self, call: CommitCandidateCall, peer: Peer | None) -> CommitReply:
         seconds = call.confirm_seconds
         if seconds is not None and not 1 <= seconds <= LONGEST_CONFIRMATION:
             raise invalid_parameter("confirm_seconds")
         _refuse_more_than_a_line(call)
+        caller = _caller("commit", call, peer)
         with self._errors():
-            return _reply(self._workspace.commit(call.author, call.comment, seconds, call.if_match))
+            return _reply(self._workspace.commit(call.author, call.comment, seconds, call.if_match, caller))
 
-    def replace_configuration(self, call: ReplaceConfigurationCall) -> CommitReply:
+    def replace_configuration(self, call: ReplaceConfigurationCall, peer: Peer | None) -> CommitReply:
         _refuse_more_than_a_line(call)
         with self._errors():
             outcome = self._workspace.replace_running(
-                call.configuration, call.author, call.comment, call.if_match
+                call.configuration,
+                call.author,
+                call.comment,
+                call.if_match,
+                _caller("replace", call, peer),
             )
         return _reply(outcome)
 
-    def confirm_commit(self, _: NoParameters) -> dict[str, Any]:
+    def confirm_commit(self, call: ConfirmCommitCall, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
-            self._workspace.confirm()
+            self._workspace.confirm(_caller("confirm", call, peer))
         return {}
+
+    def amend_configuration(self, call: AmendConfigurationCall, peer: Peer | None) -> CommitReply:
+        _refuse_more_than_a_line(call)
+        operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
+        caller = _named_caller("amend", call.action, peer)
+        with self._errors():
+            return _reply(self._workspace.amend(operations, call.author, call.comment, call.if_match, caller))
+
+    def restore_revision(self, call: RestoreRevisionCall, peer: Peer | None) -> CommitReply:
+        _refuse_more_than_a_line(call)
+        caller = _named_caller("restore", call.action, peer)
+        with self._errors(revision=call.revision):
+            return _reply(self._workspace.restore(call.revision, call.author, call.comment, caller))
 
     def list_archive(self, _: NoParameters) -> dict[str, Any]:
         commits = enumerate(self._workspace.archive(), 1)
@@ -181,6 +217,21 @@ class ConfigurationService:
         return ErrorReply.of(f"{self._interface}.{name}", **parameters)
 
 
+def _change(parameters: type[Parameters], handler: Callable[..., Any]) -> Method:
+    return Method(parameters, handler, knows_peer=True)
+
+
+def _caller(verb: str, call: _FromTheApi, peer: Peer | None) -> Caller | None:
+    """Nobody to note for a change that the API makes: it records that itself."""
+    return None if call.request_id is not None else Caller(f"configuration.{verb}", peer)
+
+
+def _named_caller(verb: str, action: str | None, peer: Peer | None) -> Caller:
+    if action is not None and not _ACTION.fullmatch(action):
+        raise invalid_parameter("action")
+    return Caller(action or f"configuration.{verb}", peer)
+
+
 def _operation(number: int, edit: ConfigurationEdit) -> Operation:
     value = None
     if edit.value_json is not None:
@@ -197,7 +248,9 @@ def _problems(problems: Iterable[Problem]) -> list[ConfigurationProblem]:
     return [ConfigurationProblem(p.path, p.code, p.message) for p in problems]
 
 
-def _refuse_more_than_a_line(call: CommitCandidateCall | ReplaceConfigurationCall) -> None:
+def _refuse_more_than_a_line(
+    call: CommitCandidateCall | ReplaceConfigurationCall | AmendConfigurationCall | RestoreRevisionCall,
+) -> None:
     for name, text in (("author", call.author), ("comment", call.comment or "")):
         if len(text) > _LONGEST_TEXT or not text.isprintable():
             raise invalid_parameter(name)

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from gateway_api.core.changes import Note
 from gateway_api.core.configuration import documents, durable
 from gateway_api.core.configuration.deadline import Deadline
 from gateway_api.core.configuration.documents import Unreadable
@@ -38,7 +39,8 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, it is what
     runs. `key` is for entity tags: who gets one must not find out secrets by trying. `generations` are
-    those of the API's users, by name; None in a state that an older version has stored."""
+    those of the API's users, by name; None in a state that an older version has stored. `change` is
+    the last one that is noted, which may not be kept yet where they are."""
 
     running: int
     archive: tuple[int, ...] = ()
@@ -46,6 +48,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Deadline | None = None
     key: str = ""
     generations: dict[str, str] | None = None
+    change: Note | None = None
 
     def names(self) -> set[int]:
         """The revisions that must stay."""

@@ -5,46 +5,41 @@ Any thread may call. What changes something does so for good, on disk, before it
 
 import logging
 import secrets
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway_api.core.changes import Caller
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.deadline import Deadline
 from gateway_api.core.configuration.diff import Change, changes
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, edited
 from gateway_api.core.configuration.generations import ended, renewed
+from gateway_api.core.configuration.merge import merged
 from gateway_api.core.configuration.outcome import NothingToConfirm, Outcome, Staged, Stale
+from gateway_api.core.configuration.publisher import IfMatch, Publisher
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Commit, State, Store
 from gateway_api.core.configuration.unmask import unmasked
-from gateway_api.core.configuration.view import View, tidy
+from gateway_api.core.configuration.view import View
 from gateway_api.errors import Invalid, Problem
 
 _log = logging.getLogger(__name__)
 
-#: Revisions that stay besides the running one.
-ARCHIVED = 49
 #: The most bytes of a candidate as JSON.
 LARGEST = 1 << 20
 
-#: Seconds that a change waits for another. The API waits for one second more.
-_PATIENCE = 2.0
-
-#: The author of what the core does by itself.
+#: The author of what the core does by itself, and what that is called.
 CORE = "core"
+RETURN = "configuration.return"
 
 
-class Workspace:
+class Workspace(Publisher):
     """The configurations in a store; in an empty one, to begin with, the one that `factory` gives. `check`
     looks at a folder of rendered files and raises StepFailed.
 
@@ -59,11 +54,7 @@ class Workspace:
         clock: Clock,
         check: Callable[[Path], None],
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._check = check
-        self._lock = threading.RLock()
-        self._followers: list[Callable[[Configuration], None]] = []
+        super().__init__(store, clock, check)
         if store.state is None:
             first = State(running=0, key=secrets.token_hex(16))
             self._run(factory(), self._commit_now("factory", None), first, ())
@@ -79,35 +70,25 @@ class Workspace:
             if generations != state.generations:
                 self._amend(replace(state, generations=generations), "store the users' generations")
 
-    def follow(self, follower: Callable[[Configuration], None]) -> None:
-        """Has it called with every configuration that comes to run from now on, before who changed it is
-        told. It must not raise: the configuration runs already."""
-        self._followers.append(follower)
-
-    @property
-    def view(self) -> View:
-        """What there is now."""
-        return self._view
-
-    def edit(self, operations: Sequence[Operation], if_match: Sequence[str] | None) -> str:
+    def edit(self, operations: Sequence[Operation], if_match: IfMatch, caller: Caller | None = None) -> str:
         """Stages all operations or none; the entity tag after them. Raises Refused, and Invalid for a
         candidate that has grown too large."""
-        with self._writing():
+        with self._writing(caller):
             self._expect(if_match)
             self._stage(edited(self.view.candidate, operations))
             return self.view.etag
 
-    def discard(self, if_match: Sequence[str] | None) -> str:
+    def discard(self, if_match: IfMatch, caller: Caller | None = None) -> str:
         """Makes the candidate what runs; the entity tag after that."""
-        with self._writing():
+        with self._writing(caller):
             self._expect(if_match)
             self._stage(self.view.running.document)
             return self.view.etag
 
-    def rollback(self, revision: int, if_match: Sequence[str] | None) -> tuple[int, str]:
+    def rollback(self, revision: int, if_match: IfMatch, caller: Caller | None = None) -> tuple[int, str]:
         """Makes the candidate an archived configuration, 1 being the newest. How many values a commit
         would change, and the entity tag. Raises NotFound and Unreadable."""
-        with self._writing():
+        with self._writing(caller):
             self._expect(if_match)
             self._stage(self._document(revision))
             return len(self.view.changes()), self.view.etag
@@ -123,7 +104,12 @@ class Workspace:
         return changes(before, view.candidate), view.etag
 
     def commit(
-        self, author: str, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
+        self,
+        author: str,
+        comment: str | None,
+        confirm_seconds: int | None,
+        if_match: IfMatch,
+        caller: Caller | None = None,
     ) -> Outcome:
         """Makes the candidate run. With `confirm_seconds`, what ran before comes back after that time
         unless somebody confirms. While one waits for that, a commit of changes without it confirms, and
@@ -131,10 +117,8 @@ class Workspace:
 
         Raises Invalid for a candidate that doesn't hold.
         """
-        with self._writing():
-            if self.return_if_due():
-                # The caller meant to change another one.
-                raise Stale(self.view.etag)
+        with self._writing(caller):
+            self._look_again_if_returned()
             self._expect(if_match)
             view = self.view
             found = len(view.changes())
@@ -146,18 +130,20 @@ class Workspace:
                 self._run(candidate, commit, state, view.commits)
             elif deadline is not None and view.state.deadline is not None:
                 self._amend(replace(view.state, deadline=deadline), "move the deadline")
-            view = self.view
-            return Outcome(found, view.commits[0], self.confirm_deadline(), view.etag)
+            return self._outcome(found)
 
     def replace_running(
-        self, document: dict[str, Any], author: str, comment: str | None, if_match: Sequence[str] | None
+        self,
+        document: dict[str, Any],
+        author: str,
+        comment: str | None,
+        if_match: IfMatch,
+        caller: Caller | None = None,
     ) -> Outcome:
         """Makes a whole document run, as if it had been staged and committed, in one go. A mask in it stands
         for the secret that runs. Raises Staged, and Invalid for a document that doesn't hold."""
-        with self._writing():
-            if self.return_if_due():
-                # The caller meant to replace another one.
-                raise Stale(self.view.etag)
+        with self._writing(caller):
+            self._look_again_if_returned()
             self._expect(if_match)
             view = self.view
             if view.changes():
@@ -169,12 +155,48 @@ class Workspace:
                 commit = self._commit_now(author, comment)
                 state = replace(view.state, candidate=None, deadline=None)
                 self._run(configuration, commit, state, view.commits)
-            view = self.view
-            return Outcome(found, view.commits[0], self.confirm_deadline(), view.etag)
+            return self._outcome(found)
 
-    def confirm(self) -> None:
+    def amend(
+        self,
+        operations: Sequence[Operation],
+        author: str,
+        comment: str | None,
+        if_match: IfMatch,
+        caller: Caller | None = None,
+    ) -> Outcome:
+        """Changes what runs at once, all operations or none, and leaves what is staged on top. A commit that
+        waits to be confirmed goes on waiting: what would come back is changed in the same way. Raises
+        Refused, and Invalid where the whole doesn't hold."""
+        with self._writing(caller):
+            self._look_again_if_returned()
+            self._expect(if_match)
+            state, running = self.view.state, self.view.running.document
+            document = edited(running, operations)
+            if state.deadline is not None and document != running:
+                baseline = merged(running, document, self._store.document(state.deadline.baseline))
+                held = RunningConfiguration.of(baseline)
+                commit = self._store.commit(state.deadline.baseline)
+                number = self._store.add(held.document, commit, render(held.sections))
+                deadline = replace(state.deadline, baseline=number)
+                # First: while what runs is added, only what the state names stays.
+                self._amend(replace(state, deadline=deadline), "store what would come back")
+            return self._run_beneath(document, author, comment, self.view.state.deadline)
+
+    def restore(self, revision: int, author: str, comment: str | None, caller: Caller | None) -> Outcome:
+        """Has an archived configuration run again at once, 1 being the newest, and leaves what is staged on
+        top. Where it is the one that would come back, nothing waits to be confirmed any more. Raises
+        NotFound, Unreadable and Invalid."""
+        with self._writing(caller):
+            self._look_again_if_returned()
+            deadline = self.view.state.deadline
+            if deadline is not None and deadline.baseline == self.view.archived(revision):
+                deadline = None
+            return self._run_beneath(self._document(revision), author, comment, deadline)
+
+    def confirm(self, caller: Caller | None = None) -> None:
         """Lets what runs stay. Raises NothingToConfirm."""
-        with self._writing():
+        with self._writing(caller):
             self.return_if_due()
             state = self.view.state
             if state.deadline is None:
@@ -185,7 +207,7 @@ class Workspace:
         """Has the configuration before an unconfirmed commit run again, once its deadline has come. True
         when that was now. Before that, keeps the deadline on disk in step with a clock that was set. Raises
         StepFailed."""
-        with self._writing():
+        with self._writing(None):
             view = self.view
             deadline = view.state.deadline
             if deadline is None:
@@ -202,13 +224,14 @@ class Workspace:
                 self._amend(state, "give up the deadline")
                 return False
             commit = self._commit_now(CORE, "not confirmed in time")
-            self._run(baseline, commit, state, view.commits)
+            with self._writing(Caller(RETURN)):
+                self._run(baseline, commit, state, view.commits)
             _log.warning("a commit wasn't confirmed in time: the configuration before it runs again")
             return True
 
-    def end_tokens(self, username: str) -> None:
+    def end_tokens(self, username: str, caller: Caller | None = None) -> None:
         """Gives a user of the API another generation. Raises NoSuchUser."""
-        with self._writing():
+        with self._writing(caller):
             generations = ended(self.view.state.generations or {}, username)
             self._amend(replace(self.view.state, generations=generations), "end the tokens")
 
@@ -230,19 +253,31 @@ class Workspace:
     def _document(self, revision: int) -> dict[str, Any]:
         return self._store.document(self.view.archived(revision))
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One change at a time. Who has waited too long does nothing: its caller may have left."""
-        if not self._lock.acquire(timeout=_PATIENCE):
-            raise StepFailed("wait for the change under way", "it takes too long")
-        try:
-            yield
-        finally:
-            self._lock.release()
-
-    def _expect(self, if_match: Sequence[str] | None) -> None:
-        if if_match is not None and self.view.etag not in if_match:
+    def _look_again_if_returned(self) -> None:
+        if self.return_if_due():
+            # The caller meant to change another one.
             raise Stale(self.view.etag)
+
+    def _run_beneath(
+        self, document: dict[str, Any], author: str, comment: str | None, deadline: Deadline | None
+    ) -> Outcome:
+        """Has a document run, with what is staged on top."""
+        configuration = RunningConfiguration.of(document)
+        _refuse_too_large(document)
+        view = self.view
+        found = len(changes(view.running.document, document))
+        if found:
+            commit = self._commit_now(author, comment)
+            candidate = view.state.candidate
+            if candidate is not None:
+                candidate = merged(view.running.document, candidate, document)
+            state = replace(view.state, candidate=candidate, deadline=deadline)
+            self._run(configuration, commit, state, view.commits)
+        return self._outcome(found)
+
+    def _outcome(self, found: int) -> Outcome:
+        view = self.view
+        return Outcome(found, view.commits[0], self.confirm_deadline(), view.etag)
 
     def _deadline(self, confirm_seconds: int | None) -> Deadline | None:
         if confirm_seconds is None:
@@ -252,45 +287,9 @@ class Workspace:
         baseline = state.running if state.deadline is None else state.deadline.baseline
         return Deadline.after(confirm_seconds, baseline, self._clock)
 
-    def _keep(self, deadline: Deadline) -> None:
-        """Stores it unless the disk has it so: the next start goes by what it finds there."""
-        held = self._store.state
-        if held is None or held.deadline != deadline:
-            self._amend(replace(self.view.state, deadline=deadline), "store the deadline")
-
-    def _commit_now(self, author: str, comment: str | None) -> Commit:
-        return Commit(int(self._clock.wall()), author, comment)
-
     def _stage(self, document: dict[str, Any]) -> None:
         _refuse_too_large(document)
         self._amend(replace(self.view.state, candidate=document), "store the candidate")
-
-    def _amend(self, state: State, step: str) -> None:
-        self._publish(View(tidy(state, self.view.running), self.view.running, self.view.commits), step)
-
-    def _run(
-        self,
-        configuration: RunningConfiguration,
-        commit: Commit,
-        state: State,
-        before: Sequence[Commit],
-    ) -> None:
-        """Makes it run, with a candidate and a deadline as `state` has them, after those `before`."""
-        number = self._store.add(configuration.document, commit, render(configuration.sections))
-        self._check(self._store.services(number))
-        archive = (state.running, *state.archive) if state.running else ()
-        users = self.view.running.sections.api.users if state.running else ()
-        generations = renewed(state.generations or {}, users, configuration.sections.api.users)
-        state = replace(state, running=number, archive=archive[:ARCHIVED], generations=generations)
-        view = View(tidy(state, configuration), configuration, (commit, *before[:ARCHIVED]))
-        self._publish(view, "replace the running configuration")
-        _log.info("revision %d runs, committed by %s", number, commit.author)
-        for follower in self._followers:
-            follower(configuration.sections)
-
-    def _publish(self, view: View, step: str) -> None:
-        self._store.publish(view.state, step)
-        self._view = view
 
 
 def _refuse_too_large(document: dict[str, Any]) -> None:

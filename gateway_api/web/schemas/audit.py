@@ -53,19 +53,27 @@ class AuditRecord(Record):
     user = Text(allow_none=True, metadata=says("Who; without a role, who it claimed to be.", "admin"))
     role = Text(
         allow_none=True,
-        validate=validate.OneOf(("admin", "operator")),
-        metadata=says("Role of the user, null for nobody.", "admin"),
+        validate=validate.OneOf(("admin", "operator", "system")),
+        metadata=says(
+            "Role of the user, null for nobody; system for a process at the core's socket, or the core.",
+            "admin",
+        ),
     )
-    address = Text(allow_none=True, metadata=says("Where the request came from.", "192.0.2.7"))
-    request_id = Text(metadata=says("X-Request-ID of the answer.", "req-42"))
-    method = Text(metadata=says("HTTP method.", "PUT"))
+    address = Text(
+        allow_none=True,
+        metadata=says("Where the request came from, null for a change at the core's socket.", "192.0.2.7"),
+    )
+    request_id = Text(metadata=says("X-Request-ID of the answer, or the change at the core.", "req-42"))
+    method = Text(metadata=says("HTTP method, empty without a request.", "PUT"))
     action = Text(metadata=says("What was asked for.", "subscribers.change_rate"))
     route = Text(
         allow_none=True,
         metadata=says("Path with names for what differs.", "/api/v1/subscribers/{id}/rate"),
     )
-    path = Text(metadata=says("Path as it was sent.", "/api/v1/subscribers/7/rate"))
-    status = Whole(allow_none=True, metadata=says("HTTP status, null when it broke off.", 200))
+    path = Text(metadata=says("Path as it was sent, empty without a request.", "/api/v1/subscribers/7/rate"))
+    status = Whole(
+        allow_none=True, metadata=says("HTTP status, null when it broke off, or without a request.", 200)
+    )
     result = Text(validate=validate.OneOf(RESULTS), metadata=says("What came of it.", "done"))
     message = Text(
         allow_none=True,

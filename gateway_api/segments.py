@@ -92,6 +92,8 @@ class Segments:
             fcntl.flock(folder, fcntl.LOCK_EX)
             yield folder
         finally:
+            # Not by closing alone: a process that was forked meanwhile has the descriptor, and the lock, too.
+            fcntl.flock(folder, fcntl.LOCK_UN)
             os.close(folder)
 
     def _open_newest(self, folder: int, more: int) -> int:

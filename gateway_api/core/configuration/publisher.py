@@ -1,0 +1,127 @@
+"""How a change to the configuration comes to count: one at a time, on disk, and noted with who made it."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from gateway_api.core.changes import Caller, Note
+from gateway_api.core.clock import Clock
+from gateway_api.core.configuration.deadline import Deadline
+from gateway_api.core.configuration.generations import renewed
+from gateway_api.core.configuration.note import note_of
+from gateway_api.core.configuration.outcome import Stale
+from gateway_api.core.configuration.render import render
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.steps import StepFailed
+from gateway_api.core.configuration.store import Commit, State, Store
+from gateway_api.core.configuration.view import View, tidy
+
+_log = logging.getLogger(__name__)
+
+#: Revisions that stay besides the running one.
+ARCHIVED = 49
+
+#: Seconds that a change waits for another. The API waits for one second more.
+_PATIENCE = 2.0
+
+IfMatch: TypeAlias = Sequence[str] | None
+
+
+class Publisher:
+    """What runs and what is staged, in a store. `check` looks at a folder of rendered
+    files and raises StepFailed."""
+
+    _view: View
+
+    def __init__(self, store: Store, clock: Clock, check: Callable[[Path], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._check = check
+        self._lock = threading.RLock()
+        self._followers: list[Callable[[Configuration], None]] = []
+        self._tell: Callable[[Note], None] = lambda _: None
+        #: Who makes the change under way, if it is to be noted.
+        self._caller: Caller | None = None
+
+    def follow(self, follower: Callable[[Configuration], None]) -> None:
+        """Has it called with every configuration that comes to run from now on, before who changed it is
+        told. It must not raise: the configuration runs already."""
+        self._followers.append(follower)
+
+    def note(self, tell: Callable[[Note], None]) -> None:
+        """Has it called with every change that a caller is named for, once it is on disk; and now with the
+        last one, in case the process ended before that."""
+        self._tell = tell
+        if self.view.state.change is not None:
+            tell(self.view.state.change)
+
+    @property
+    def view(self) -> View:
+        """What there is now."""
+        return self._view
+
+    @contextmanager
+    def _writing(self, caller: Caller | None) -> Iterator[None]:
+        """One change at a time. Who has waited too long does nothing: its caller may have left."""
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise StepFailed("wait for the change under way", "it takes too long")
+        before, self._caller = self._caller, caller
+        try:
+            yield
+        finally:
+            self._caller = before
+            self._lock.release()
+
+    def _expect(self, if_match: IfMatch) -> None:
+        if if_match is not None and self.view.etag not in if_match:
+            raise Stale(self.view.etag)
+
+    def _keep(self, deadline: Deadline) -> None:
+        """Stores it unless the disk has it so: the next start goes by what it finds there."""
+        held = self._store.state
+        if held is None or held.deadline != deadline:
+            self._amend(replace(self.view.state, deadline=deadline), "store the deadline")
+
+    def _commit_now(self, author: str, comment: str | None) -> Commit:
+        return Commit(int(self._clock.wall()), author, comment)
+
+    def _amend(self, state: State, step: str) -> None:
+        self._publish(View(tidy(state, self.view.running), self.view.running, self.view.commits), step)
+
+    def _run(
+        self,
+        configuration: RunningConfiguration,
+        commit: Commit,
+        state: State,
+        before: Sequence[Commit],
+    ) -> None:
+        """Makes it run, with a candidate and a deadline as `state` has them, after those `before`."""
+        number = self._store.add(configuration.document, commit, render(configuration.sections))
+        self._check(self._store.services(number))
+        archive = (state.running, *state.archive) if state.running else ()
+        users = self.view.running.sections.api.users if state.running else ()
+        generations = renewed(state.generations or {}, users, configuration.sections.api.users)
+        state = replace(state, running=number, archive=archive[:ARCHIVED], generations=generations)
+        view = View(tidy(state, configuration), configuration, (commit, *before[:ARCHIVED]))
+        self._publish(view, "replace the running configuration")
+        _log.info("revision %d runs, committed by %s", number, commit.author)
+        for follower in self._followers:
+            follower(configuration.sections)
+
+    def _publish(self, view: View, step: str) -> None:
+        note = None
+        if self._caller is not None:
+            note = note_of(self._caller, self._clock.wall(), self._view, view)
+        if note is not None:
+            # With the change, in one rename: whatever happens next, both are there or neither.
+            view.state = replace(view.state, change=note)
+        self._store.publish(view.state, step)
+        self._view = view
+        if note is not None:
+            self._tell(note)
