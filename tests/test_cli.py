@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,11 @@ def piped(text: bytes, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
     )
 
 
-def typed(*lines: str) -> tuple[int, str]:
+def typed(*lines: str, arguments: Sequence[str] = ("hash-password",)) -> tuple[int, str]:
     """The exit status, and all that a terminal shows, when each prompt gets the next line."""
     terminal, inside = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", _TAKE_TERMINAL, COMMAND, "hash-password"],
+        [sys.executable, "-c", _TAKE_TERMINAL, COMMAND, *arguments],
         stdin=inside,
         stdout=inside,
         stderr=inside,

@@ -547,7 +547,7 @@ def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
     for id in range(1, 151, 3):
         gateway.set_rate(id, 1_000_000 * (id % 7 + 1), 500_000)
     changes = ChangeLog(tmp_path / "changes", "log")
-    yield CoreService(gateway, journal, workspace, changes, lambda: 1_700_000_000.0)
+    yield CoreService(gateway, journal, workspace, changes, StillClock())
     store.close()
 
 

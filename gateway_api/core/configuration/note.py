@@ -28,10 +28,8 @@ def note_of(caller: Caller, at: float, before: View, after: View) -> Note | None
 
 def _ended(before: View, after: View) -> list[str]:
     """Whose generation is another."""
-    held = before.state.generations or {}
-    return [
-        name for name, generation in (after.state.generations or {}).items() if held.get(name) != generation
-    ]
+    was, now = (view.state.generations or {} for view in (before, after))
+    return [name for name, generation in now.items() if was.get(name) != generation]
 
 
 def _waits(view: View) -> dict[str, Any]:
