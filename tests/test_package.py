@@ -196,6 +196,25 @@ def state_of(machine: Machine, service: str) -> str:
     return machine.attempt("systemctl", "is-active", service).stdout.strip()
 
 
+def test_root_finds_the_way_back_into_a_disabled_api(installed: Installed, api: Api) -> None:
+    api.send("POST", "/system/config/set", json={"path": "api.enabled", "value": False})
+    assert api.send("POST", "/system/config/commit").ok
+    told = api.log_in("admin", "forgotten").json()["message"]
+    command = told.rpartition(": ")[2]
+    assert command == "gateway-api rescue enable"
+    within = "PATH=/opt/gateway-api/bin:$PATH"
+    assert installed.machine.run("sh", "-c", f"{within} {command}") == "The API is enabled.\n"
+    script = f"{within}; echo watchword | gateway-api rescue password --create-admin night"
+    installed.machine.run("sh", "-c", script)
+    assert api.log_in("night", "watchword").ok
+
+    def recorded() -> bool:
+        records = api.get("/audit", "admin", params={"user": "root"})["records"]
+        return {"rescue.enable", "rescue.password"} <= {record["action"] for record in records}
+
+    wait_for("the records", recorded, 20)
+
+
 def test_the_alternative_profile_is_off_until_there_is_a_token(installed: Installed) -> None:
     installed.machine.attempt("systemctl", "start", "gateway-api-token")
     said = installed.machine.run("journalctl", "--unit=gateway-api-token")
