@@ -2,9 +2,11 @@
 
 import copy
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Mapping
+from ipaddress import IPv4Network
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +20,10 @@ from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.errors import Invalid
+from tests import accel_ppp
 from tests.conftest import SECRET_HASH
 from tests.frr import Frr
+from tests.pppd import Pppd
 from tests.test_configuration import put
 
 ALWAYS = {"accel-ppp.conf", "frr.conf", "qos.conf"}
@@ -346,7 +350,7 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
         "radius": draw(
             st.just({})
             | st.fixed_dictionaries(
-                {"server": addresses, "secret": secrets},
+                {"server": addresses, "secret": secrets.map(lambda text: text[:48])},
                 optional={"authentication_port": st.integers(1, 65535)},
             )
         ),
@@ -666,6 +670,135 @@ def test_a_file_that_was_rendered_and_damaged_is_refused(
 ) -> None:
     damaged = rendered(document)["frr.conf"].replace(text, instead)
     assert "FRR refuses frr.conf: line " in refusal({"frr.conf": damaged}, path_to_vtysh).reason
+
+
+# pppd's own parsers, of chap-secrets and of its RADIUS client's files.
+
+
+@pytest.fixture(scope="session")
+def pppd(tmp_path_factory: pytest.TempPathFactory) -> Pppd:
+    return Pppd(tmp_path_factory.mktemp("pppd"))
+
+
+#: All that a secret may be made of: in one, alone, first, last and in between.
+SECRET_CHARACTERS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "\"'#,\\")
+SECRETS = [SECRET_CHARACTERS, *(one for one in SECRET_CHARACTERS if one != "@")]
+SECRETS += [f"{one}x" for one in SECRET_CHARACTERS if one != "@"]
+SECRETS += [f"x{one}" for one in SECRET_CHARACTERS] + [f"x{one}x" for one in SECRET_CHARACTERS]
+SECRETS += ["x" * 128, "$(reboot)", "!@x", "-", "*", "%s%n", "{x}", "${x}"]
+
+
+def document_of_secrets(document: dict[str, Any]) -> list[list[str]]:
+    """Puts them all into it, and gives what a line of chap-secrets has to say for each."""
+    names = ["a", "7", "_", "a@b.c", "a/b", "a-", "x" * 64]
+    usernames = [*names, *(f"s{number}" for number in range(len(SECRETS) - len(names)))]
+    document["subscribers"] = {
+        "local": [
+            {"username": username, "password": secret, "ip_address": f"10.9.8.{number}" if number else None}
+            for number, (username, secret) in enumerate(zip(usernames, SECRETS[:255], strict=False))
+        ]
+        + [
+            {"username": username, "password": secret}
+            for username, secret in zip(usernames[255:], SECRETS[255:], strict=True)
+        ]
+    }
+    return [
+        [one["username"], "*", one["password"], one.get("ip_address") or "*"]
+        for one in document["subscribers"]["local"]
+    ]
+
+
+def test_pppd_reads_every_secret_as_it_was_set(document: dict[str, Any], pppd: Pppd, tmp_path: Path) -> None:
+    expected = document_of_secrets(document)
+    file = tmp_path / "chap-secrets"
+    file.write_text(rendered(document)["chap-secrets"])
+    assert pppd.words(file) == expected
+
+
+@pytest.mark.parametrize(
+    ("secret", "hostname"),
+    [
+        (SECRET_CHARACTERS[:48], "bng1"),
+        (SECRET_CHARACTERS[-48:], ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])),
+        ("*", "7-up.isp.example"),
+        ("x" * 48, "a"),
+    ],
+)
+def test_pppds_radius_client_reads_its_files_as_they_were_set(
+    document: dict[str, Any], secret: str, hostname: str, pppd: Pppd, tmp_path: Path
+) -> None:
+    document["radius"] = {**RADIUS, "secret": secret}
+    put(document, "system.hostname", hostname)
+    files = rendered(document)
+    (tmp_path / "servers").write_text(files["radius-servers"])
+    client = tmp_path / "radiusclient.conf"
+    client.write_text(files["radiusclient.conf"].replace("/etc/radiusclient/servers", f"{tmp_path}/servers"))
+    assert pppd.radius(client) == {
+        "authserver": ["192.0.2.5", 2812],
+        "acctserver": ["192.0.2.5", 2813],
+        "nas_identifier": hostname,
+        "secret": secret,
+    }
+
+
+def test_a_radius_secret_that_pppd_would_cut_off_is_refused(document: dict[str, Any]) -> None:
+    document["radius"] = {**RADIUS, "secret": "x" * 49}
+    with pytest.raises(Invalid) as refused:
+        rendered(document)
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.message) == (
+        "radius.secret",
+        "must be at most 48 characters: pppd keeps no more",
+    )
+
+
+# accel-ppp's grammar.
+
+
+@given(valid_documents())
+@moderate(40)
+def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[str, Any]) -> None:
+    read = accel_ppp.configuration(rendered(document)["accel-ppp.conf"])
+    hostname = document["system"]["hostname"]
+    assert ("ac-name", hostname) in read["pppoe"]
+    gateway = str(IPv4Network(document["cgnat"]["source_range"])[1])
+    assert read["ip-pool"] == [("gw-ip-address", gateway), (document["cgnat"]["source_range"], None)]
+    if document["radius"]:
+        options = dict(read["radius"])
+        assert options["nas-identifier"] == hostname
+        server = accel_ppp.radius_server(options["server"] or "")
+        assert (server["address"], server["secret"]) == (
+            document["radius"]["server"],
+            document["radius"]["secret"],
+        )
+    watched = [value for kind in ("pppoe", "ipoe") for name, value in read[kind] if name == "vlan-mon"]
+    trunks = document["demux"]["trunks"]
+    inner = {one["vlan_range"] for one in document["demux"]["vlan_profiles"]}
+    assert {(value or "").rpartition(",")[2] for value in watched} == (inner if trunks else set())
+    for kind in ("pppoe", "ipoe"):
+        for pattern in (value or "" for name, value in read[kind] if name == "interface"):
+            vlans = [f"{trunk}.{tags}" for trunk in trunks for tags in ("7", "7.7")]
+            assert any(re.match(pattern.removeprefix("re:"), vlan) for vlan in vlans)
+
+
+def test_accel_ppp_reads_every_secret_as_it_was_set(document: dict[str, Any]) -> None:
+    expected = document_of_secrets(document)
+    assert accel_ppp.secrets(rendered(document)["chap-secrets"]) == expected
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [SECRET_CHARACTERS[:48], SECRET_CHARACTERS[-48:], "x{", "${x}", "[x]", "auth-port=1", "=", "1812", "*"],
+)
+def test_accel_ppp_reads_a_radius_secret_as_it_was_set(document: dict[str, Any], secret: str) -> None:
+    document["radius"] = {**RADIUS, "secret": secret}
+    read = accel_ppp.configuration(rendered(document)["accel-ppp.conf"])
+    assert accel_ppp.radius_server(dict(read["radius"])["server"] or "") == {
+        "address": "192.0.2.5",
+        "secret": secret,
+        "auth-port": "2812",
+        "acct-port": "2813",
+    }
 
 
 # A vtysh that is broken.

@@ -109,6 +109,12 @@ def secret(**more: Any) -> Text:
     return Text(validate=_SECRET, **more)
 
 
+def radius_secret() -> Text:
+    # MAX_SECRET_LENGTH in pppd's RADIUS plugin: the rest of a longer one would be lost without a word.
+    rule = validate.Length(max=48, error="must be at most 48 characters: pppd keeps no more")
+    return Text(validate=[_SECRET, rule], load_default=None, allow_none=True)
+
+
 def address(text: str) -> IPv4Address:
     """Raises ValueError with the rule, as all of these."""
     try:

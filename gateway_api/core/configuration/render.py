@@ -1,7 +1,7 @@
 """The files that the gateway's services read, made of a configuration.
 
 accel-ppp (PPPoE and IPoE), FRR, a RADIUS client or pppd's chap-secrets, and the defaults of the shaping.
-Nothing is escaped here: the schema lets no text into a configuration that would end a line of them.
+Nothing is escaped here: the schema lets no text into a configuration that a service would not read as it is.
 """
 
 import re

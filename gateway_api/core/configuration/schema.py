@@ -26,6 +26,7 @@ from gateway_api.core.configuration.fields import (
     network_of_subscribers,
     next_hop_interface,
     port,
+    radius_secret,
     secret,
     vlan_ids,
     vrf_name,
@@ -62,7 +63,7 @@ class Radius(Section):
     server = Parsed(address, load_default=None, allow_none=True)
     authentication_port = port(1812)
     accounting_port = port(1813)
-    secret = secret(load_default=None, allow_none=True)
+    secret = radius_secret()
 
     @validates_schema
     def _server_has_a_secret(self, data: dict[str, Any], **_: Any) -> None:

@@ -1,0 +1,65 @@
+"""How accel-ppp reads its files: the grammar of accel-ppp.conf(5), strictly, in which nothing is special.
+
+Debian has no package of it. What its parser would treat otherwise than as plain text, these readers refuse:
+included files, nested options, references to other options, lines that don't fit into its buffers.
+"""
+
+#: With the line's end and the closing NUL.
+_BUFFER, _SECRETS_BUFFER = 1024, 4096
+_SPACE = " \t"
+
+Options = list[tuple[str, str | None]]
+
+
+def configuration(text: str) -> dict[str, Options]:
+    """The options of each section, in order; None for one without a value. Raises ValueError."""
+    sections: dict[str, Options] = {}
+    options: Options | None = None
+    for line in text.splitlines():
+        _refuse(len(line) + 2 > _BUFFER, line)
+        line = line.strip(_SPACE)
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("["):
+            name = line[1:].partition("]")[0]
+            _refuse(line != f"[{name}]" or name in sections, line)
+            options = sections[name] = []
+            continue
+        name = _until(line, f"{_SPACE}=")
+        rest = line[len(name) :]
+        value = rest[1:] if rest.startswith("=") else None
+        _refuse(options is None or not name or name[0] in "$}" or bool(rest) == (value is None), line)
+        _refuse(value is not None and (value == "" or value[0] in f"{_SPACE}$" or value[-1] == "{"), line)
+        assert options is not None
+        options.append((name, value))
+    return sections
+
+
+def radius_server(value: str) -> dict[str, str]:
+    """The address, the secret and the options of a server. Raises ValueError."""
+    address, secret, *options = value.split(",")
+    _refuse(not all("=" in option for option in options), value)
+    return {"address": address, "secret": secret, **dict(option.split("=", 1) for option in options)}
+
+
+def secrets(text: str) -> list[list[str]]:
+    """The words of each line. Raises ValueError."""
+    lines = []
+    for line in text.splitlines():
+        _refuse(len(line) + 2 > _SECRETS_BUFFER, line)
+        if line.startswith("#"):
+            continue
+        words = line.replace("\t", " ").split(" ")
+        # Quotes and backslashes mean something at the beginning of a word and within such a one.
+        _refuse(len(words) != 4 or not all(words) or any(word[0] in "'\"" for word in words), line)
+        lines.append(words)
+    return lines
+
+
+def _until(text: str, ends: str) -> str:
+    return text[: next((place for place, one in enumerate(text) if one in ends), len(text))]
+
+
+def _refuse(broken: bool, line: str) -> None:
+    if broken:
+        raise ValueError(f"accel-ppp reads otherwise than as plain text: {line!r}")
