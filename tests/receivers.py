@@ -1,9 +1,11 @@
 """Receivers of webhooks: well-behaved ones, and such that hang, cut, trickle, flood or lie.
 
 `python -m tests.receivers FILE` is a fast one in a process of its own: it prints its port and writes the
-id of each message to FILE, one a line.
+id of each message to FILE, one a line. With `--times` each line goes on with when it came and when it
+happened, epoch seconds.
 """
 
+import json
 import socket
 import ssl
 import struct
@@ -231,7 +233,7 @@ def say(words: bytes) -> Behaviour:
     return behave
 
 
-def _serve_fast(connection: socket.socket, log: Any) -> None:
+def _serve_fast(connection: socket.socket, log: Any, times: bool) -> None:
     with connection:
         data = b""
         while True:
@@ -246,7 +248,10 @@ def _serve_fast(connection: socket.socket, log: Any) -> None:
             while len(rest) < length:
                 rest += connection.recv(65536)
             data = rest[length:]
-            log.write(fields[b"webhook-id"] + b"\n")
+            line = fields[b"webhook-id"]
+            if times:
+                line += b" %.3f %d" % (time.time(), json.loads(rest[:length])["data"]["at"])
+            log.write(line + b"\n")
             connection.sendall(OK)
 
 
@@ -255,12 +260,13 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
+    times = "--times" in sys.argv
     with Path(sys.argv[1]).open("wb", buffering=0) as log:
 
         def accept() -> None:
             while True:
                 connection, _ = listener.accept()
-                threading.Thread(target=_serve_fast, args=(connection, log), daemon=True).start()
+                threading.Thread(target=_serve_fast, args=(connection, log, times), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         sys.stdin.read()

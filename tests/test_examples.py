@@ -1017,6 +1017,15 @@ def test_a_webhook_is_registered_tested_and_signed(admin: Desk) -> None:
         assert "delivered" in admin.done("gateway-webhook", "deliveries", id)
 
 
+def test_a_webhook_that_fails_in_a_row_is_listed_with_the_end_of_its_pause(admin: Desk) -> None:
+    with registered(admin, "http://127.0.0.1:9/") as id:
+        for _ in range(3):
+            admin.run("gateway-webhook", "test", id)
+        (row,) = (row for row in admin.done("gateway-webhook", "list").splitlines() if row.startswith(id))
+        assert re.search(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", row)
+        assert row[-19:] in admin.done("gateway-webhook", "deliveries", id)
+
+
 def test_a_test_that_fails_says_why(admin: Desk) -> None:
     with Receiver(answer(503)) as receiver, registered(admin, receiver.url) as id:
         ended = admin.run("gateway-webhook", "test", id)
@@ -1027,7 +1036,9 @@ def test_a_test_that_fails_says_why(admin: Desk) -> None:
 def test_webhooks_are_listed_with_the_events_they_get(admin: Desk) -> None:
     with registered(admin, "--event", "session.up", "http://127.0.0.1:9/up") as id:
         rows = admin.done("gateway-webhook", "list").splitlines()
-        assert f"{id}  http://127.0.0.1:9/up  session.up" in rows
+        assert [row.split() for row in rows if row.startswith(id)] == [
+            [id, "http://127.0.0.1:9/up", "session.up", "-"]
+        ]
     assert id not in admin.done("gateway-webhook", "list")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -210,7 +211,7 @@ def test_the_core_is_asked_once_for_many_at_a_time(path: Path, denied: DeniedNet
 def registry() -> Iterator[Registry]:
     made = Registry(tuple, None)
     yield made
-    for webhook in made.webhooks():
+    for webhook, _ in made.webhooks():
         made.remove(webhook.id)
 
 
@@ -232,7 +233,7 @@ def fail_to_add(registry: Registry, url: str = "http://127.0.0.1:9/") -> None:
 
 
 def delivered(registry: Registry, number: int) -> bool:
-    return registry.counts()[2].delivered == number
+    return registry.counts()[3].delivered == number
 
 
 def test_a_webhook_is_what_it_was_registered_as(registry: Registry) -> None:
@@ -242,14 +243,14 @@ def test_a_webhook_is_what_it_was_registered_as(registry: Registry) -> None:
         ("session.up",),
         "a secret",
     )
-    assert registry.webhook(webhook.id) == webhook
+    assert registry.webhook(webhook.id) == (webhook, None)
     assert "a secret" not in repr(webhook)
 
 
 def test_webhooks_are_in_the_order_in_which_they_came(registry: Registry) -> None:
     added = [registry.add("http://127.0.0.1:9/", BOTH, None) for _ in range(5)]
     registry.remove(added.pop(2).id)
-    assert registry.webhooks() == added
+    assert registry.webhooks() == [(one, None) for one in added]
     assert len({webhook.id for webhook in added}) == 4
 
 
@@ -265,13 +266,26 @@ def test_each_webhook_gets_the_events_that_it_wants(registry: Registry) -> None:
 def test_a_webhook_without_a_thread_is_none(registry: Registry) -> None:
     fail_to_add(registry)
     assert registry.webhooks() == []
-    assert registry.counts() == (0, 0, Counts())
+    assert registry.counts() == (0, 0, 0, Counts())
 
 
 def test_a_webhook_without_a_thread_takes_nothing(registry: Registry) -> None:
     fail_to_add(registry)
     registry.offer([message()])
-    assert registry.counts() == (0, 0, Counts())
+    assert registry.counts() == (0, 0, 0, Counts())
+
+
+class Watched(Message):
+    """One that tells when it is gone."""
+
+
+def test_no_message_is_kept_for_a_webhook_without_a_thread(registry: Registry) -> None:
+    fail_to_add(registry)
+    offered = [Watched(f"life-{number}", "session.up", b"") for number in range(5000)]
+    kept = [weakref.ref(one) for one in offered]
+    registry.offer(list(offered))
+    del offered
+    assert not any(one() for one in kept)
 
 
 def test_after_a_webhook_without_a_thread_another_one_is_delivered_to(registry: Registry) -> None:
@@ -281,7 +295,7 @@ def test_after_a_webhook_without_a_thread_another_one_is_delivered_to(registry: 
         registry.offer([message()])
         wait_for("the message", lambda: delivered(registry, 1), 10)
         assert receiver.ids == ["life-1"]
-        assert registry.webhooks() == [webhook]
+        assert registry.webhooks() == [(webhook, None)]
 
 
 def test_the_101st_webhook_is_refused_until_one_goes(registry: Registry) -> None:
@@ -311,17 +325,33 @@ def test_what_became_of_the_messages_of_removed_webhooks_stays_counted(registry:
     with Receiver() as good, Receiver(answer(500)) as bad:
         webhooks = [registry.add(receiver.url, BOTH, None) for receiver in (good, bad, good)]
         registry.offer([message(1), message(2)])
-        wait_for("the attempts", lambda: registry.counts()[2] == Counts(delivered=4, failed=2), 10)
-        assert registry.counts()[:2] == (3, 2)
+        wait_for("the attempts", lambda: registry.counts()[3] == Counts(delivered=4, failed=2), 10)
+        assert registry.counts()[:3] == (3, 0, 2)
         for left, webhook in zip((2, 1, 0), webhooks, strict=True):
             registry.remove(webhook.id)
             assert registry.counts()[0] == left
-            assert registry.counts()[2] == Counts(delivered=4, failed=2)
+            assert registry.counts()[3] == Counts(delivered=4, failed=2)
         # What waited for its next attempt doesn't any more.
-        assert registry.counts()[1] == 0
+        assert registry.counts()[2] == 0
         registry.add(good.url, BOTH, None)
         registry.offer([message(3)])
         wait_for("one more", lambda: delivered(registry, 5), 10)
+
+
+def test_a_webhook_whose_receiver_fails_in_a_row_is_counted_as_paused_until_it_takes(
+    registry: Registry,
+) -> None:
+    statuses = [500, 500, 500, 200]
+    with Receiver(lambda _: answer(statuses.pop(0))) as receiver:
+        webhook = registry.add(receiver.url, BOTH, None)
+        registry.offer([message(number) for number in range(1, 4)])
+        wait_for("the pause", lambda: registry.counts()[1] == 1, 10)
+        paused_until = registry.webhook(webhook.id)[1]
+        assert paused_until is not None
+        assert 0 < paused_until - time.time() <= 5
+        registry.lane(webhook.id).test(message(4))
+        wait_for("its end", lambda: registry.counts()[1] == 0, 10)
+        assert registry.webhooks() == [(webhook, None)]
 
 
 def test_a_webhook_is_removed_once(registry: Registry) -> None:
@@ -343,7 +373,7 @@ def test_a_removed_webhook_gets_nothing_and_gives_up_its_thread_and_its_connecti
         lane = registry.lane(webhook.id)
         registry.remove(webhook.id)
         registry.offer([message(2)])
-        lane.offer([message(3)])
+        lane.test(message(3))
         wait_for("the end of its connection", lambda: receiver.ended, 5)
         # The receiver's own threads stay: one listens, one had the connection.
         wait_for("the end of its thread", lambda: threading.active_count() <= before + 1, 5)

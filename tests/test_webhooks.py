@@ -186,7 +186,7 @@ def test_a_registration_is_answered_with_its_record_and_its_place(api: Api) -> N
     answered = api.send("POST", "/webhooks", json=body)
     assert answered.status_code == 201
     record = answered.json()["data"]
-    assert answered.json() == {"status": "ok", "data": {"id": record["id"], **body}}
+    assert answered.json() == {"status": "ok", "data": {"id": record["id"], **body, "paused_until": None}}
     assert re.fullmatch(r"wh_[0-9a-f]{16}", record["id"])
     assert answered.headers["Location"].endswith(f"/api/v1/webhooks/{record['id']}")
     assert api.get(f"/webhooks/{record['id']}") == record
@@ -205,8 +205,8 @@ def test_webhooks_are_listed_with_their_count_the_oldest_first(gateway: Gateway)
     ):
         assert gateway.api.get("/webhooks") == {
             "webhooks": [
-                {"id": first, "url": "http://example.com/1", "events": DOWN},
-                {"id": second, "url": "http://example.com/2", "events": BOTH},
+                {"id": first, "url": "http://example.com/1", "events": DOWN, "paused_until": None},
+                {"id": second, "url": "http://example.com/2", "events": BOTH, "paused_until": None},
             ],
             "count": 2,
         }
@@ -564,6 +564,7 @@ def test_a_delivery_is_logged_with_what_came_of_it(gateway: Gateway) -> None:
             "result": "failed",
             "status": 503,
             "error": None,
+            "paused_until": None,
             "dropped": 0,
         }
         assert gateway.api.get(f"/webhooks/{id}/deliveries")["count"] == 1
@@ -625,6 +626,7 @@ def test_the_metrics_count_what_became_of_every_message(gateway: Gateway) -> Non
         during = gateway.metrics()
         assert {name: during[name] - before[name] for name in before} == {
             "s": 2,
+            "_paused": 0,
             "_waiting": 2,
             "_attempts_totaldelivered": 3,
             "_attempts_totalfailed": 2,
@@ -857,10 +859,10 @@ def test_a_receiver_whose_webhook_is_deleted_in_an_attempt_is_let_go_by_its_dead
 class Fast:
     """A receiver in a process of its own, which takes as fast as anybody sends."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.receivers", str(log)],
+            [sys.executable, "-m", "tests.receivers", str(log), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parent.parent,
@@ -876,9 +878,14 @@ class Fast:
         self._process.communicate(timeout=10)
 
     @property
+    def lines(self) -> list[str]:
+        """What it wrote, without what is half written."""
+        return self._log.read_text().splitlines()[: self._log.read_bytes().count(b"\n")]
+
+    @property
     def ids(self) -> list[str]:
-        """Of the messages that came, without what is half written."""
-        return self._log.read_text().rpartition("\n")[0].split()
+        """Of the messages that came."""
+        return [line.partition(" ")[0] for line in self.lines]
 
 
 def numbers(ids: list[str]) -> dict[str, list[int]]:
@@ -1016,6 +1023,11 @@ def test_a_session_that_starts_is_told_to_the_letter(busy: Busy) -> None:
     assert body["data"] == {name: session[name] for name in body["data"]}
 
 
+def urls(listed: dict[str, Any]) -> dict[str, str]:
+    """By the ids of the webhooks: what doesn't change while one is paused."""
+    return {one["id"]: one["url"] for one in listed["webhooks"]}
+
+
 def test_no_delivery_is_lost_or_doubled_where_200_workers_are_killed(
     busy: Busy, fast: Fast, tmp_path: Path
 ) -> None:
@@ -1024,15 +1036,15 @@ def test_no_delivery_is_lost_or_doubled_where_200_workers_are_killed(
     anew = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     with Receiver(tls=tls) as secure, Receiver(anew, tls=tls) as secure_anew, Rude(hang) as hanging:
         ids = [register(busy.api, one.url, BOTH) for one in (fast, secure, secure_anew, hanging)]
-        registered = busy.api.get("/webhooks")
+        registered = urls(busy.api.get("/webhooks"))
         for number in range(1, 201):
             kill_one(busy)
             # Some die while they start, and some when they have answered.
             time.sleep(random.uniform(0, 0.15))
             if number % 20 == 0:
-                assert wait_for("an answer", lambda: busy.ask("/webhooks")) == registered
+                assert urls(wait_for("an answer", lambda: busy.ask("/webhooks"))) == registered
         for worker in busy.workers:
-            assert busy.answer_of(worker, "/webhooks") == registered
+            assert urls(busy.answer_of(worker, "/webhooks")) == registered
         arrive(fast, 50)
         for id in ids:
             busy.api.send("DELETE", f"/webhooks/{id}")
@@ -1235,6 +1247,80 @@ def test_what_a_dead_receiver_misses_in_a_burst_is_counted_and_logged(burst: Bur
     assert all(entry["dropped"] > 0 and entry["message_id"] for entry in dropped)
     # What waits for the dead one, and the one that it holds.
     assert burst.samples["_dropped_total"] > len(burst.ids) - MOST_WAITING - 1000
+
+
+# A receiver that takes, beside many that refuse.
+
+
+@dataclass
+class Beside:
+    """What a receiver got at so many events a second, beside so many that refuse: the ids of the messages,
+    and how late the last one of each second was. `processor` is the arbiter's share of one. The log and the
+    record are one's that refuses."""
+
+    ids: list[str]
+    late: list[float]
+    processor: float
+    samples: dict[str, float]
+    log: list[dict[str, Any]]
+    record: dict[str, Any]
+
+
+def beside_refusing(state: Path, refusing: int, rate: int, seconds: float) -> Beside:
+    """Has a whole gateway work for a while."""
+    with ExitStack() as stack:
+        fast = stack.enter_context(Fast(state / "ids", "--times"))
+        nobody = stack.enter_context(socket.socket())
+        # Bound, and nobody listens: each connection is refused.
+        nobody.bind(("127.0.0.1", 0))
+        # As many leave as come.
+        api, process = stack.enter_context(running_stack(state, sessions=20_000, arrivals=rate / 2))
+        register(api, fast.url, BOTH)
+        refused = [
+            register(api, f"http://127.0.0.1:{nobody.getsockname()[1]}/", BOTH) for _ in range(refusing)
+        ]
+        wait_for("an event", lambda: fast.ids, 10)
+        arbiter = arbiter_of(process)
+        before, began = processor_seconds(arbiter), time.monotonic()
+        time.sleep(seconds)
+        spent = (processor_seconds(arbiter) - before) / (time.monotonic() - began)
+        came = [(id, float(at), int(happened)) for id, at, happened in map(str.split, fast.lines)]
+        samples = metrics(api)
+        log, record = [], {}
+        if refused:
+            log = api.get(f"/webhooks/{refused[0]}/deliveries")["deliveries"]
+            record = api.get(f"/webhooks/{refused[0]}")
+    # The last event of a second happened at its end, or hardly before. After the very last, others may come.
+    last_of = {happened: at for _, at, happened in came}
+    late = [at - (happened + 1) for happened, at in last_of.items()][:-1]
+    return Beside([id for id, _, __ in came], late, spent, samples, log, record)
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has used, in its own name and in the kernel's: proc(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    return beside_refusing(tmp_path_factory.mktemp("refusing"), refusing=99, rate=200, seconds=20)
+
+
+@pytest.mark.slow
+def test_99_refusing_receivers_take_nothing_from_one_that_takes(beside: Beside) -> None:
+    assert len(beside.ids) > 200 * 20 * 0.8
+    assert faults(beside.ids) == NO_FAULTS
+    assert max(beside.late) < 5
+
+
+@pytest.mark.slow
+def test_a_receiver_that_refuses_is_paused_and_shown_as_such(beside: Beside) -> None:
+    assert beside.samples["_paused"] == 99
+    assert beside.record["paused_until"] > time.time() - 60
+    assert [entry["paused_until"] is not None for entry in beside.log[-3:]] == [True, False, False]
+    # At 0, 5 and 15 s a message is tried, and what was tried, 5 s later: instead of 2,000 attempts a second.
+    assert len(beside.log) < 20
 
 
 # One sender, where a deadline can be moved.

@@ -25,6 +25,9 @@ def table:
   | .[] | [., $widths] | transpose
   | map(.[0] + " " * (.[1] - (.[0] | length))) | join("  ");
 
+# Epoch seconds, as an operator reads them.
+def time: if . then strflocaltime("%Y-%m-%d %H:%M:%S") else "-" end;
+
 # What the API shows instead of a secret.
 def mask: "********";
 

@@ -14,9 +14,11 @@ T = TypeVar("T")
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How many webhooks there are, how many messages wait for them, and what became of the others."""
+    """How many webhooks there are, how many of them are paused, how many messages wait for them, and what
+    became of the others."""
 
     webhooks: int
+    paused: int
     waiting: int
     delivered: int
     failed: int

@@ -1,22 +1,26 @@
 """One webhook's deliveries: in order at the first attempt, again after 5 s, 30 s and 5 min.
 
-A lane is a thread of its own, so that a receiver who is slow or dead delays nobody else's.
+A lane is a thread of its own, so that a receiver who is slow or dead delays nobody else's. One that fails in
+a row is paused: a receiver that refuses at once would have its lane try the next message without a rest, and
+all lanes share one interpreter.
 """
 
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from gateway_api.hub.attempt import Outcome
+from gateway_api.hub.backlog import Backlog
+from gateway_api.hub.deliveries import Delivery, DeliveryLog
 from gateway_api.hub.message import Message
+from gateway_api.hub.pause import Pause
 
 #: Seconds from the end of a failed attempt to the next.
 RETRIES = (5.0, 30.0, 300.0)
-#: Messages that wait, the ones to be tried again included. Beyond, the oldest go.
+#: Messages that wait, the ones to be tried again included.
 MOST_WAITING = 10_000
 #: The same while the receiver takes one after another, which it can't as fast as a restarted gateway's
 #: sessions come up.
@@ -25,25 +29,6 @@ _BRISK = 0.25
 #: Seconds for which a receiver is taken for one that takes, though it doesn't: one attempt that never ends is
 #: no reason to drop a burst.
 _DOUBT = 15.0
-LOGGED = 100
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """An entry of the delivery log. `result` is delivered, failed (`next_attempt_at` says when it is tried
-    again), skipped after the last attempt, or dropped: then `dropped` messages from this one on had no
-    room. Times are epoch seconds, `duration` is seconds."""
-
-    message_id: str
-    event: str
-    attempt: int
-    result: str
-    status: int | None = None
-    error: str | None = None
-    started_at: float | None = None
-    duration: float | None = None
-    next_attempt_at: float | None = None
-    dropped: int = 0
 
 
 @dataclass(slots=True)
@@ -54,6 +39,8 @@ class _Waiting:
     number: int
     message: Message
     attempts: int = 0
+    #: Still in the backlog.
+    new: bool = False
 
     def __lt__(self, other: "_Waiting") -> bool:
         return (self.due, self.number) < (other.due, other.number)
@@ -70,54 +57,78 @@ class Counts:
 
 
 class Lane:
-    """Delivers with `send`, in the thread that calls `run`. `clock` gives monotonic seconds, `wall` epoch
-    seconds."""
+    """Delivers with `send` what is offered to the `backlog`, in the thread that calls `run`. `clock` gives
+    monotonic seconds, `wall` epoch seconds."""
 
     def __init__(
         self,
         send: Callable[[Message], Outcome],
+        backlog: Backlog,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._send = send
         self._clock = clock
         self._wall = wall
-        self._changed = threading.Condition()
-        #: By the attempts that were made. Each is in the order of both due times and numbers: attempts end
-        #: one after another, and the wait after the same number of them is the same.
-        self._waiting: list[deque[_Waiting]] = [deque() for _ in range(len(RETRIES) + 1)]
-        self._numbers = count(1)
+        self._backlog = backlog
+        self._changed = threading.Condition(backlog.lock)
+        #: What isn't in the backlog, by the attempts that were made: first tests, then what is tried again.
+        #: Each is in the order of both due times and numbers: attempts end one after another, and the wait
+        #: after the same number of them is the same.
+        self._own: list[deque[_Waiting]] = [deque() for _ in range(len(RETRIES) + 1)]
+        self._pause = Pause()
+        self._paused_until: float | None = None
         #: Until when the receiver is one that takes, if no attempt succeeds quickly before.
         self._takes_until = math.inf
         self._closed = False
-        self._log: deque[Delivery] = deque(maxlen=LOGGED)
-        self.counts = Counts()
+        self._log = DeliveryLog()
+        self._counts = Counts()
+        self.place = 0
+        self.listens = False
+        backlog.join(self)
 
     def __len__(self) -> int:
         """How many messages wait."""
-        return sum(map(len, self._waiting))
-
-    def offer(self, messages: Iterable[Message]) -> None:
-        """Takes messages in their order, and makes room for them by dropping the oldest."""
         with self._changed:
-            now = self._clock()
-            for message in messages:
-                self._waiting[0].append(_Waiting(now, next(self._numbers), message))
-            self._make_room()
-            self._changed.notify()
+            self.make_room()
+            return sum(self._lengths())
+
+    @property
+    def counts(self) -> Counts:
+        """As of now."""
+        with self._changed:
+            self.make_room()
+            return replace(self._counts)
+
+    @property
+    def paused_until(self) -> float | None:
+        """When the next probe is made, epoch seconds, or later if no message waits then; None while the
+        receiver isn't paused."""
+        with self._changed:
+            return self._paused_until
+
+    def test(self, message: Message) -> None:
+        """Takes a message for this receiver alone. It is sent in a pause, too, and may end it."""
+        with self._changed:
+            if not self._closed:
+                self._own[0].append(_Waiting(self._clock(), self._backlog.newest, message))
+                self.wake()
 
     def close(self) -> None:
         """What waits is forgotten."""
         with self._changed:
             self._closed = True
-            for line in self._waiting:
+            for line in self._own:
                 line.clear()
-            self._changed.notify()
+            self._backlog.leave(self)
+            self.place = self._backlog.newest
+            self.wake()
 
     def log(self) -> list[Delivery]:
         """The last deliveries, newest first."""
         with self._changed:
-            return list(reversed(self._log))
+            self.make_room()
+            return self._log.newest_first()
 
     def run(self) -> None:
         """Delivers until the lane is closed."""
@@ -126,39 +137,89 @@ class Lane:
             outcome = self._send(one.message)
             self._settle(one, outcome, started)
 
+    def wake(self) -> None:
+        """As `Follower`."""
+        self._changed.notify()
+
+    def make_room(self) -> None:
+        """As `Follower`. Drops the oldest of what is more than may wait; whether of those that were attempted
+        or of those that were not, whichever are more: some retries are no reason to drop what is new, and a
+        message that was tried once has its other attempts while a dead receiver's lane is full."""
+        taking = self._clock() < self._takes_until
+        most = MOST_WAITING_IN_A_BURST if taking else MOST_WAITING
+        while not self._closed and (excess := sum(lengths := self._lengths()) - most) > 0:
+            own, new = lengths
+            if new >= own:
+                dropped = min(excess, new)
+                oldest, attempts = self._backlog.get(self.place + 1)[1], 0
+                self.place += dropped
+            else:
+                dropped = min(excess, own)
+                gone = [
+                    min(filter(None, self._own), key=lambda line: line[0].number).popleft()
+                    for _ in range(dropped)
+                ]
+                oldest, attempts = gone[0].message, gone[0].attempts
+            self._counts.dropped += dropped
+            self._log.add(Delivery(oldest.id, oldest.event, attempts, "dropped", dropped=dropped))
+
+    def _lengths(self) -> tuple[int, int]:
+        """How many wait that are the lane's own, and how many in the backlog."""
+        return sum(map(len, self._own)), self._backlog.newest - self.place if not self._closed else 0
+
     def _next(self) -> _Waiting | None:
         with self._changed:
             while not self._closed:
-                now = self._clock()
-                line = min(filter(None, self._waiting), key=lambda line: line[0], default=None)
-                if line is not None and line[0].due <= now:
+                self.make_room()
+                now, first = self._clock(), self._first()
+                if first is not None and first.due <= now:
                     self._takes_until = min(self._takes_until, now + _DOUBT)
-                    return line.popleft()
-                self._changed.wait(line[0].due - now if line is not None else None)
+                    if first.new:
+                        self.place = first.number
+                    else:
+                        self._own[first.attempts].popleft()
+                    return first
+                # One whose next message waits for the end of a pause has no use for those after it.
+                self.listens = self.place == self._backlog.newest
+                self._changed.wait(first.due - now if first is not None else None)
+                self.listens = False
             return None
+
+    def _first(self) -> _Waiting | None:
+        """What is due before all others."""
+        heads = [line[0] for line in self._own if line]
+        if self.place < self._backlog.newest:
+            came, message = self._backlog.get(self.place + 1)
+            heads.append(_Waiting(max(came, self._pause.until), self.place + 1, message, new=True))
+        return min(heads, default=None)
 
     def _settle(self, one: _Waiting, outcome: Outcome, started: float) -> None:
         with self._changed:
             if self._closed:
                 return
-            attempts, next_attempt_at = one.attempts + 1, None
-            if outcome.delivered and outcome.seconds < _BRISK:
-                self._takes_until = math.inf
+            self.make_room()
+            attempts, next_attempt_at, paused_until = one.attempts + 1, None, None
             if outcome.delivered:
                 result = "delivered"
-                self.counts.delivered += 1
-            elif attempts <= len(RETRIES):
-                result = "failed"
-                self.counts.failed += 1
-                wait = RETRIES[attempts - 1]
-                next_attempt_at = self._wall() + wait
-                again = _Waiting(self._clock() + wait, one.number, one.message, attempts)
-                self._waiting[attempts].append(again)
+                self._counts.delivered += 1
+                self._pause.end()
+                self._paused_until = None
+                if outcome.seconds < _BRISK:
+                    self._takes_until = math.inf
             else:
-                result = "skipped"
-                self.counts.failed += 1
-                self.counts.skipped += 1
-            self._log.append(
+                result = "failed" if attempts <= len(RETRIES) else "skipped"
+                self._counts.failed += 1
+                now = self._clock()
+                pause = self._pause.failed(now, probe=one.new)
+                if pause is not None:
+                    self._paused_until = paused_until = self._wall() + pause
+                if attempts <= len(RETRIES):
+                    wait = RETRIES[attempts - 1]
+                    next_attempt_at = self._wall() + wait
+                    self._own[attempts].append(_Waiting(now + wait, one.number, one.message, attempts))
+                else:
+                    self._counts.skipped += 1
+            self._log.add(
                 Delivery(
                     message_id=one.message.id,
                     event=one.message.event,
@@ -169,18 +230,6 @@ class Lane:
                     started_at=started,
                     duration=outcome.seconds,
                     next_attempt_at=next_attempt_at,
+                    paused_until=paused_until,
                 )
             )
-
-    def _make_room(self) -> None:
-        taking = self._clock() < self._takes_until
-        excess = len(self) - (MOST_WAITING_IN_A_BURST if taking else MOST_WAITING)
-        if excess <= 0:
-            return
-        dropped = [
-            min(filter(None, self._waiting), key=lambda line: line[0].number).popleft() for _ in range(excess)
-        ]
-        oldest = dropped[0]
-        self.counts.dropped += excess
-        event, id = oldest.message.event, oldest.message.id
-        self._log.append(Delivery(id, event, oldest.attempts, "dropped", dropped=excess))

@@ -18,7 +18,7 @@ TEST = "webhook.test"
 _PREFIX = "whsec_"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """`id` is the same for every attempt, `body` the same bytes."""
 

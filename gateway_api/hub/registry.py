@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 
 from gateway_api.errors import GatewayApiError, NotFound
 from gateway_api.hub.attempt import Sender
+from gateway_api.hub.backlog import Backlog
 from gateway_api.hub.lane import Counts, Lane
 from gateway_api.hub.message import Message
 
@@ -48,6 +49,8 @@ class Registry:
         self._certificates = certificates
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
+        #: By the events that are wanted.
+        self._backlogs: dict[frozenset[str], Backlog] = {}
         self._gone = Counts()
         #: Those whose threads run, the ones of removed webhooks in their last attempt included.
         self._senders: set[Sender] = set()
@@ -59,9 +62,13 @@ class Registry:
             if len(self._entries) >= MOST:
                 raise Full(f"There are {MOST} webhooks, which is the most there may be")
             sender = Sender(url, secret, self._denied, self._certificates)
-            lane = Lane(sender.send)
-            # First, because it may fail: nothing would ever deliver what the lane takes.
-            threading.Thread(target=self._deliver, args=(lane, sender), daemon=True).start()
+            lane = Lane(sender.send, self._backlogs.setdefault(frozenset(events), Backlog()))
+            try:
+                threading.Thread(target=self._deliver, args=(lane, sender), daemon=True).start()
+            except RuntimeError:
+                # Nothing would ever deliver what the lane takes.
+                lane.close()
+                raise
             self._entries[webhook.id] = _Entry(webhook, sender, lane)
             self._senders.add(sender)
         return webhook
@@ -75,15 +82,16 @@ class Registry:
             entry.lane.close()
             self._gone = _sum([self._gone, entry.lane.counts])
 
-    def webhooks(self) -> list[Webhook]:
-        """All of them, the oldest first."""
+    def webhooks(self) -> list[tuple[Webhook, float | None]]:
+        """All of them, the oldest first, each with until when it is paused, as `Lane`."""
         with self._lock:
-            return [entry.webhook for entry in self._entries.values()]
+            return [(entry.webhook, entry.lane.paused_until) for entry in self._entries.values()]
 
-    def webhook(self, id: str) -> Webhook:
-        """Raises NotFound."""
+    def webhook(self, id: str) -> tuple[Webhook, float | None]:
+        """One of them, likewise. Raises NotFound."""
         with self._lock:
-            return self._found(id).webhook
+            entry = self._found(id)
+            return entry.webhook, entry.lane.paused_until
 
     def lane(self, id: str) -> Lane:
         """Raises NotFound."""
@@ -93,17 +101,18 @@ class Registry:
     def offer(self, messages: list[Message]) -> None:
         """Gives every lane the messages that its webhook wants."""
         with self._lock:
-            entries = list(self._entries.values())
-        for entry in entries:
-            wanted = [message for message in messages if message.event in entry.webhook.events]
-            if wanted:
-                entry.lane.offer(wanted)
+            backlogs = list(self._backlogs.items())
+        for events, backlog in backlogs:
+            backlog.offer(message for message in messages if message.event in events)
 
-    def counts(self) -> tuple[int, int, Counts]:
-        """How many webhooks there are, how many messages wait, and what became of the others."""
+    def counts(self) -> tuple[int, int, int, Counts]:
+        """How many webhooks there are, how many of them are paused, how many messages wait, and what became
+        of the others."""
         with self._lock:
             lanes = [entry.lane for entry in self._entries.values()]
-            return len(lanes), sum(map(len, lanes)), _sum([self._gone, *(lane.counts for lane in lanes)])
+            paused = sum(lane.paused_until is not None for lane in lanes)
+            counts = _sum([self._gone, *(lane.counts for lane in lanes)])
+            return len(lanes), paused, sum(map(len, lanes)), counts
 
     def watch(self) -> None:
         """Ends attempts at their deadlines, for ever."""

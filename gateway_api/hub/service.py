@@ -50,22 +50,22 @@ class HubService:
         )
 
     def get_counts(self, _: NoParameters) -> dict[str, Any]:
-        webhooks, waiting, counts = self._registry.counts()
-        return {"webhooks": webhooks, "waiting": waiting, **vars(counts)}
+        webhooks, paused, waiting, counts = self._registry.counts()
+        return {"webhooks": webhooks, "paused": paused, "waiting": waiting, **vars(counts)}
 
     def list_webhooks(self, _: NoParameters) -> dict[str, Any]:
-        webhooks = [_record(webhook) for webhook in self._registry.webhooks()]
+        webhooks = [_record(*found) for found in self._registry.webhooks()]
         return {"webhooks": webhooks, "count": len(webhooks)}
 
     def get_webhook(self, call: WebhookCall) -> dict[str, Any]:
         try:
-            return {"webhook": _record(self._registry.webhook(call.id))}
+            return {"webhook": _record(*self._registry.webhook(call.id))}
         except NotFound as error:
             raise _not_found(call.id) from error
 
     def add_webhook(self, call: AddWebhookCall) -> dict[str, Any]:
         try:
-            return {"webhook": _record(self._registry.add(call.url, call.events, call.secret))}
+            return {"webhook": _record(self._registry.add(call.url, call.events, call.secret), None)}
         except Full as error:
             raise ErrorReply.of(f"{INTERFACE}.TooManyWebhooks", most=MOST) from error
 
@@ -86,14 +86,15 @@ class HubService:
     def test_webhook(self, call: WebhookCall) -> dict[str, Any]:
         message = test_message(time.time())
         try:
-            self._registry.lane(call.id).offer([message])
+            self._registry.lane(call.id).test(message)
         except NotFound as error:
             raise _not_found(call.id) from error
         return {"message_id": message.id}
 
 
-def _record(webhook: Webhook) -> dict[str, Any]:
-    return {"id": webhook.id, "url": webhook.url, "events": webhook.events}
+def _record(webhook: Webhook, paused_until: float | None) -> dict[str, Any]:
+    shown = {"id": webhook.id, "url": webhook.url, "events": webhook.events}
+    return {**shown, "paused_until": paused_until}
 
 
 def _not_found(id: str) -> ErrorReply:

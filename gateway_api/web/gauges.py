@@ -62,6 +62,9 @@ class HubMetrics(Collector):
             return
         yield GaugeMetricFamily("gateway_api_webhooks", "Registered webhooks", counts.webhooks)
         yield GaugeMetricFamily(
+            "gateway_api_webhook_paused", "Webhooks that are paused since they fail in a row", counts.paused
+        )
+        yield GaugeMetricFamily(
             "gateway_api_webhook_waiting", "Messages that wait for a webhook's next attempt", counts.waiting
         )
         attempts = CounterMetricFamily(

@@ -21,7 +21,9 @@ _SENT: dict[str, tuple[type[Schema], str]] = {
 }
 _RETRIES = (
     "Any 2xx within 10 s acknowledges it. After anything else, a redirect too, the same bytes are sent again "
-    "5 s, 30 s and 5 min later, each counted from the end of the attempt before."
+    "5 s, 30 s and 5 min later, each counted from the end of the attempt before. After three failures in a "
+    "row, messages that were not sent yet wait 5 s; then one of them is sent, and each failure of such a one "
+    "doubles the wait, up to 5 min. Any success ends it, and the rest follows in order."
 )
 
 

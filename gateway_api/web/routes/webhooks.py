@@ -17,7 +17,10 @@ routes = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 @access.any_role
 @answers.data(Webhooks)
 def list_webhooks() -> Response:
-    """All registrations. None outlives a restart of the API."""
+    """All registrations. None outlives a restart of the API.
+
+    One that fails three times in a row is paused, see `paused_until`.
+    """
     return envelope.ok(hub().webhooks())
 
 
@@ -56,7 +59,10 @@ def delete(webhook: str) -> Response:
 @access.any_role
 @answers.data(Deliveries)
 def deliveries(webhook: str) -> Response:
-    """The last 100 attempts, the newest first."""
+    """The last 100 attempts, the newest first.
+
+    The failure that began a pause has `paused_until`; until then only what was tried before is sent.
+    """
     return envelope.ok(hub().deliveries(webhook))
 
 
@@ -64,6 +70,9 @@ def deliveries(webhook: str) -> Response:
 @access.admin
 @answers.data(TestSent)
 def test(webhook: str) -> Response:
-    """Sends a message that is only a test; its delivery shows in the log."""
+    """Sends a message that is only a test; its delivery shows in the log.
+
+    It is sent while the webhook is paused, too, and ends the pause if it arrives.
+    """
     message_id = hub().test(webhook)
     return envelope.ok({"message": "A test is under way", "message_id": message_id})

@@ -8,6 +8,10 @@ from gateway_api.web.schemas.records import COUNT, Record
 from gateway_api.web.schemas.says import says
 
 _MESSAGE_ID = says("Same for every attempt of a message.", "84a7e8343baf37f9-57")
+_PAUSED_UNTIL = (
+    "Set while the receiver is paused, because it failed in a row: when one message is sent to it, or the "
+    "next one to come after that, Unix epoch seconds. Null otherwise."
+)
 
 
 class Webhook(Record):
@@ -17,6 +21,7 @@ class Webhook(Record):
         Text(validate=validate.OneOf(("session.up", "session.down"))),
         metadata=says("Events that it gets.", ["session.up", "session.down"]),
     )
+    paused_until = Float(allow_none=True, metadata=says(_PAUSED_UNTIL, None))
 
 
 class Delivery(Record):
@@ -33,6 +38,12 @@ class Delivery(Record):
     duration = Float(allow_none=True, metadata=says("How long it took, seconds.", 0.012))
     next_attempt_at = Float(
         allow_none=True, metadata=says("When it is tried again, Unix epoch seconds; null for never.", None)
+    )
+    paused_until = Float(
+        allow_none=True,
+        metadata=says(
+            "Until when its failure paused the receiver, Unix epoch seconds; null if it didn't.", None
+        ),
     )
     dropped = Whole(validate=COUNT, metadata=says("Messages dropped, since too many waited.", 0))
 

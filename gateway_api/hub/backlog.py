@@ -1,0 +1,82 @@
+"""Messages that wait for a first attempt, held once for all lanes that want the same events.
+
+A lane keeps only its place in it. So a message costs the same however many receivers are dead, and what a
+lane must drop is a number that moves.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from gateway_api.hub.message import Message
+
+#: Messages between two looks at which of them nobody waits for any more.
+_TIDY = 1000
+
+
+class Follower(Protocol):
+    """A lane, as the backlog sees it. Both methods are called with the lock held."""
+
+    #: The number of the last message that it took or dropped.
+    place: int
+    #: Whether it is to be woken when a message comes.
+    listens: bool
+
+    def wake(self) -> None: ...
+
+    def make_room(self) -> None: ...
+
+
+class Backlog:
+    """Messages by number, from 1 on. `clock` gives monotonic seconds. Lanes share the `lock`: what doesn't
+    take it is called with it held."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.lock = threading.Lock()
+        self._followers: list[Follower] = []
+        self._held: deque[tuple[float, Message]] = deque()
+        self._untidy = 0
+        #: The number of the last message.
+        self.newest = 0
+
+    def offer(self, messages: Iterable[Message]) -> None:
+        """Takes messages in their order, if anybody follows. Takes the lock."""
+        with self.lock:
+            if not self._followers:
+                return
+            now, before = self._clock(), len(self._held)
+            self._held.extend((now, message) for message in messages)
+            added = len(self._held) - before
+            self.newest += added
+            for follower in self._followers:
+                if follower.listens:
+                    follower.wake()
+            self._untidy += added
+            if self._untidy >= _TIDY:
+                self._tidy()
+
+    def join(self, follower: Follower) -> None:
+        """It follows from now on. Takes the lock."""
+        with self.lock:
+            follower.place = self.newest
+            self._followers.append(follower)
+
+    def leave(self, follower: Follower) -> None:
+        if follower in self._followers:
+            self._followers.remove(follower)
+            self._tidy()
+
+    def get(self, number: int) -> tuple[float, Message]:
+        """When a message came, and the message. It must be there: after some follower's place."""
+        return self._held[number - self.newest - 1]
+
+    def _tidy(self) -> None:
+        self._untidy = 0
+        for follower in self._followers:
+            follower.make_room()
+        wanted = self.newest - min((one.place for one in self._followers), default=self.newest)
+        while len(self._held) > wanted:
+            self._held.popleft()
