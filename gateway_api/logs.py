@@ -6,6 +6,7 @@ sends can end a line, look like another field, or speak to a terminal.
 
 import json
 import logging
+import os
 import re
 import sys
 import threading
@@ -26,6 +27,20 @@ RECORD = "record"
 # journald cuts a line at 48 KiB, and several processes write whole only what fits into a pipe, 4 KiB.
 _LONGEST_TEXT = 2048
 _LONGEST_TRACEBACK = 16_384
+
+#: What sd-daemon(3) has at the beginning of a line: the priorities of syslog(3).
+_PRIORITIES = {
+    logging.DEBUG: "<7>",
+    logging.INFO: "<6>",
+    logging.WARNING: "<4>",
+    logging.ERROR: "<3>",
+    logging.CRITICAL: "<2>",
+}
+
+#: What is asked again and again by whoever watches, with or without a token, if it goes well.
+_WATCHED = ("/api/v1/health", "/api/v1/system/health", "/api/v1/system/status", "/metrics")
+#: The header by which the page says that it only looks again.
+_POLL = "HTTP_X_POLL"
 
 _BARE = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
 
@@ -59,12 +74,20 @@ def of_request(
     }
 
 
-class LineFormatter(logging.Formatter):
-    """`encode` makes a line of fields."""
+def level_of_request(environ: dict[str, Any], status: int) -> int:
+    """Of a request's line: debug for a poll that went well, or the log would be full of them."""
+    looks = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
+    polls = environ.get("PATH_INFO") in _WATCHED or _POLL in environ
+    return logging.DEBUG if looks and polls else logging.INFO
 
-    def __init__(self, encode: Callable[[Fields], str]) -> None:
+
+class LineFormatter(logging.Formatter):
+    """`encode` makes a line of fields; `for_journal` has it begin with its priority."""
+
+    def __init__(self, encode: Callable[[Fields], str], *, for_journal: bool = False) -> None:
         super().__init__()
         self._encode = encode
+        self._for_journal = for_journal
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -80,7 +103,8 @@ class LineFormatter(logging.Formatter):
         if record.exc_info:
             # The end says what happened.
             line["traceback"] = _whole(self.formatException(record.exc_info))[-_LONGEST_TRACEBACK:]
-        return self._encode(line)
+        priority = _PRIORITIES.get(record.levelno, "") if self._for_journal else ""
+        return priority + self._encode(line)
 
 
 def key_value(fields: Fields) -> str:
@@ -96,17 +120,29 @@ FORMATS: dict[str, Callable[[Fields], str]] = {
 
 def install(format: str, *loggers: logging.Logger) -> None:
     """Has these loggers, which have handlers, write lines in one of `FORMATS`; and everything else that this
-    process says: other loggers, warnings, and what ends a thread or the process."""
-    formatter = LineFormatter(FORMATS[format])
+    process says: other loggers, warnings, and what ends a thread or the process. A line for systemd's journal
+    begins with its priority."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler())
     for logger in (root, *loggers):
         for handler in logger.handlers:
-            handler.setFormatter(formatter)
+            handler.setFormatter(LineFormatter(FORMATS[format], for_journal=_is_journal(handler)))
     logging.captureWarnings(True)
     sys.excepthook = _ends_the_process
     threading.excepthook = _ends_a_thread
+
+
+def _is_journal(handler: logging.Handler) -> bool:
+    """Whether it writes to the journal: a variable that a child inherits doesn't say so of its own output
+    (systemd.exec(5), JOURNAL_STREAM)."""
+    stream = getattr(handler, "stream", None)
+    try:
+        there = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):
+        # Closed, or no file at all.
+        return False
+    return there is not None and os.environ.get("JOURNAL_STREAM") == f"{there.st_dev}:{there.st_ino}"
 
 
 def _ends_the_process(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -37,7 +37,7 @@ from gateway_api.serving import head
 from gateway_api.serving.connections import Connections, NoRoom, Phase
 from gateway_api.serving.refusal import refusal, status_of
 from gateway_api.serving.sockets import end, for_tls, watched
-from gateway_api.settings import BadSetting, Settings, has_secret, log_format
+from gateway_api.settings import BadSetting, Settings, has_secret, log_format, log_level
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -231,10 +231,13 @@ class Log(Logger):  # type: ignore[misc]
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
         try:
-            format = log_format(os.environ)
+            format, level = log_format(os.environ), log_level(os.environ)
         except BadSetting:
             # What is said of it, before the start is refused, has to have some format.
-            format = "keyvalue"
+            format, level = "keyvalue", logging.INFO
+        # gunicorn would have the access log at info whatever is chosen.
+        for logger in (self.error_log, self.access_log):
+            logger.setLevel(level)
         logs.install(format, self.error_log, self.access_log)
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
@@ -246,7 +249,8 @@ class Log(Logger):  # type: ignore[misc]
             size=resp.sent,
             seconds=request_time.total_seconds(),
         )
-        self.access_log.info("", extra=logs.extra(**fields))
+        level = logs.level_of_request(environ, resp.status_code)
+        self.access_log.log(level, "", extra=logs.extra(**fields))
 
 
 def report(context: object, kind: Any, error: Any, trace: Any) -> None:

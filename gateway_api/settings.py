@@ -1,5 +1,7 @@
 """What the process is told from outside: environment variables and a credential, read once, at the start."""
 
+import difflib
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -19,8 +21,48 @@ _SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 
+_PREFIX = "GATEWAY_API_"
+#: Of this service, by their names without the prefix. Both profiles take all of them: they share one file.
+_NAMES = (
+    "AUDIT",
+    "AUDIT_MEBIBYTES",
+    "BIND",
+    "CERTIFICATE",
+    "KEY",
+    "LOG_FORMAT",
+    "LOG_LEVEL",
+    "RUNTIME",
+    "STATE",
+    "TOKEN_AUDIT",
+    "TOKEN_BEYOND_LOOPBACK",
+    "TOKEN_RUNTIME",
+    "TOKEN_WORKERS",
+    "WEBHOOK_CERTIFICATES",
+    "WORKERS",
+)
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+KNOWN = frozenset(_PREFIX + name for name in _NAMES)
+
+
 class BadSetting(GatewayApiError):
     """An environment variable is missing or unusable; the text names it."""
+
+
+def check_names(environment: Mapping[str, str]) -> None:
+    """A misspelled variable would leave a setting at its default without a word. Raises BadSetting."""
+    unknown = sorted(name for name in environment if name.startswith(_PREFIX) and name not in KNOWN)
+    if unknown:
+        raise BadSetting("; ".join(map(_is_unknown, unknown)))
+
+
+def _is_unknown(name: str) -> str:
+    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), _NAMES, n=1)
+    return f"{name} is not a known variable" + (f"; did you mean {_PREFIX}{nearest[0]}?" if nearest else "")
 
 
 def log_format(environment: Mapping[str, str]) -> str:
@@ -29,6 +71,14 @@ def log_format(environment: Mapping[str, str]) -> str:
     if chosen not in ("keyvalue", "json"):
         raise BadSetting(f"GATEWAY_API_LOG_FORMAT must be keyvalue or json, not {chosen!r}")
     return chosen
+
+
+def log_level(environment: Mapping[str, str]) -> int:
+    """The least level that is logged, as `logging` numbers them. Raises BadSetting."""
+    chosen = environment.get("GATEWAY_API_LOG_LEVEL") or "info"
+    if chosen not in _LEVELS:
+        raise BadSetting(f"GATEWAY_API_LOG_LEVEL must be one of {', '.join(_LEVELS)}, not {chosen!r}")
+    return _LEVELS[chosen]
 
 
 def _audit_mebibytes(environment: Mapping[str, str]) -> int:
@@ -81,7 +131,9 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+        check_names(environment)
         log_format(environment)
+        log_level(environment)
         state = Path(environment.get("GATEWAY_API_STATE") or "/var/lib/gateway-api")
         return cls(
             core_socket=core_socket(environment),
@@ -134,6 +186,8 @@ class TokenSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "TokenSettings":
+        check_names(environment)
+        log_level(environment)
         beyond = environment.get("GATEWAY_API_TOKEN_BEYOND_LOOPBACK") or "no"
         if beyond not in ("yes", "no"):
             raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")

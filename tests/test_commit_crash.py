@@ -991,7 +991,9 @@ def test_a_second_core_refuses_to_start_on_the_folder_of_another(bench: Bench) -
     with running_core(home / "s", bench.factory, "--sessions", "0"):
         refused = subprocess.run(second, capture_output=True, text=True, timeout=60, check=False)
         assert refused.returncode == 1
-        assert re.fullmatch(r"cannot start the core daemon: another core .*\n", refused.stderr)
+        assert re.fullmatch(
+            r'time=.* message="cannot start the core daemon: another core .*"\n', refused.stderr
+        )
         assert not (other / "s").exists()
         client = Client(home / "s", timeout=30)
         client.call(f"{INTERFACE}.EditCandidate", EDIT.parameters)

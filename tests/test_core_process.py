@@ -599,7 +599,7 @@ def test_only_owner_and_group_may_use_the_socket(shared: Path) -> None:
 def test_a_second_core_at_a_socket_is_refused_and_the_first_goes_on(shared: Path, tmp_path: Path) -> None:
     second = started(shared.parent, "--configuration", str(tmp_path))
     assert second.returncode == 1
-    assert second.stderr.endswith(f"cannot start the core daemon: another process serves {shared}\n")
+    assert second.stderr.endswith(f'"cannot start the core daemon: another process serves {shared}"\n')
     assert answers(shared)
 
 
@@ -678,7 +678,7 @@ def test_a_core_without_a_valid_configuration_says_why_and_does_not_start(
         (tmp_path / "factory.json").write_text(content)
     core = started(tmp_path)
     assert core.returncode == 1
-    assert core.stderr.startswith("cannot start the core daemon: ")
+    assert 'message="cannot start the core daemon: ' in core.stderr
     assert sentence in core.stderr
     assert core.stderr.count("\n") == 1
     assert not (tmp_path / "core").exists()
@@ -690,7 +690,7 @@ def test_a_core_whose_folder_is_missing_says_why_and_does_not_start(
     configure(tmp_path, document)
     core = started(tmp_path, "--socket", str(tmp_path / "absent" / "core"))
     assert core.returncode == 1
-    assert re.search(r"^cannot start the core daemon: .+\n\Z", core.stderr, re.MULTILINE)
+    assert re.search(r'^time=.* message="cannot start the core daemon: .+"\n\Z', core.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import json
 import logging
+import os
 import re
 import secrets
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +22,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.logs import FORMATS, LineFormatter, extra, install, key_value
+from gateway_api.logs import FORMATS, LineFormatter, extra, install, key_value, level_of_request
 from gateway_api.settings import BadSetting, log_format
 from tests.stack import Api, running_api, running_stack, wait_for
 
@@ -115,6 +117,60 @@ def test_a_line_is_shorter_than_journald_would_cut(format: str) -> None:
     except ValueError:
         line = line_of("y" * 100_000, format=format, exc_info=sys.exc_info(), extra=extra(path="z" * 100_000))
     assert len(line) < 48 * 1024
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("level", "priority"),
+    [("debug", 7), ("info", 6), ("warning", 4), ("error", 3), ("critical", 2)],
+)
+def test_a_line_for_the_journal_begins_with_its_priority(format: str, level: str, priority: int) -> None:
+    record = logging.makeLogRecord({"levelno": getattr(logging, level.upper()), "msg": "x"})
+    line = LineFormatter(FORMATS[format], for_journal=True).format(record)
+    assert line == f"<{priority}>" + LineFormatter(FORMATS[format]).format(record)
+
+
+def test_only_what_goes_to_the_journal_has_priorities() -> None:
+    said = (
+        "import logging; from gateway_api import logs; logs.install('keyvalue');"
+        "logging.getLogger('x').error('failed')"
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        there = os.fstat(theirs.fileno())
+        environment = {**os.environ, "JOURNAL_STREAM": f"{there.st_dev}:{there.st_ino}"}
+        subprocess.run([sys.executable, "-c", said], env=environment, stderr=theirs, check=True)
+        assert ours.recv(4096).startswith(b"<3>time=")
+        elsewhere = subprocess.run(
+            [sys.executable, "-c", said], env=environment, capture_output=True, check=True
+        )
+        assert elsewhere.stderr.startswith(b"time=")
+
+
+@pytest.mark.parametrize(
+    ("environ", "status", "level"),
+    [
+        ({"PATH_INFO": "/api/v1/health"}, 200, logging.DEBUG),
+        ({"PATH_INFO": "/api/v1/system/health"}, 200, logging.DEBUG),
+        ({"PATH_INFO": "/metrics", "REQUEST_METHOD": "HEAD"}, 200, logging.DEBUG),
+        ({"PATH_INFO": "/api/v1/system/status"}, 200, logging.DEBUG),
+        ({"PATH_INFO": "/api/v1/interfaces", "HTTP_X_POLL": "1"}, 200, logging.DEBUG),
+        ({"PATH_INFO": "/api/v1/system/config", "HTTP_X_POLL": "1"}, 304, logging.DEBUG),
+        ({"PATH_INFO": "/api/v1/health"}, 500, logging.INFO),
+        ({"PATH_INFO": "/api/v1/interfaces", "HTTP_X_POLL": "1"}, 401, logging.INFO),
+        ({"PATH_INFO": "/api/v1/subscribers/7", "HTTP_X_POLL": "1"}, 404, logging.INFO),
+        (
+            {"PATH_INFO": "/api/v1/subscribers/7", "HTTP_X_POLL": "1", "REQUEST_METHOD": "DELETE"},
+            200,
+            logging.INFO,
+        ),
+        ({"PATH_INFO": "/api/v1/interfaces"}, 200, logging.INFO),
+        ({}, 400, logging.INFO),
+    ],
+    ids=str,
+)
+def test_a_poll_that_goes_well_is_for_debugging(environ: dict[str, str], status: int, level: int) -> None:
+    assert level_of_request({"REQUEST_METHOD": "GET", **environ}, status) == level
 
 
 def test_null_is_told_from_a_dash() -> None:
@@ -247,6 +303,26 @@ def test_a_request_is_one_line(logged: Logged) -> None:
     assert int(line["bytes"]) > 100
 
 
+def test_polls_that_go_well_are_not_logged_and_others_are(logged: Logged) -> None:
+    ids = [secrets.token_hex(8) for _ in range(4)]
+    for id, path, headers in zip(
+        ids,
+        ("/health", "/interfaces?limit=1", "/health?x=1", "/interfaces?limit=1"),
+        ({}, {"X-Poll": "1"}, {}, {}),
+        strict=True,
+    ):
+        logged.api.send("GET", path, headers={"X-Request-ID": id, **headers})
+    assert [line["status"] for id in ids[2:] for line in logged.of(id)] == ["400", "200"]
+    # Lines of one worker come in the order of its answers, and one connection has one worker.
+    assert not [line for line in logged.lines() if ids[0] in line or ids[1] in line]
+
+
+def test_the_core_writes_the_same_lines(logged: Logged) -> None:
+    (line,) = [fields for fields in map(parsed, logged.lines()) if fields["logger"] == "gateway_api.core"]
+    assert line["level"] == "info"
+    assert str(line["message"]).startswith("serving 5 sessions at ")
+
+
 @pytest.mark.parametrize("token", ["", "x.y.z", "expired"])
 def test_whoever_has_no_token_that_holds_is_nobody(logged: Logged, token: str) -> None:
     line = ask(logged, "GET", "/qos", None, headers={"Authorization": f"Bearer {token}"})
@@ -319,7 +395,11 @@ def test_a_path_cannot_break_or_colour_a_line(logged: Logged, path: str) -> None
 
 def test_a_header_cannot_break_or_colour_a_line(logged: Logged) -> None:
     line = ask(
-        logged, "GET", "/health", None, headers={"User-Agent": "\u202e\x85".encode(), "Referer": '" a="'}
+        logged,
+        "GET",
+        "/system/version",
+        None,
+        headers={"User-Agent": "\u202e\x85".encode(), "Referer": '" a="'},
     )
     assert len(line) == len(REQUEST) + 3
 

@@ -215,6 +215,24 @@ def test_root_finds_the_way_back_into_a_disabled_api(installed: Installed, api: 
     wait_for("the records", recorded, 20)
 
 
+def test_journalctl_shows_the_error_of_a_request_that_failed(installed: Installed) -> None:
+    machine = installed.machine
+    assert state_of(machine, "gateway-core") == "active"
+    machine.run("systemctl", "stop", "gateway-core")
+    try:
+        answer = installed.api().send("GET", "/health", None)
+    finally:
+        machine.run("systemctl", "start", "gateway-core")
+    assert answer.status_code == 500
+    errors = machine.run("journalctl", "--unit=gateway-api", "--priority=err", "--output=cat")
+    lines = [line for line in errors.splitlines() if answer.headers["X-Request-ID"] in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("time=")
+    assert "level=error" in lines[0]
+    assert "level=info" not in errors
+    assert "level=info" in machine.run("journalctl", "--unit=gateway-core", "--output=cat")
+
+
 def test_the_alternative_profile_is_off_until_there_is_a_token(installed: Installed) -> None:
     installed.machine.attempt("systemctl", "start", "gateway-api-token")
     said = installed.machine.run("journalctl", "--unit=gateway-api-token")

@@ -1,11 +1,14 @@
 """What the process reads from its environment."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from gateway_api.settings import BadSetting, Settings, has_secret
+from gateway_api.settings import KNOWN, BadSetting, Settings, TokenSettings, has_secret
+
+ROOT = Path(__file__).parent.parent
 
 SECRET = {"SVC_API_SECRET": "s" * 32}
 
@@ -121,3 +124,52 @@ def test_the_audit_log_is_where_and_as_large_as_it_is_said_to_be() -> None:
 def test_a_log_format_that_is_none_is_named() -> None:
     with pytest.raises(BadSetting, match="GATEWAY_API_LOG_FORMAT"):
         Settings.from_environment({**SECRET, "GATEWAY_API_LOG_FORMAT": "xml"})
+
+
+def test_a_log_level_that_is_none_is_named() -> None:
+    with pytest.raises(BadSetting, match="GATEWAY_API_LOG_LEVEL"):
+        Settings.from_environment({**SECRET, "GATEWAY_API_LOG_LEVEL": "loud"})
+
+
+@pytest.mark.parametrize("settings", [Settings, TokenSettings])
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("GATEWAY_API_WORKER", "GATEWAY_API_WORKERS"),
+        ("GATEWAY_API_LOGFORMAT", "GATEWAY_API_LOG_FORMAT"),
+        ("GATEWAY_API_AUDIT_MEGABYTES", "GATEWAY_API_AUDIT_MEBIBYTES"),
+        ("GATEWAY_API_bind", "GATEWAY_API_BIND"),
+        ("GATEWAY_API_COLOUR", None),
+        ("GATEWAY_API_", None),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_nearest_known_one(
+    settings: type[Settings | TokenSettings], name: str, nearest: str | None
+) -> None:
+    with pytest.raises(BadSetting) as said:
+        settings.from_environment({**SECRET, name: ""})
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    assert str(said.value) == f"{name} is not a known variable{hint}"
+
+
+def test_each_profile_takes_the_variables_of_the_other() -> None:
+    values = {
+        "GATEWAY_API_AUDIT_MEBIBYTES": "2",
+        "GATEWAY_API_LOG_FORMAT": "json",
+        "GATEWAY_API_LOG_LEVEL": "error",
+        "GATEWAY_API_TOKEN_BEYOND_LOOPBACK": "no",
+    }
+    environment = {name: values.get(name, "/x") for name in KNOWN}
+    assert Settings.from_environment({**environment, **SECRET}).audit == Path("/x")
+    assert TokenSettings.from_environment(environment).audit == Path("/x")
+
+
+def test_the_known_variables_are_those_that_are_read_and_documented() -> None:
+    def named(*files: Path) -> set[str]:
+        return set(re.findall("GATEWAY_API_[A-Z][A-Z_]*", "".join(file.read_text() for file in files)))
+
+    read = (ROOT / "gateway_api").rglob("*.py")
+    assert named(*read, *(ROOT / "etc").glob("*.py"), *(ROOT / "systemd").iterdir()) == KNOWN
+    table = re.findall(r"^\| (`GATEWAY_API_.*?) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert set(re.findall("GATEWAY_API_[A-Z_]+", "".join(table))) == KNOWN
+    assert named(ROOT / "etc" / "gateway-api.env") == KNOWN

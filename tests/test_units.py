@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_api.settings import Settings
+from gateway_api.settings import KNOWN, Settings
 from tests.stack import Api, free_port, wait_for
 
 REPOSITORY = Path(__file__).parent.parent
@@ -224,6 +224,12 @@ def test_a_log_format_that_is_none_gets_one_sentence(tmp_path: Path, api: Api, s
     assert "cannot start the gateway API: GATEWAY_API_LOG_FORMAT must be keyvalue or json" in said
 
 
+def test_a_misspelled_variable_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_WORKER="4")
+    assert "cannot start the gateway API: GATEWAY_API_WORKER is not a known variable; " in said
+    assert "did you mean GATEWAY_API_WORKERS?" in said
+
+
 def test_the_environment_file_names_every_variable_with_its_default() -> None:
     text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
     readers = "".join(
@@ -231,6 +237,6 @@ def test_the_environment_file_names_every_variable_with_its_default() -> None:
         for path in (*(REPOSITORY / "etc").glob("*.conf.py"), REPOSITORY / "gateway_api" / "settings.py")
     )
     named = dict(re.findall(r"^#([A-Z_]+)=(.*)$", text, re.MULTILINE))
-    assert set(named) == set(re.findall(r'"((?:GATEWAY|SVC)_[A-Z_]+)"', readers))
+    assert set(named) == set(re.findall(r'"((?:GATEWAY|SVC)_[A-Z_]*[A-Z])"', readers)) | KNOWN
     for value in filter(None, named.values()):
         assert f'"{value}"' in readers

@@ -105,7 +105,7 @@ class Core:
 
     def ready(self) -> bool:
         """Waits until it serves; false when it ended before."""
-        while "core: serving" not in self.log:
+        while 'message="serving ' not in self.log:
             # A millisecond, not more: a thousand are started.
             if self.ended(0.001):
                 return False

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from gateway_api import logs
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.check import check
@@ -29,6 +30,7 @@ from gateway_api.core.journal import Journal
 from gateway_api.core.service import IDENTITY, CoreService
 from gateway_api.errors import GatewayApiError
 from gateway_api.readiness import notify
+from gateway_api.settings import BadSetting, log_format, log_level
 from gateway_api.varlink.dispatcher import Dispatcher
 from gateway_api.varlink.server import Server
 
@@ -42,7 +44,7 @@ _log = logging.getLogger("gateway_api.core")
 
 def main() -> int:
     arguments = _arguments()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s core: %(message)s")
+    _begin_log()
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -68,7 +70,7 @@ def main() -> int:
         service = CoreService(gateway, journal, workspace, changes, clock)
         server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
     except (GatewayApiError, OSError) as error:
-        sys.stderr.write(f"cannot start the core daemon: {error}\n")
+        _log.critical("cannot start the core daemon: %s", error)
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Thread(target=_tick, args=(gateway,), daemon=True).start()
@@ -84,6 +86,19 @@ def main() -> int:
 def _name(key: str) -> str:
     """Of the log of changes: it comes and goes with the configuration. The key itself stays in here."""
     return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+
+
+def _begin_log() -> None:
+    """In the API's format, chosen by the same variables. A wrong value must not stop the gateway."""
+    wrong = None
+    try:
+        format, level = log_format(os.environ), log_level(os.environ)
+    except BadSetting as error:
+        format, level, wrong = "keyvalue", logging.INFO, error
+    logs.install(format)
+    logging.getLogger().setLevel(level)
+    if wrong is not None:
+        _log.error("%s; the log has its default format and level", wrong)
 
 
 def _tick(gateway: LabGateway) -> None:

@@ -2,6 +2,7 @@
 
 const ROOT = '/api/v1';
 const PATIENCE = 15_000;
+export const POLL = {'X-Poll': '1'};
 
 /** The API said no: `message` is its own sentence. */
 export class Refused extends Error {
@@ -56,10 +57,15 @@ export class Api extends EventTarget {
     return {data: (await this.#read(answer)).data, etag: answer.headers.get('ETag')};
   }
 
-  async get(path, query = {}) {
+  async get(path, query = {}, options = {}) {
     const given = Object.entries(query).filter(([, value]) => value != null && value !== '');
     const text = new URLSearchParams(given).toString();
-    return (await this.ask('GET', text ? `${path}?${text}` : path)).data;
+    return (await this.ask('GET', text ? `${path}?${text}` : path, options)).data;
+  }
+
+  /** What is only looked at again: the log at its default level leaves it out when it goes well. */
+  async poll(path, query = {}) {
+    return this.get(path, query, {headers: POLL});
   }
 
   async post(path, body, options = {}) {

@@ -10,7 +10,7 @@ const SECONDS = 30, SHOWN = 10;
 export class Archive {
   constructor(api) {
     this.poll = new Poll(SECONDS, () => shown('archive-problem', async () => {
-      const {revisions} = await api.get('/system/config/archive');
+      const {revisions} = await api.poll('/system/config/archive');
       show('archive-none', !revisions.length);
       show('archive-table', revisions.length > 0);
       byId('archive').replaceChildren(...revisions.slice(0, SHOWN).map(row));

@@ -1,5 +1,6 @@
 // What is staged, and what becomes of it.
 
+import {POLL} from './api.js';
 import {ask, attempt} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
 import {Confirmation} from './confirmation.js';
@@ -41,7 +42,7 @@ export class Configuration {
       return;
     }
     await shown('waiting-problem', async () => {
-      const {data, etag} = await this.api.ask('GET', '/system/config/compare');
+      const {data, etag} = await this.api.ask('GET', '/system/config/compare', {headers: POLL});
       this.#etag = etag;
       this.#draw(data.diff);
       this.confirmation.await(data.confirm_deadline);

@@ -12,7 +12,7 @@ export class Counts {
 
   constructor(api, stream) {
     const read = async () => {
-      const {total, pppoe, dhcp} = await api.get('/subscribers/summary');
+      const {total, pppoe, dhcp} = await api.poll('/subscribers/summary');
       write('total', count(total));
       for (const [id, number] of Object.entries({pppoe, dhcp})) {
         write(id, count(number));

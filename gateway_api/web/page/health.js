@@ -17,23 +17,23 @@ export class Health {
     const rows = await Promise.all([
       this.#row('API', async () => {
         const began = performance.now();
-        const {version} = await this.api.get('/system/version');
+        const {version} = await this.api.poll('/system/version');
         return `answers in ${Math.round(performance.now() - began)} ms, version ${version}`;
       }),
       this.#row('Core daemon', async () => {
-        const {uptime_seconds: seconds} = await this.api.get('/system/health');
+        const {uptime_seconds: seconds} = await this.api.poll('/system/health');
         return `up for ${duration(seconds)}`;
       }),
       this.#row('CGNAT', async () => {
-        const stats = await this.api.get('/cgnat/stats');
+        const stats = await this.api.poll('/cgnat/stats');
         return `${count(stats.vrf_steered_sessions)} steered, ${count(stats.public_ip_sessions)} public`;
       }),
       this.#row('Demux', async () => {
-        const {rate_limited_total: refused} = await this.api.get('/demux/state', {limit: 1});
+        const {rate_limited_total: refused} = await this.api.poll('/demux/state', {limit: 1});
         return `${refused ? count(refused) : 'no'} VLANs refused`;
       }),
       this.#row('Webhooks', async () => {
-        const {count: number} = await this.api.get('/webhooks');
+        const {count: number} = await this.api.poll('/webhooks');
         return number ? `${count(number)} registered` : 'none registered';
       }),
     ]);

@@ -10,7 +10,7 @@ const SECONDS = 10;
 export class Neighbours {
   constructor(api) {
     new Poll(SECONDS, () => shown('neighbours-problem', async () => {
-      this.#draw(peersOf(await api.get('/routing/bgp/summary')));
+      this.#draw(peersOf(await api.poll('/routing/bgp/summary')));
     }), ['overview']);
   }
 

@@ -74,7 +74,7 @@ export class SessionRecord extends EventTarget {
   /** Null when there is none: its end may have been in a gap of the events. */
   async #found(id) {
     try {
-      return await this.api.get(`/subscribers/${id}`);
+      return await this.api.poll(`/subscribers/${id}`);
     } catch (error) {
       if (error instanceof Refused && error.status === 404) return null;
       throw error;

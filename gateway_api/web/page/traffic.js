@@ -20,10 +20,10 @@ export class Traffic {
   constructor(api) {
     this.chart = new Chart(byId('traffic-chart'), {length: SAMPLES, format: bits, least: 1000});
     new Poll(SECONDS, () => shown('traffic-problem', async () => {
-      const {interfaces} = await api.get('/interfaces', {limit: FIRST});
+      const {interfaces} = await api.poll('/interfaces', {limit: FIRST});
       const at = performance.now() / 1000;
       // After the counters: a core that was restarted between the two has begun counting anew.
-      const {uptime_seconds: uptime} = await api.get('/system/health');
+      const {uptime_seconds: uptime} = await api.poll('/system/health');
       if (this.#restarted(uptime)) return;
       this.#take(interfaces.filter(({type}) => type === 'trunk'), at);
     }), ['overview']);

@@ -34,7 +34,7 @@ export class Vlans {
 async function busiest(api) {
   let found = [], cursor = null, total = 0;
   do {
-    const page = await api.get('/interfaces/vlans', {limit: PAGE, cursor});
+    const page = await api.poll('/interfaces/vlans', {limit: PAGE, cursor});
     total = page.total;
     found = [...found, ...page.vlans].sort((one, other) => other.session_count - one.session_count).slice(0, MOST);
     cursor = page.next_cursor;
