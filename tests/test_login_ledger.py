@@ -97,6 +97,18 @@ def test_on_a_full_disk_logins_go_on_and_are_counted_and_a_logout_says_that_it_f
         assert not holds(own, token)
 
 
+def test_the_api_starts_on_a_full_disk_and_knows_what_was_revoked(
+    api: Api, state: Path, small_disk: Path
+) -> None:
+    with running(api, state, small_disk) as own:
+        token, other = own.new_token("operator"), own.new_token("operator")
+        assert log_out(own, token).status_code == 200
+    with filled(small_disk), running(api, state, small_disk) as own:
+        assert [holds(own, each) for each in (token, other)] == [False, True]
+        assert holds(own, own.new_token("operator"))
+    assert "the disk of the login ledger is full" in (state / "api.log").read_text()
+
+
 # A power cut takes what isn't synced
 
 

@@ -28,6 +28,10 @@ _OPEN_TIMEOUT = 5.0
 # A worker waits for a lock with everything else it does; nobody holds one for longer than a write.
 _LOCK_TIMEOUT_MS = 500
 
+#: Bytes that are kept for a start on a full disk.
+_RESERVED = 128 << 10
+
+_NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 # ERROR is what a table of another shape gives.
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
@@ -58,8 +62,25 @@ def name_of(ledger: sqlite3.Connection) -> str:
 
 
 def prepare_ledger(path: Path) -> None:
-    """Makes sure that there is a ledger to open. One that is broken is begun anew, under another name:
-    without it the service would not start, and everybody has to log in again."""
+    """Makes sure that there is a ledger to open, on a full disk, too. One that is broken is begun anew, under
+    another name: without it the service would not start, and everybody has to log in again. Raises OSError
+    and sqlite3.Error."""
+    reserve = path.with_name(f"{path.name}.reserve")
+    try:
+        _prepare(path)
+    except sqlite3.OperationalError as error:
+        # SQLite makes two more files beside the one that it opens.
+        if error.sqlite_errorcode & 0xFF not in _NO_SPACE or not reserve.exists():
+            raise
+        reserve.unlink()
+        _prepare(path)
+        _log.error("the disk of the login ledger is full: used the space that was kept for a start")
+        return
+    if not reserve.exists():
+        _keep_space(reserve)
+
+
+def _prepare(path: Path) -> None:
     try:
         with closing(open_ledger(path)) as ledger:
             (verdict,) = ledger.execute("PRAGMA quick_check(1)").fetchone()
@@ -74,6 +95,16 @@ def prepare_ledger(path: Path) -> None:
         _log.error("began a new ledger, the old one is broken, and all tokens have ended: %s", verdict)
         remove_ledger(path)
         open_ledger(path).close()
+
+
+def _keep_space(reserve: Path) -> None:
+    try:
+        reserve.touch(mode=0o600)
+        reserve.write_bytes(bytes(_RESERVED))
+    except OSError as error:
+        # A part of it would only make the disk fuller.
+        reserve.unlink(missing_ok=True)
+        _log.warning("cannot keep space for the login ledger: %s", error)
 
 
 def remove_ledger(path: Path) -> None:
