@@ -41,6 +41,7 @@ figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.figures
 	$(VENV)/bin/python -m tests.figures_of_streams
 	$(VENV)/bin/python -m tests.figures_of_strays
+	$(VENV)/bin/python -m tests.figures_of_webhooks
 
 # The pictures of the README.
 screenshots: $(DEVELOPED) tools
