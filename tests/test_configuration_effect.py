@@ -464,7 +464,9 @@ def test_what_an_unconfirmed_commit_changed_comes_back_with_its_return(still: Ap
     assert seen() == before
 
 
-def test_users_that_an_unconfirmed_commit_took_away_come_back_with_its_return(still: Api) -> None:
+def test_users_that_an_unconfirmed_commit_took_away_come_back_with_its_return_and_log_in_again(
+    still: Api,
+) -> None:
     admin, operator = still.token("admin"), still.new_token("operator")
     commit(
         still,
@@ -475,6 +477,9 @@ def test_users_that_an_unconfirmed_commit_took_away_come_back_with_its_return(st
     )
     assert everywhere(still, "GET", CONFIG, admin) == {401}
     bring_forward(still)
-    wait_for("the return", lambda: still.send("GET", CONFIG, token=admin).ok, 10)
-    assert everywhere(still, "GET", CONFIG, operator) == {200}
-    assert still.log_in("carol", "secret").status_code == 401
+    wait_for("the return", lambda: still.log_in("carol", "secret").status_code == 401, 10)
+    # A deletion ends tokens for good.
+    assert everywhere(still, "GET", CONFIG, admin) == everywhere(still, "GET", CONFIG, operator) == {401}
+    still.forget_tokens()
+    assert everywhere(still, "GET", CONFIG, still.token("admin")) == {200}
+    assert everywhere(still, "GET", CONFIG, still.token("operator")) == {200}
