@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway_api.auth.passwords import hash_password
 from gateway_api.errors import GatewayApiError
 from gateway_api.rescue import add_commands, rescue
+from gateway_api.version import VERSION
 
 #: What is said to who left in the middle.
 _BROKEN_OFF = {
@@ -40,6 +41,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gateway-api", description="Helps to run the gateway API.")
+    parser.add_argument("--version", action="version", version=f"gateway-api {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("hash-password", help="read a password without echo, print its hash for api.users")
     join = commands.add_parser("join-certificate", help="write both to one file, if they fit")

@@ -45,6 +45,16 @@ class CoreUnavailable(GatewayApiError):
     """The core daemon can't be reached, or failed. The text is for the log, never for a client."""
 
 
+class CoreAbsent(CoreUnavailable):
+    """There is no socket of a core daemon."""
+
+    #: What an operator can do about it, in one sentence.
+    HINT = (
+        "No core daemon is running, or none is configured: on an appliance, "
+        "`systemctl enable --now gateway-core-lab` chooses the one with simulated subscribers."
+    )
+
+
 class Conflict(GatewayApiError):
     """The request makes no sense as things stand."""
 

@@ -32,6 +32,7 @@ from gateway_api import logs, slots
 from gateway_api.audit import follower
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger, remove_ledger
+from gateway_api.errors import CoreAbsent
 from gateway_api.readiness import Readiness
 from gateway_api.serving import head
 from gateway_api.serving.connections import Connections, NoRoom, Phase
@@ -272,6 +273,8 @@ def prepare() -> None:
     settings = Settings.from_environment(os.environ)
     if settings.secret_is_short:
         _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
+    if not os.access(settings.core_socket, os.F_OK):
+        _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
     try:
         prepare_ledger(settings.ledger)
         # It knows of no token that holds: those have the name of the new one.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.auth.passwords import verify
+from gateway_api.version import VERSION
 
 COMMAND = str(Path(sys.executable).parent / "gateway-api")
 HASH = re.compile(r"\$2b\$12\$[./A-Za-z0-9]{53}")
@@ -168,6 +169,15 @@ def test_without_a_command_the_usage_is_shown() -> None:
     done = subprocess.run([COMMAND], capture_output=True, timeout=20, check=False)
     assert done.returncode == 2
     assert b"hash-password" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [([COMMAND], "gateway-api"), ([sys.executable, "-m", "gateway_api.core"], "gateway-core")],
+)
+def test_the_version_is_told(command: list[str], name: str) -> None:
+    said = subprocess.run([*command, "--version"], capture_output=True, timeout=20, check=True).stdout
+    assert said.decode() == f"{name} {VERSION}\n"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration import durable
+from gateway_api import durable
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Commit, Deadline, State, Store

@@ -20,6 +20,7 @@ import jwt
 import pytest
 from standardwebhooks import Webhook
 
+from gateway_api.version import VERSION
 from tests.desk import FOLDER, Desk, Running
 from tests.receivers import Receiver, answer
 from tests.sse import wait_for_workers, workers_of
@@ -216,6 +217,13 @@ def test_nothing_is_sent_without_tls(desk: Desk) -> None:
         desk.environment["GATEWAY_URL"] = receiver.url
         assert desk.run("gateway-list").status == AWAY
         assert receiver.received == []
+
+
+def test_the_version_of_the_scripts_is_that_of_the_package() -> None:
+    held = re.search(r"(?m)^readonly VERSION=(.*)$", (FOLDER / "gateway.bash").read_text())
+    assert held
+    assert held[1] == VERSION
+    assert f"check_gateway {VERSION}" in (FOLDER / "check_gateway").read_text()
 
 
 def test_a_core_that_is_away_is_told_with_the_number_of_the_request(gateway: Gateway, operator: Desk) -> None:

@@ -14,8 +14,9 @@ MOST_LINES = 300
 #: `errors` lies under the others of the ground floor: all raise what is in it.
 FLOORS = {
     "errors": -1,
-    "addresses": 0, "client_network": 0, "readiness": 0, "redact": 0, "settings": 0, "slots": 0, "version": 0,
-    "logs": 1, "varlink": 1, "rates": 1, "ring": 1, "segments": 1, "uptime": 1, "validation": 1,
+    "addresses": 0, "client_network": 0, "durable": 0, "readiness": 0, "redact": 0, "settings": 0, "slots": 0,
+    "version": 0,
+    "certificates": 1, "logs": 1, "varlink": 1, "rates": 1, "ring": 1, "segments": 1, "uptime": 1, "validation": 1,
     "daemon": 2,
     "audit": 3, "auth": 3, "hub": 3,
     "events": 3,
@@ -26,7 +27,7 @@ FLOORS = {
     "web.openapi": 7,
     "web.routes": 8,
     "app": 9, "app_token": 9,
-    "wsgi": 10, "wsgi_token": 10, "cli": 11, "openapi": 10, "rescue": 10, "quickstart": 10,
+    "wsgi": 10, "wsgi_token": 10, "appliance": 10, "cli": 11, "openapi": 10, "rescue": 10, "quickstart": 10,
 }  # fmt: skip
 
 _GATEWAYS = "core.gateways"

@@ -13,10 +13,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
+from gateway_api.errors import CoreAbsent
+from gateway_api.version import VERSION
 from tests.machine import Machine, booted, gone
 from tests.receivers import Receiver
 from tests.sse import listen
@@ -25,7 +28,8 @@ from tests.stack import Api, wait_for
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parent.parent
-SERVICES = ("gateway-core", "gateway-api")
+SERVICES = ("gateway-core", "gateway-core-lab", "gateway-api")
+PROGRAMS = "/usr/lib/gateway-api"
 #: Seconds within which it serves again, whatever was killed.
 BACK = 2.0
 JSON = {"Content-Type": "application/json"}
@@ -65,10 +69,13 @@ def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Installed:
-    """A machine with the package on it. `said` is what the installation did."""
+    """A machine with the package on it. `said` is what the installation did, `alone` what health answered
+    before there was a core, and `logged` what the API's log had then."""
 
     machine: Machine
     said: str
+    alone: Any = None
+    logged: str = ""
 
     def api(self) -> Api:
         """A new client, as an operator has it who has read what the installation said."""
@@ -95,10 +102,18 @@ def install(machine: Machine, package: Path, *options: str) -> str:
     return machine.run("dpkg", *options, "--install", f"/root/{package.name}")
 
 
+def choose_the_lab(machine: Machine) -> None:
+    machine.run("systemctl", "enable", "--now", "gateway-core-lab")
+
+
 @pytest.fixture(scope="module")
 def installation(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    with booted(tmp_path_factory.mktemp("machine") / "root") as machine:
-        yield Installed(machine, install(machine, package))
+    with booted(tmp_path_factory.mktemp("machine") / "root") as machine, machine.network():
+        fresh = Installed(machine, install(machine, package))
+        fresh.alone = fresh.api().send("GET", "/health", None).json()
+        fresh.logged = machine.run("journalctl", "--unit=gateway-api", "--output=cat")
+        choose_the_lab(machine)
+        yield fresh
 
 
 @pytest.fixture
@@ -113,18 +128,37 @@ def api(installed: Installed) -> Api:
     return installed.api()
 
 
+def test_no_core_runs_after_the_installation(installed: Installed) -> None:
+    assert installed.alone == {
+        "status": "error",
+        "message": "Core daemon unreachable",
+        "hint": CoreAbsent.HINT,
+    }
+
+
+def test_the_installation_tells_how_to_choose_a_core(installed: Installed) -> None:
+    assert CoreAbsent.HINT in installed.said
+
+
+def test_the_log_tells_once_how_to_choose_a_core(installed: Installed) -> None:
+    starts = [line for line in installed.logged.splitlines() if CoreAbsent.HINT in line]
+    assert len(starts) == 1
+    assert "level=error" in starts[0]
+
+
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_runs_after_the_installation(installed: Installed, service: str) -> None:
+def test_a_service_runs_once_the_lab_is_chosen(installed: Installed, service: str) -> None:
     assert installed.machine.run("systemctl", "is-active", service) == "active\n"
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_starts_with_the_machine(installed: Installed, service: str) -> None:
-    assert installed.machine.run("systemctl", "is-enabled", service) == "enabled\n"
+    state = "alias" if service == "gateway-core" else "enabled"
+    assert installed.machine.run("systemctl", "is-enabled", service) == f"{state}\n"
 
 
 def test_systemd_finds_nothing_wrong_with_the_units(installed: Installed) -> None:
-    units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").glob("*.service")]
+    units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").iterdir()]
     assert installed.machine.run("systemd-analyze", "verify", *units) == ""
 
 
@@ -149,14 +183,92 @@ def test_the_socket_of_the_core_is_for_its_group(installed: Installed) -> None:
 
 
 def test_nothing_in_the_package_knows_where_it_was_built(installed: Installed) -> None:
-    found = installed.machine.attempt("grep", "-rlF", str(REPOSITORY), "/opt/gateway-api")
+    found = installed.machine.attempt("grep", "-rlF", str(REPOSITORY), PROGRAMS)
     assert (found.returncode, found.stdout) == (1, "")
 
 
 def test_nothing_of_the_tests_and_linters_is_in_the_package(installed: Installed) -> None:
-    names = {path.name for path in (installed.machine.root / "opt/gateway-api/lib").glob("python3*/*/*")}
+    names = {
+        path.name for path in (installed.machine.root / PROGRAMS.lstrip("/") / "lib").glob("python3*/*/*")
+    }
     assert "flask" in names
     assert names.isdisjoint({"pytest", "mypy", "ruff", "hypothesis", "pip", "setuptools"})
+
+
+def contents(package: Path) -> list[str]:
+    listed = subprocess.run(
+        ["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True
+    ).stdout
+    return [line.split()[5].removeprefix(".") for line in listed.splitlines()]
+
+
+def test_the_package_has_no_tests_no_caches_and_nothing_to_activate(package: Path) -> None:
+    names = contents(package)
+    assert f"{PROGRAMS}/bin/gunicorn" in names
+    unwanted = re.compile(r"/tests/|/gevent/testing/|/__pycache__/|\.pyc$|/[Aa]ctivate")
+    assert [name for name in names if unwanted.search(name)] == []
+
+
+def test_lintian_finds_no_error_in_the_package(package: Path) -> None:
+    command = ["lintian", "--fail-on=error", "--no-tag-display-limit", "--allow-root", str(package)]
+    judged = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def test_the_package_has_a_changelog_that_debian_s_tools_read(installed: Installed) -> None:
+    read = ("dpkg-parsechangelog", "--show-field=Version", "--file")
+    changelog = "/usr/share/doc/gateway-api/changelog.gz"
+    installed.machine.run("sh", "-c", f"zcat {changelog} > /root/changelog")
+    assert installed.machine.run(*read, "/root/changelog") == f"{VERSION}\n"
+
+
+def test_the_programs_are_compiled_where_they_are_installed(installed: Installed) -> None:
+    library = installed.machine.root / PROGRAMS.lstrip("/") / "lib"
+    assert list(library.rglob("flask/__pycache__/*.pyc"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted(path.name for path in (REPOSITORY / "etc/examples").iterdir() if os.access(path, os.X_OK)),
+)
+def test_a_script_is_on_the_path_and_finds_its_library(installed: Installed, command: str) -> None:
+    said = installed.machine.attempt(f"/usr/bin/{command}", "--version").stdout
+    assert said == f"{command} {VERSION}\n"
+
+
+def test_the_command_of_the_api_is_on_the_path(installed: Installed) -> None:
+    assert installed.machine.run("/usr/bin/gateway-api", "--version") == f"gateway-api {VERSION}\n"
+
+
+def test_a_script_talks_to_the_api(installed: Installed, api: Api) -> None:
+    environment = ("HOME=/root", "GATEWAY_CA=/etc/gateway-api/tls/certificate.pem", "GATEWAY_USER=admin")
+    in_it = ("env", *environment, "GATEWAY_PASSWORD_FILE=/etc/gateway-api/first-password")
+    installed.machine.run(*in_it, "gateway-login")
+    assert "subscriber" in installed.machine.run(*in_it, "gateway-list")
+
+
+def certificate_as(installed: Installed, days: int) -> str:
+    """Has setup make a certificate that holds for so many days; its place."""
+    certificate = "/etc/gateway-api/tls/certificate.pem"
+    make = f"from gateway_api import appliance, certificates as c; c.DAYS = {days}; appliance.main()"
+    installed.machine.run("rm", certificate)
+    installed.machine.run(f"{PROGRAMS}/bin/python", "-c", make)
+    return certificate
+
+
+def test_a_certificate_of_ours_that_ends_soon_is_renewed_and_served(installed: Installed) -> None:
+    certificate = certificate_as(installed, 20)
+    installed.machine.run("systemctl", "reload", "gateway-api")
+    before = shown_certificate()
+    installed.machine.run("systemctl", "start", "gateway-api-renewal")
+    wait_for("the new certificate", lambda: shown_certificate() != before, 20)
+    assert shown_certificate() == (installed.machine.root / certificate.lstrip("/")).read_text()
+    assert installed.serves()
+
+
+def test_a_renewal_is_tried_every_day(installed: Installed) -> None:
+    assert installed.machine.run("systemctl", "is-active", "gateway-api-renewal.timer") == "active\n"
+    assert installed.machine.run("systemctl", "is-enabled", "gateway-api-renewal.timer") == "enabled\n"
 
 
 def test_the_sessions_are_listed(api: Api) -> None:
@@ -413,6 +525,56 @@ def test_it_stops_in_time_with_50_streams_open(installed: Installed, api: Api) -
     assert result == "success\n"
 
 
+#: What the package did while gateway-core.service was the lab's own unit.
+_FORMER_POSTINST = """#!/bin/sh
+set -e
+/usr/lib/gateway-api/bin/gateway-api-setup
+for service in gateway-core.service gateway-api.service; do
+    deb-systemd-helper enable $service
+    deb-systemd-helper update-state $service
+done
+systemctl daemon-reload
+deb-systemd-invoke restart gateway-core.service gateway-api.service
+"""
+
+
+@pytest.fixture(scope="module")
+def former(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as an earlier version, whose core was the lab, whatever the operator wanted."""
+    tree = tmp_path_factory.mktemp("former") / "tree"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+    control = tree / "DEBIAN" / "control"
+    control.write_text(re.sub(r"(?m)^Version: .*", "Version: 0", control.read_text()))
+    (tree / "DEBIAN" / "postinst").write_text(_FORMER_POSTINST)
+    units = tree / "usr/lib/systemd/system"
+    lab = units / "gateway-core-lab.service"
+    (units / "gateway-core.service").write_text(re.sub("(?m)^Alias=.*\n", "", lab.read_text()))
+    lab.unlink()
+    path = tree.with_suffix(".deb")
+    subprocess.run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, path], check=True)
+    return path
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
+    former: Path, package: Path, tmp_path: Path, chosen: bool
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        assert here.serves()
+        if not chosen:
+            machine.run("systemctl", "disable", "--now", "gateway-core")
+        before = machine.processes("gateway_api.core")
+        assert bool(before) == chosen
+        install(machine, package)
+        assert here.serves() == chosen
+        after = machine.processes("gateway_api.core")
+        assert len(after) == len(before)
+        assert set(after).isdisjoint(before)
+        state = "enabled" if chosen else "disabled"
+        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
+
+
 @dataclass
 class Moment:
     """What a machine holds of the package at a moment. `files` are those of operators and of the core."""
@@ -429,8 +591,8 @@ class Moment:
         files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
         return cls(
             files={str(path.relative_to(machine.root)): path.read_bytes() for path in files},
-            processes=machine.processes("/opt/gateway-api"),
-            programs=(machine.root / "opt" / "gateway-api").exists(),
+            processes=machine.processes(PROGRAMS),
+            programs=(machine.root / PROGRAMS.lstrip("/")).exists(),
             units=machine.attempt("systemctl", "list-unit-files", "--no-legend", "gateway-*").stdout,
             users=set(re.findall(r"(?m)^gateway-\w+", (machine.root / "etc" / "passwd").read_text())),
         )
@@ -452,6 +614,7 @@ class Life:
 def life(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
     with booted(tmp_path_factory.mktemp("life") / "root") as machine, machine.network():
         here = Installed(machine, install(machine, package))
+        choose_the_lab(machine)
         api = here.api()
         change = {"path": "system.hostname", "value": "bng7"}
         assert api.send("POST", "/system/config/set", json=change).ok
@@ -497,7 +660,8 @@ def test_a_removal_stops_the_services(life: Life) -> None:
 
 def test_a_removal_takes_programs_and_units(life: Life) -> None:
     assert not life.removed.programs
-    assert life.removed.units == ""
+    # What stays is the name of the core that the operator has chosen.
+    assert re.sub("(?m)^gateway-core.service .*\n", "", life.removed.units) == ""
 
 
 def test_a_removal_keeps_every_file_of_the_operator_and_the_core(life: Life) -> None:

@@ -1,12 +1,14 @@
 """Signing in on the live page, and what becomes of it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from gateway_api.errors import CoreAbsent
 from tests.browser import Screen, screen
-from tests.stack import Api
+from tests.stack import Api, running_api
 
 
 @pytest.fixture
@@ -42,6 +44,18 @@ def test_a_wrong_password_is_said_to_be_wrong_and_can_be_corrected(shown: Screen
     shown.sign_in("operator")
     expect(shown.page.get_by_role("dialog")).to_be_hidden()
     shown.is_live()
+
+
+def test_without_a_core_the_way_to_choose_one_is_shown(
+    browser: Browser, api: Api, state: Path, tmp_path: Path
+) -> None:
+    with (
+        running_api(tmp_path / "core.sock", state) as url,
+        screen(browser, Api({**api.environment, "GATEWAY_URL": url})) as shown,
+    ):
+        shown.open().sign_in("operator")
+        said = f"Core daemon unreachable. {CoreAbsent.HINT}"
+        expect(shown.page.get_by_role("alert")).to_have_text(said)
 
 
 def test_the_token_is_in_the_memory_of_the_page_alone(shown: Screen) -> None:

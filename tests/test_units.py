@@ -18,14 +18,18 @@ from gateway_api.settings import KNOWN, Settings
 from tests.stack import Api, free_port, wait_for
 
 REPOSITORY = Path(__file__).parent.parent
-UNITS = sorted((REPOSITORY / "systemd").glob("*.service"))
-SERVICES = [unit for unit in UNITS if unit.stem != "gateway-api-certificate"]
+UNITS = sorted((REPOSITORY / "systemd").iterdir())
+PROGRAMS = [unit for unit in UNITS if unit.suffix == ".service"]
+ONCE = ("gateway-api-certificate", "gateway-api-renewal")
+SERVICES = [unit for unit in PROGRAMS if unit.stem not in ONCE]
+USERS = {"gateway-core-lab": "gateway-core"}
 #: Of 10, by systemd's own count.
 MOST_EXPOSED = {
     "gateway-api": 1.0,
     "gateway-api-token": 1.0,
     "gateway-api-certificate": 0.3,
-    "gateway-core": 0.3,
+    "gateway-api-renewal": 1.0,
+    "gateway-core-lab": 0.3,
 }
 
 
@@ -55,7 +59,7 @@ def value(unit: Path, section: str, name: str) -> str:
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
 def test_a_unit_runs_as_a_user_of_its_own(unit: Path) -> None:
-    assert value(unit, "Service", "User") == unit.stem
+    assert value(unit, "Service", "User") == USERS.get(unit.stem, unit.stem)
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
@@ -69,11 +73,16 @@ def test_a_unit_starts_however_often_it_is_started(unit: Path) -> None:
 
 
 def test_the_core_is_told_which_boot_it_is_where_the_kernels_file_is_hidden() -> None:
-    assert service("gateway-core.service")["ProcSubset"] == "pid"
-    assert "--boot-id %b" in service("gateway-core.service")["ExecStart"]
+    assert service("gateway-core-lab.service")["ProcSubset"] == "pid"
+    assert "--boot-id %b" in service("gateway-core-lab.service")["ExecStart"]
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_unit_starts_after_the_clock_is_set(unit: Path) -> None:
+    assert "time-sync.target" in value(unit, "Unit", "After").split()
+
+
+@pytest.mark.parametrize("unit", PROGRAMS, ids=lambda unit: unit.name)
 def test_a_unit_is_hardly_exposed(unit: Path) -> None:
     command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -81,8 +90,17 @@ def test_a_unit_is_hardly_exposed(unit: Path) -> None:
     assert float(exposure) <= MOST_EXPOSED[unit.stem], said
 
 
-def test_the_memory_of_the_api_is_bounded() -> None:
-    assert service("gateway-api.service")["MemoryMax"] == "1G"
+@pytest.mark.parametrize(
+    ("unit", "most"),
+    [("gateway-api", "1G"), ("gateway-api-token", "1G"), ("gateway-core-lab", "3G")],
+)
+def test_the_memory_of_a_service_is_bounded(unit: str, most: str) -> None:
+    assert service(f"{unit}.service")["MemoryMax"] == most
+
+
+def test_the_lab_is_the_core_only_for_who_enables_it() -> None:
+    assert read("gateway-core-lab.service")["Install"]["Alias"] == "gateway-core.service"
+    assert not (REPOSITORY / "systemd" / "gateway-core.service").exists()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +116,7 @@ def test_what_only_root_reads_is_handed_over_by_systemd(unit: str, credential: s
 
 def test_the_core_s_unit_starts_a_core(tmp_path: Path, document: dict[str, Any]) -> None:
     (tmp_path / "factory.json").write_text(json.dumps(document))
-    process = subprocess.Popen(command("gateway-core.service", tmp_path))
+    process = subprocess.Popen(command("gateway-core-lab.service", tmp_path))
     try:
         wait_for("the core's socket", (tmp_path / "core.sock").exists)
     finally:
@@ -162,7 +180,7 @@ def test_the_core_s_unit_tells_systemd_when_it_listens(tmp_path: Path, document:
     (tmp_path / "factory.json").write_text(json.dumps(document))
     environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
     with listening_as_systemd(tmp_path) as systemd:
-        process = subprocess.Popen(command("gateway-core.service", tmp_path), env=environment)
+        process = subprocess.Popen(command("gateway-core-lab.service", tmp_path), env=environment)
         try:
             assert systemd.recv(1000) == b"READY=1"
             assert (tmp_path / "core.sock").is_socket()

@@ -16,6 +16,8 @@ readonly AWAY=3   # the gateway or its core can't be reached
 readonly DENIED=4 # not logged in, or the role doesn't suffice
 
 program=${0##*/}
+readonly VERSION=0.1.0
+[[ ${1-} != --version ]] || { printf '%s %s\n' "$program" "$VERSION" && exit; }
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
 complain() { printf '%s: %s\n' "$program" "$*" >&2; }

@@ -9,6 +9,7 @@ def line:
 def complaint:
   if .detail then .detail
   elif .errors then .errors[] | if .path == "" then .message else "\(.path): \(.message)" end
+  elif .hint then .message, .hint
   else .message // "the answer is not the gateway's" end
   | line;
 

@@ -33,6 +33,7 @@ from gateway_api.readiness import notify
 from gateway_api.settings import BadSetting, log_format, log_level
 from gateway_api.varlink.dispatcher import Dispatcher
 from gateway_api.varlink.server import Server
+from gateway_api.version import VERSION
 
 #: How long the lab lets due arrivals and departures wait, and a deadline goes unnoticed, in seconds.
 _TICK = 0.05
@@ -149,6 +150,7 @@ def _factory(path: Path | None, users: Path | None) -> RunningConfiguration:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gateway_api.core", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"gateway-core {VERSION}")
     parser.add_argument("--socket", type=Path, required=True, help="where to listen")
     parser.add_argument("--configuration", type=Path, required=True, help="the folder of the configuration")
     parser.add_argument("--factory", type=Path, help="the configuration to begin with, a JSON document")

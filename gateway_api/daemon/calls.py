@@ -9,6 +9,7 @@ import msgspec
 from gateway_api.errors import (
     AnswerTooLarge,
     Conflict,
+    CoreAbsent,
     CoreUnavailable,
     Invalid,
     NotDone,
@@ -16,7 +17,7 @@ from gateway_api.errors import (
     Problem,
     Stale,
 )
-from gateway_api.varlink.client import Client, TooLarge, Unreachable
+from gateway_api.varlink.client import Client, NoSocket, TooLarge, Unreachable
 from gateway_api.varlink.message import ErrorReply
 
 INTERFACE = "org.gatewayapi.core"
@@ -120,6 +121,8 @@ def _translated(had_parameters: bool) -> Iterator[None]:
         yield
     except TooLarge as error:
         raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
+    except NoSocket as error:
+        raise CoreAbsent(str(error)) from error
     except Unreachable as error:
         raise CoreUnavailable(str(error)) from error
     except ErrorReply as error:

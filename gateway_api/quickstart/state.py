@@ -5,13 +5,13 @@ import json
 import os
 import secrets
 import shlex
-import shutil
-import subprocess
 from pathlib import Path
 
+from gateway_api import certificates, durable
 from gateway_api.auth.passwords import hash_password
 from gateway_api.quickstart.wishes import CannotRun
 
+_SECRET_BYTES = 32
 ETC = Path(__file__).parent.parent.parent / "etc"
 
 
@@ -40,13 +40,12 @@ class State:
         self.core_socket.unlink(missing_ok=True)
         # From the last run: who waits for this file must not read it before it is true again.
         self.environment.unlink(missing_ok=True)
-        if not (self.certificate.exists() and self.key.exists()):
-            self._make_certificate()
-        if not self._secret.exists():
-            _write(self._secret, secrets.token_hex(32))
-        if not self._passwords.exists():
+        self._prepare_certificate()
+        if not (self._secret.exists() and len(self.secret) >= _SECRET_BYTES):
+            _write(self._secret, secrets.token_hex(_SECRET_BYTES))
+        if not _is_document(self._passwords):
             _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
-        if not self.factory.exists():
+        if not _is_document(self.factory):
             _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
 
     def _lock(self) -> None:
@@ -94,24 +93,26 @@ class State:
         ]
         return document
 
-    def _make_certificate(self) -> None:
-        if shutil.which("openssl") is None:
-            raise CannotRun("openssl is not installed; it is needed to make a certificate")
-        command = [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-            *("-nodes", "-days", "3650", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"),
-            *("-keyout", str(self.key), "-out", str(self.certificate)),
-        ]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode:
-            raise CannotRun(f"openssl could not make a certificate: {made.stderr.strip()}")
-        self.key.chmod(0o600)
+    def _prepare_certificate(self) -> None:
+        try:
+            certificates.ensure(self.certificate, self.key, "localhost")
+            if not certificates.is_ours(self.certificate):
+                # What was made here once could sign for any name.
+                self.certificate.unlink()
+                certificates.ensure(self.certificate, self.key, "localhost")
+            certificates.renew(self.certificate, self.key, "localhost")
+        except certificates.NoCertificate as error:
+            raise CannotRun(str(error)) from error
 
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all, and for our own eyes."""
-    draft = path.with_suffix(".new")
-    draft.touch(mode=0o600)
-    draft.write_text(text)
-    draft.replace(path)
+    durable.replace(path, text.encode())
+
+
+def _is_document(path: Path) -> bool:
+    """Whether it is JSON: a power cut may have left a file without what was written."""
+    try:
+        return bool(json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError):
+        return False

@@ -37,6 +37,10 @@ class Unreachable(GatewayApiError):
     """No answer: nobody listens, or a stranger, the peer hung up, sent garbage, or let the deadline pass."""
 
 
+class NoSocket(Unreachable):
+    """There is no socket at the path."""
+
+
 class TooLarge(Unreachable):
     """The call is longer than a peer takes, and was not sent."""
 
@@ -82,6 +86,8 @@ class Client:
             raise Unreachable(f"cannot call {method}: no connection came free in time")
         try:
             reply = self._exchange(request, deadline)
+        except FileNotFoundError as error:
+            raise NoSocket(f"cannot call {method} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
             raise Unreachable(f"cannot call {method} at {self._path}: {error}") from error
         finally:

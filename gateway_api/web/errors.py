@@ -16,6 +16,7 @@ from gateway_api.errors import (
     AnswerTooLarge,
     AuditUnavailable,
     Conflict,
+    CoreAbsent,
     CoreUnavailable,
     Disabled,
     GatewayApiError,
@@ -103,6 +104,11 @@ def _core_unavailable(error: CoreUnavailable) -> Response:
     return envelope.error(500, "Core daemon unreachable")
 
 
+def _core_absent(error: CoreAbsent) -> Response:
+    _say(error)
+    return envelope.error(500, "Core daemon unreachable", hint=error.HINT)
+
+
 def _hub_unavailable(error: HubUnavailable) -> Response:
     _say(error)
     return envelope.error(500, "Webhook service unreachable")
@@ -131,6 +137,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     TooManyAttempts: _too_many,
     TooManyStreams: _too_many,
     Disabled: _disabled,
+    CoreAbsent: _core_absent,
     CoreUnavailable: _core_unavailable,
     HubUnavailable: _hub_unavailable,
     LedgerUnavailable: _ledger_unavailable,

@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 
+from gateway_api import durable
 from gateway_api.core.changes import Note
-from gateway_api.core.configuration import documents, durable
+from gateway_api.core.configuration import documents
 from gateway_api.core.configuration.deadline import Deadline
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.steps import disk_step

@@ -7,7 +7,7 @@ from apispec import APISpec
 from gateway_api.validation import Schema
 from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.headers import headers
-from gateway_api.web.schemas.errors import Error, Refusal, RequestError, RoleRefusal
+from gateway_api.web.schemas.errors import Error, InternalError, Refusal, RequestError, RoleRefusal
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ _SHARED = {
         ("Retry-After",),
     ),
     431: _Shared("RequestHeaderFieldsTooLarge", "A header is too long."),
-    500: _Shared("InternalError", "The core daemon could not be reached, or something failed."),
+    500: _Shared(
+        "InternalError", "The core daemon could not be reached, or something failed.", InternalError
+    ),
     503: _Shared("Disabled", "The running configuration has turned the API off."),
 }
 

@@ -124,8 +124,8 @@ export class Api extends EventTarget {
 
 async function sentenceOf(answer) {
   try {
-    const {message, detail} = await answer.json();
-    return message ?? detail;
+    const {message, detail, hint} = await answer.json();
+    return hint ? `${message}. ${hint}` : message ?? detail;
   } catch {
     // Whatever stands between us and the API has answered for it.
     return `The gateway answered ${answer.status}.`;

@@ -3,6 +3,7 @@
 from marshmallow import validate
 from marshmallow.fields import List, Nested
 
+from gateway_api.errors import CoreAbsent
 from gateway_api.validation import Text
 from gateway_api.web.schemas.records import Answer
 from gateway_api.web.schemas.says import says
@@ -29,6 +30,12 @@ class RequestError(Error):
     errors = List(
         Nested(Problem),
         metadata={"description": "What is wrong with which part of the request, where that can be said."},
+    )
+
+
+class InternalError(Error):
+    hint = Text(
+        metadata=says("What to do where no core daemon listens, for people.", CoreAbsent.HINT),
     )
 
 

@@ -5,6 +5,7 @@ the two: so a file is synced before it gets its name, and the folder after.
 """
 
 import os
+import shutil
 from pathlib import Path
 
 _MODE = 0o600
@@ -23,23 +24,28 @@ def make_folder(path: Path) -> None:
     sync(path.parent)
 
 
-def write(path: Path, data: bytes) -> None:
-    """A new file, synced. Its name is safe only after `sync` of its folder. Raises OSError."""
+def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
+    """A new file, synced, for its owner unless `mode` and `group` let others read it. Its name is safe only
+    after `sync` of its folder. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
     try:
         left = memoryview(data)
         while left:
             left = left[os.write(descriptor, left) :]
+        if group is not None:
+            shutil.chown(path, group=group)
+        if mode != _MODE:
+            os.fchmod(descriptor, mode)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def replace(path: Path, data: bytes) -> None:
-    """A file's new content, all of it or none. Raises OSError: then it has the old one, unless it is
-    NotSynced."""
+def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
+    """A file's new content, all of it or none; `mode` and `group` are as in `write`. Raises OSError: then it
+    has the old one, unless it is NotSynced."""
     draft = path.with_name(f".{path.name}.new")
-    write(draft, data)
+    write(draft, data, mode=mode, group=group)
     draft.rename(path)
     try:
         sync(path.parent)
