@@ -83,10 +83,15 @@ def test_it_is_of_a_server_and_of_nothing_else(pair: Pair) -> None:
     assert f"DNS:{NAME}, DNS:localhost, IP Address:127.0.0.1, IP Address:0:0:0:0:0:0:0:1\n" in text
 
 
-def test_it_holds_for_397_days(pair: Pair) -> None:
+def days_of(pair: Pair) -> float:
+    """For how many it is made."""
     dates = openssl("x509", "-noout", "-startdate", "-enddate", "-in", pair.certificate)
     began, ends = (ssl.cert_time_to_seconds(line.partition("=")[2]) for line in dates.splitlines())
-    assert ends - began == 397 * 86400
+    return (ends - began) / 86400
+
+
+def test_it_holds_for_397_days(pair: Pair) -> None:
+    assert days_of(pair) == 397
 
 
 def test_only_its_owner_reads_the_key(pair: Pair) -> None:
@@ -151,21 +156,17 @@ def test_without_a_whole_key_both_are_made(pair: Pair, left: bytes | None) -> No
     meets(strict(pair.certificate), pair.certificate, pair.key, NAME)
 
 
-def end_of(pair: Pair) -> str:
-    return openssl("x509", "-noout", "-enddate", "-in", pair.certificate)
-
-
 @pytest.mark.parametrize(("days", "renewed"), [(29, True), (31, False)])
 def test_one_of_ours_is_renewed_a_month_before_its_end(
     pair: Pair, days: int, renewed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, key = end_of(pair), pair.key.read_bytes()
+    key = pair.key.read_bytes()
     pair.certificate.unlink()
     with monkeypatch.context() as patched:
         patched.setattr(certificates, "DAYS", days)
         pair.ensure()
     assert pair.renew() == renewed
-    assert (end_of(pair)[:-10] == whole[:-10]) == renewed
+    assert days_of(pair) == (397 if renewed else days)
     assert pair.key.read_bytes() == key
     meets(strict(pair.certificate), pair.certificate, pair.key, NAME)
 
