@@ -60,7 +60,7 @@ def test_a_minute_costs_no_more_than_pages(shown: Screen) -> None:
     shown.page.wait_for_timeout(5_000)
     whole = received(shown)
     print(f"{overview} bytes for half a minute of the overview, {whole - overview} for the list")
-    # All VLANs, of which there are some thousands, are the most of it; all sessions would be 19 MB.
+    # All VLANs, of which there are some thousands, are the most of it; all sessions would be 27 MB.
     assert overview < 2_000_000
     assert whole - overview < 100_000
     longest = max(
