@@ -3,11 +3,14 @@
 marshmallow takes `true` for an integer and `"yes"` for a boolean; a management API must not guess.
 """
 
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import marshmallow
+import msgspec
 from marshmallow import fields
 
 from gateway_api.errors import Invalid, Problem
@@ -21,6 +24,32 @@ MOST_PROBLEMS = 20
 _LONGEST_NAME = 64
 
 fields.Field.default_error_messages.update(required=_MISSING, null="must not be null")
+
+
+#: One line that can't disturb a terminal or hide something in it: no controls, no characters without a width,
+#: no other direction, no other line. An expression that Python and ECMA-262 read alike, for the document.
+LINE = r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff]*$"
+
+
+def is_line(text: str) -> bool:
+    """Whether `LINE` fits. Its `$` alone would let a last line feed pass."""
+    return re.fullmatch(LINE, text) is not None
+
+
+def decode_json(data: bytes | str) -> Any:
+    """JSON as clients write it: a number without a fraction is an integer, `65535.0` too (JSON Schema
+    2020-12, validation, section 6.1.1). Raises msgspec.MsgspecError, UnicodeDecodeError, RecursionError."""
+    return _decoder.decode(data)
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("Number out of range")
+    return int(value) if value.is_integer() else value
+
+
+_decoder = msgspec.json.Decoder(float_hook=_number)
 
 
 class Schema(marshmallow.Schema):
@@ -44,7 +73,7 @@ class Text(fields.String):
 
 
 class Whole(fields.Integer):
-    """A JSON integer and nothing else: no `true`, no `1.0`, no `"1"`."""
+    """An integer and nothing else: no `true`, no `1.5`, no `"1"`. `decode_json` makes one of `1.0`."""
 
     default_error_messages = {"invalid": "must be an integer"}
 

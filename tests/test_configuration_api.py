@@ -445,7 +445,7 @@ def test_what_is_not_there_cannot_be_deleted(stack: Api, path: str) -> None:
         ("rollback", {}, "revision"),
         ("rollback", {"revision": "1"}, "revision"),
         ("rollback", {"revision": True}, "revision"),
-        ("rollback", {"revision": 1.0}, "revision"),
+        ("rollback", {"revision": 1.5}, "revision"),
         ("rollback", {"revision": None}, "revision"),
     ],
 )

@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from gateway_api import openapi
+from gateway_api.core.configuration.paths import parse_path
+from gateway_api.errors import Invalid
+from gateway_api.validation import Schema, load
+from gateway_api.web.schemas.requests import Commit, DeleteValue, NewWebhook, Operation, RateChange
 from tests import npm
 from tests.receivers import Receiver
 from tests.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
@@ -96,6 +101,11 @@ def test_every_field_is_described_with_an_example(name: str) -> None:
 def test_every_parameter_is_described_with_an_example_that_it_takes(route: Route) -> None:
     for parameter in operation(route).get("parameters", []):
         assert parameter["description"]
+        if parameter["name"] == "cursor":
+            # A cursor is what a page gave: an example would be refused.
+            assert "examples" not in parameter["schema"]
+            continue
+        assert parameter["schema"]["examples"]
         for example in parameter["schema"]["examples"]:
             Draft202012Validator(parameter["schema"]).validate(example)
 
@@ -142,6 +152,117 @@ def test_it_has_the_body_that_works(route: Route) -> None:
     name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     fits(name, route.body or route.may_have)
     assert SCHEMAS[name]["additionalProperties"] is False
+
+
+@named(
+    [route for route in DESCRIBED if "ETag" in operation(route)["responses"][str(route.status)]["headers"]]
+)
+def test_it_says_where_304_is_possible(route: Route) -> None:
+    names = {parameter["name"] for parameter in operation(route).get("parameters", [])}
+    conditional = route.method == "GET"
+    assert ("304" in operation(route)["responses"]) == conditional
+    assert ("If-None-Match" in names) == conditional
+
+
+# What the service refuses, the document refuses: the rules that are written twice
+
+RATES = [
+    *("1", "0.5k", "00.01 mbit", "1.5gbps", "007m", "1\tkbit", "1 \n k", "400gbit", "10 kibit", "1K", "0.3T"),
+    *("0", "0.0", "00", "000.000 gbit", "0k", "1.", ".5", "1e3", "-1", "+1", "1 m ", " 1m", "1MBps", "1kb"),
+    *("", "m", "1 tibit", "1%", "1,5m", "\u0661m", "1\u00a0m", "1m\n", "1tbps"),
+]
+COMMENTS = [
+    *("", "faster", "Grüße, 世界", '"<&>\\', "x" * 256, "\U0001f680", "e\u0301", "a\u00a0b"),
+    *("x" * 257, "two\nlines", "line\n", "a\tb", "\0", "\x1b[31m", "\x7f", "\x85", "\x9b", "\xad", "\u061c"),
+    *("\u200b", "\u200f", "\u2028", "\u2029", "\u202e", "\u2066", "\ufeff", "\uffff", "\ufffa"),
+]
+PATHS = [
+    *("a", "qos.default_down", "api.users.alice.role", "interfaces.trunks.0", 'bgp.neighbors."10.255.0.2"'),
+    *('"a b"', '"é"', "a-b._c", "a.999999", "x" * 512),
+    *("", ".", "a.", ".a", "a..b", "a b", "1a", "01", "a.1000000", '""', '"a', 'a"b"', '"\n"', "-a", "é"),
+    *("a\n", "x" * 513, "a/b", '"a"b', "a.[0]"),
+]
+SECRETS = [
+    *("A" * 32, "whsec_" + "A" * 32, "A" * 84, "A" * 86 + "==", "A" * 34 + "==", "A" * 35 + "=", "+/" * 16),
+    *("A" * 31, "A" * 33, "A" * 28, "A" * 88, "A" * 87 + "=", "A" * 31 + "=", "-_" * 16, "é" * 32, ""),
+    *("A" * 32 + "\n", "whsec_", "WHSEC_" + "A" * 32, "A" * 16 + " " + "A" * 16),
+]
+RECEIVERS = [
+    *(
+        "http://a",
+        "HTTPS://A.b.:8443/x?y=%20z",
+        "http://[::1]:80",
+        "http://127.1/",
+        "http://a_b:?x",
+        "http://a:",
+    ),
+    *(
+        "ftp://a",
+        "http:a",
+        "http://",
+        "http://a b",
+        "http://a/#b",
+        "http://u@a",
+        "http://a/\\",
+        "http://a..b",
+    ),
+    *(
+        "http://[v1.x]/",
+        "http://%61/",
+        "http://a:b/",
+        "http://a/é",
+        "http://" + "a" * 64,
+        "http://a\n",
+        "//a",
+    ),
+]
+TWICE = [
+    *((RateChange, "rate_down", text) for text in RATES),
+    *((Commit, "comment", text) for text in COMMENTS),
+    *((DeleteValue, "path", text) for text in PATHS),
+    *((NewWebhook, "secret", text) for text in SECRETS),
+    *((NewWebhook, "url", text) for text in RECEIVERS),
+]
+
+
+def refused_by_the_service(schema: type[Schema], field: str, text: str) -> bool:
+    if schema is DeleteValue:
+        # What a path may be, the core says.
+        try:
+            parse_path(text)
+        except ValueError:
+            return True
+        return False
+    return field in schema(partial=True).validate({field: text})
+
+
+@pytest.mark.parametrize(("schema", "field", "text"), TWICE)
+def test_what_the_service_refuses_the_document_refuses(schema: type[Schema], field: str, text: str) -> None:
+    described = SCHEMAS[schema.__name__]["properties"][field]
+    fitting = Draft202012Validator(described).is_valid(text)
+    # Python's $ would let a last line feed pass; that of ECMA-262, which the document is for, does not.
+    if text.endswith("\n"):
+        fitting = False
+    assert fitting != refused_by_the_service(schema, field, text)
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        ({"op": "set", "path": "a", "value": 1}, True),
+        ({"op": "set", "path": "a", "value": None}, True),
+        ({"op": "delete", "path": "a"}, True),
+        ({"op": "set", "path": "a"}, False),
+        ({"op": "delete", "path": "a", "value": 1}, False),
+        ({"op": "move", "path": "a"}, False),
+        ({"path": "a", "value": 1}, False),
+    ],
+)
+def test_an_operation_that_sets_has_a_value_and_no_other(operation: dict[str, Any], right: bool) -> None:
+    schema = {"$ref": "#/components/schemas/Operation", "components": DOCUMENT["components"]}
+    assert Draft202012Validator(schema).is_valid(operation) == right
+    with nullcontext() if right else pytest.raises(Invalid):
+        load(Operation(), operation)
 
 
 # As it is served

@@ -340,6 +340,29 @@ def test_a_bad_rate_is_400(api: Api, rate: str) -> None:
     assert_invalid(answer, "rate_down")
 
 
+# Integers, which JSON Schema takes with a fraction of zero, too
+
+
+def test_an_integer_may_have_a_fraction_of_zero(api: Api) -> None:
+    answer = api.send("POST", "/system/config/rollback", data=b'{"revision": 1.0}')
+    assert (answer.status_code, answer.json()["data"]["revision"]) == (200, 1)
+    for value in (b"120.0", b"12e1", b'"120"'):
+        body = b'{"path": "cgnat.vrf_table", "value": %s}' % value
+        assert api.send("POST", "/system/config/set", data=body).status_code == 200
+        candidate = api.send("GET", "/system/config/candidate").text
+        assert '"vrf_table":120,' in candidate
+    assert api.send("POST", "/system/config/discard").ok
+    assert api.get("/subscribers", params={"limit": "2.0"})["count"] == 2
+    assert api.send("GET", "/system/config/compare", params={"revision": "1.0"}).status_code == 200
+
+
+@pytest.mark.parametrize("value", [b"1.5", b"1e400", b"-1e400", b"1e-400", b'"1.0"', b"0.1e"])
+def test_what_is_no_integer_is_still_refused(api: Api, value: bytes) -> None:
+    answer = api.send("POST", "/system/config/commit", data=b'{"confirm_seconds": %s}' % value)
+    assert_civil(answer)
+    assert answer.status_code == 400
+
+
 # Wrong queries
 
 
@@ -349,7 +372,9 @@ def test_an_unknown_query_parameter_is_400(api: Api, route: Route) -> None:
 
 
 @named(LISTS)
-@pytest.mark.parametrize("limit", ["0", "-1", "10001", "x", "", "1.0", "\u0661", "1" * 400, "true"])
+@pytest.mark.parametrize(
+    "limit", ["0", "-1", "10001", "x", "", "1.5", "1.", "1e2", "0.0", "\u0661", "1" * 400, "true"]
+)
 def test_a_bad_limit_is_400(api: Api, route: Route, limit: str) -> None:
     assert_invalid(send(api, route, "operator", params={"limit": limit}), "limit")
 

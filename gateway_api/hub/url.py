@@ -7,6 +7,11 @@ from urllib.parse import urlsplit
 from gateway_api.hub.addresses import Address, Denied, check, literal
 
 LONGEST = 2048
+#: What JSON Schema can say of the rules below.
+PATTERN = (
+    r"^[hH][tT][tT][pP][sS]?://(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\])"
+    r"(?::[0-9]{0,5})?(?:[/?][!\x22\x24-\x5b\x5d-~]*)?$"
+)
 
 _AUTHORITY = re.compile(r"(?:\[(?P<literal>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[^:\[\]]*))?")
 _BRACKETS = "must have an IPv6 address in brackets, and nothing else"

@@ -37,14 +37,16 @@ def data(
     return _mark(Answers(schemas, status, headers=headers, errors=errors))
 
 
-def document(schema: type[Schema], *, errors: tuple[int, ...] = ()) -> Callable[[View], View]:
+def document(
+    schema: type[Schema], *, headers: tuple[str, ...] = (), errors: tuple[int, ...] = ()
+) -> Callable[[View], View]:
     """JSON without an envelope."""
-    return _mark(Answers((schema,), bare=True, errors=errors))
+    return _mark(Answers((schema,), bare=True, headers=headers, errors=errors))
 
 
-def text(media_type: str, *, errors: tuple[int, ...] = ()) -> Callable[[View], View]:
+def text(media_type: str, *, headers: tuple[str, ...] = ()) -> Callable[[View], View]:
     """Something else than JSON."""
-    return _mark(Answers(media_type=media_type, errors=errors))
+    return _mark(Answers(media_type=media_type, headers=headers))
 
 
 def stream(events: Mapping[str, type[Schema]], *, errors: tuple[int, ...] = ()) -> Callable[[View], View]:

@@ -14,7 +14,8 @@ from werkzeug.routing import BaseConverter
 
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.events.sse import EventId, parse_id
-from gateway_api.validation import Schema, load
+from gateway_api.validation import Schema, decode_json, load
+from gateway_api.web.schemas import heads
 
 MAX_BODY = 1 << 20
 
@@ -22,9 +23,7 @@ _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_ID = (1 << 63) - 1
 _TAKES = "__takes__"
 
-#: Entity tags, as RFC 9110 section 8.8.3 has them, and lists of them (section 5.6.1).
-_TAG = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
-_TAGS = re.compile(rf"[ \t,]*{_TAG.pattern}(?:[ \t]*,[ \t,]*{_TAG.pattern})*[ \t,]*")
+_TAG, _TAGS = re.compile(heads.TAG), re.compile(heads.TAGS)
 _ANY_TAG = "*"
 
 View = Callable[..., Any]
@@ -196,7 +195,7 @@ def _json_object(*, optional: bool) -> dict[str, Any]:
     if optional and not data:
         return {}
     try:
-        document = msgspec.json.decode(data)
+        document = decode_json(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(Problem("", "invalid", "The body must be JSON in UTF-8")) from error
     if not isinstance(document, dict):

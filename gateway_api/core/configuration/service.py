@@ -40,6 +40,7 @@ from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.records import Parameters
 from gateway_api.errors import Invalid, NotFound, Problem
 from gateway_api.redact import redacted
+from gateway_api.validation import is_line
 from gateway_api.varlink.dispatcher import Method, NoParameters, invalid_parameter
 from gateway_api.varlink.message import ErrorReply
 from gateway_api.varlink.peer import Peer
@@ -252,7 +253,7 @@ def _refuse_more_than_a_line(
     call: CommitCandidateCall | ReplaceConfigurationCall | AmendConfigurationCall | RestoreRevisionCall,
 ) -> None:
     for name, text in (("author", call.author), ("comment", call.comment or "")):
-        if len(text) > _LONGEST_TEXT or not text.isprintable():
+        if len(text) > _LONGEST_TEXT or not is_line(text):
             raise invalid_parameter(name)
 
 

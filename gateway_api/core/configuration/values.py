@@ -16,7 +16,7 @@ from marshmallow.validate import Length
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.errors import Invalid, Problem
 from gateway_api.redact import MASK
-from gateway_api.validation import MOST_PROBLEMS, Text, shown
+from gateway_api.validation import MOST_PROBLEMS, Text, decode_json, shown
 
 _FLAGS = {"true": True, "false": False}
 _LONGEST_INTEGER = 20
@@ -43,7 +43,7 @@ def _read(field: Field[Any], text: str) -> Any:
         return int(text) if digits.isascii() and digits.isdigit() and len(text) <= _LONGEST_INTEGER else text
     if isinstance(field, List | Nested):
         try:
-            return msgspec.json.decode(text)
+            return decode_json(text)
         except (msgspec.MsgspecError, RecursionError):
             return text
     return text

@@ -25,6 +25,8 @@ class _Converter(OpenAPIConverter):
 
     def schema2jsonschema(self, schema: Any) -> dict[str, Any]:
         made: dict[str, Any] = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
+        # What rules of more than one field say.
+        made.update(getattr(schema, "json_schema", {}))
         if isinstance(schema, Answer):
             # What is sent to clients may get fields; what they send is refused if it has others.
             made.pop("additionalProperties", None)

@@ -5,6 +5,7 @@ from typing import Any
 from apispec import APISpec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
+from gateway_api.serving.headers import guards
 from gateway_api.validation import Schema, Text, Whole
 from gateway_api.web.request_id import HEADER
 from gateway_api.web.schemas.says import says
@@ -17,6 +18,17 @@ class _Headers(Schema):
             "The request's own, or one that was made for it; log lines have it, too.",
             "8a576e8995a64329bbe1797224eb4759",
         ),
+    )
+    content_type_options = Text(
+        data_key="X-Content-Type-Options", metadata=says("Keeps browsers from guessing the type.", "nosniff")
+    )
+    cache_control = Text(
+        data_key="Cache-Control",
+        metadata=says("`no-store`, unless the response is the same for every client.", "no-store"),
+    )
+    strict_transport_security = Text(
+        data_key="Strict-Transport-Security",
+        metadata=says("Keeps browsers from plain HTTP (RFC 6797).", "max-age=31536000"),
     )
     etag = Text(
         data_key="ETag",
@@ -42,5 +54,6 @@ def add_headers(spec: APISpec, converter: OpenAPIConverter) -> None:
 
 
 def headers(*names: str) -> dict[str, Any]:
-    """References to those of an answer, which always has the request's id."""
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in (HEADER, *names)}
+    """References to those of a response: these, and what every response has."""
+    every = (HEADER, *guards(tls=True))
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*every, *names)}

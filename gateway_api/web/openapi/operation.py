@@ -56,14 +56,22 @@ def _parameters(rule: Rule, takes: Takes, answers: Answers) -> list[dict[str, An
         found.append({"in": "path", "schema": PathParameters(only=sorted(rule.arguments))})
     if takes.query is not None:
         found.append({"in": "query", "schema": takes.query})
-    if heads := _heads(answers):
+    if heads := _heads(rule, answers):
         found.append({"in": "header", "schema": RequestHeaders(only=heads)})
     return found
 
 
-def _heads(answers: Answers) -> list[str]:
-    names = {"if_match": 412 in answers.errors, "last_event_id": bool(answers.events)}
+def _heads(rule: Rule, answers: Answers) -> list[str]:
+    names = {
+        "if_match": 412 in answers.errors,
+        "if_none_match": _may_be_left_out(rule, answers),
+        "last_event_id": bool(answers.events),
+    }
     return [name for name, taken in names.items() if taken]
+
+
+def _may_be_left_out(rule: Rule, answers: Answers) -> bool:
+    return "GET" in (rule.methods or ()) and "ETag" in answers.headers
 
 
 def _errors(rule: Rule, takes: Takes, access: Access, answers: Answers) -> set[int]:
@@ -77,7 +85,8 @@ def _errors(rule: Rule, takes: Takes, access: Access, answers: Answers) -> set[i
         *({404} if rule.arguments else ()),
         *({413} if takes.body is not None else ()),
         *({414} if rule.arguments or takes.query is not None else ()),
-        *({431} if _heads(answers) else ()),
+        *({304} if _may_be_left_out(rule, answers) else ()),
+        *({431} if _heads(rule, answers) else ()),
         *({503} if access is not Access.ALWAYS else ()),
     }
 

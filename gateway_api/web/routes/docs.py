@@ -44,7 +44,7 @@ def install(app: Flask) -> None:
 
 @routes.get("/openapi.json")
 @access.open_to_all
-@answers.document(OpenApi, errors=(304,))
+@answers.document(OpenApi, headers=("ETag",))
 def openapi() -> Response:
     """This document."""
     return serve(cast(Asset, current_app.extensions[_EXTENSION]), ASK_AGAIN)
@@ -52,7 +52,7 @@ def openapi() -> Response:
 
 @routes.get("/docs")
 @access.open_to_all
-@answers.text("text/html", errors=(304,))
+@answers.text("text/html", headers=("ETag",))
 def page() -> Response:
     """The page that shows this document, with a login, and tries what it describes."""
     return serve(_page(), ASK_AGAIN, _HEADERS)

@@ -18,6 +18,11 @@ class PathParameters(Schema):
     webhook = Text(required=True, metadata=says("Webhook id.", "wh_0123456789abcdef"))
 
 
+#: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
+TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
+TAGS = rf"[ \t,]*{TAG}(?:[ \t]*,[ \t,]*{TAG})*[ \t,]*"
+
+
 class RequestHeaders(Schema):
     """What some requests may say in their head."""
 
@@ -27,6 +32,15 @@ class RequestHeaders(Schema):
             "Entity tag that the configuration must still have, or the answer is 412; `*` is any "
             "(RFC 9110 section 13.1.1).",
             "*",
+            pattern=rf"^(?:[ \t]*\*[ \t]*|{TAGS})$",
+        ),
+    )
+    if_none_match = Text(
+        data_key="If-None-Match",
+        metadata=says(
+            "Entity tag that the client has: while it is right, the response is 304 "
+            "(RFC 9110 section 13.1.2).",
+            '"2f9c1a7be0d4"',
         ),
     )
     last_event_id = Text(

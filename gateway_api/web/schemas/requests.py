@@ -1,6 +1,6 @@
 """Bodies as they come: what a view is given is loaded with these."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate
 from marshmallow.fields import List, Nested, Raw
@@ -8,17 +8,34 @@ from marshmallow.fields import List, Nested, Raw
 from gateway_api.daemon.configuration import Edit
 from gateway_api.hub.message import NAMES as NAMES_OF_WEBHOOKS
 from gateway_api.hub.message import key_of
-from gateway_api.hub.url import LONGEST, check_url
+from gateway_api.hub.url import LONGEST, PATTERN, check_url
 from gateway_api.rates import parse_rate
-from gateway_api.validation import Flag, Parsed, Schema, Text, Whole
+from gateway_api.validation import LINE, Flag, Parsed, Schema, Text, Whole, is_line
 from gateway_api.web.schemas.says import says
 
-_RATE = "^[0-9]+([.][0-9]+)? *([kmgtKMGT]?([bB][iI][tT])?|[kmgKMG][iI][bB][iI][tT]|[kmgKMG]b[pP][sS])$"
+#: A number with a digit that isn't 0, and a unit. JSON Schema can't say more of how large it may be.
+_NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
+_UNIT = "(?:[kmgtKMGT]?(?:[bB][iI][tT])?|[kmgKMG][iI][bB][iI][tT]|[kmgKMG]b[pP][sS])"
+_RATE = rf"^{_NUMBER}[ \t\n\r\f\v]*{_UNIT}$"
+_BASE64 = "[A-Za-z0-9+/]"
+#: Of 24 to 62 bytes, or of 63 and 64.
+_SECRET = (
+    rf"^(?:whsec_)?(?:(?:{_BASE64}{{4}}){{8,20}}(?:{_BASE64}{{2}}==|{_BASE64}{{3}}=)?"
+    rf"|(?:{_BASE64}{{4}}){{21}}(?:{_BASE64}{{2}}==)?)$"
+)
+#: As the core reads it: names, indexes, keys, or text in quotes.
+_SEGMENT = r'(?:[A-Za-z_][A-Za-z0-9_-]*|0|[1-9][0-9]{0,5}|"[^"\x00-\x1f\x7f]+")'
+_PATH = rf"^{_SEGMENT}(?:\.{_SEGMENT})*$"
 
 
 def _receiver(text: str) -> str:
     check_url(text)
     return text
+
+
+def _printable(text: str) -> None:
+    if not is_line(text):
+        raise ValidationError("must be one line of printable characters")
 
 
 def _secret(text: str) -> str:
@@ -35,7 +52,7 @@ def _path() -> Text:
     return Text(
         required=True,
         validate=validate.Length(1, 512, error="must have 1 to 512 characters"),
-        metadata=says("Place in the configuration, dotted.", "qos.default_down"),
+        metadata=says("Place in the configuration, dotted.", "qos.default_down", pattern=_PATH),
     )
 
 
@@ -105,6 +122,13 @@ class DeleteValue(Schema):
 class Operation(Schema):
     """Loaded as an Edit."""
 
+    json_schema: ClassVar[dict[str, Any]] = {
+        "oneOf": [
+            {"properties": {"op": {"const": "set"}}, "required": ["value"]},
+            {"properties": {"op": {"const": "delete"}}, "not": {"required": ["value"]}},
+        ]
+    }
+
     op = Text(
         required=True,
         validate=validate.OneOf(("set", "delete"), error="must be set or delete"),
@@ -142,9 +166,9 @@ class Commit(Schema):
         allow_none=True,
         validate=[
             validate.Length(max=256, error="must have at most 256 characters"),
-            validate.Predicate("isprintable", error="must be one line of printable characters"),
+            _printable,
         ],
-        metadata=says("Why, in one line of printable characters.", "faster for everybody"),
+        metadata=says("Why, in one line of printable characters.", "faster for everybody", pattern=LINE),
     )
     confirm_seconds = Whole(
         load_default=None,
@@ -166,8 +190,7 @@ class NewWebhook(Schema):
             "Where to post events to, HTTP or HTTPS: without a user, a password or a fragment, and not to a "
             "link-local, unspecified, multicast or broadcast address.",
             "https://noc.example/hook",
-            format="uri",
-            pattern="^[hH][tT][tT][pP][sS]?://",
+            pattern=PATTERN,
             maxLength=LONGEST,
         ),
     )
@@ -184,6 +207,7 @@ class NewWebhook(Schema):
         metadata=says(
             "Signs what is sent: base64 of 24 to 64 bytes, with `whsec_` before it or without.",
             "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            pattern=_SECRET,
             writeOnly=True,
         ),
     )

@@ -16,7 +16,7 @@ _PAUSED_UNTIL = (
 
 class Webhook(Record):
     id = Text(metadata=says("Webhook id, given by the service.", "wh_0123456789abcdef"))
-    url = Text(metadata=says("Where events are posted to.", "https://noc.example/hook", format="uri"))
+    url = Text(metadata=says("Where events are posted to.", "https://noc.example/hook"))
     events = List(
         Text(validate=validate.OneOf(("session.up", "session.down"))),
         metadata=says("Events that it gets.", ["session.up", "session.down"]),
