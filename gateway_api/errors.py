@@ -141,6 +141,13 @@ class TooManyAttempts(TooMany):
         super().__init__("login attempts", retry_after)
 
 
+class TooManyLists(TooMany):
+    """As many whole lists are under way as one worker has room for."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__("whole lists at a time", retry_after)
+
+
 class TooManyStreams(TooMany):
     """A client, or all together, have as many streams open as one worker has room for."""
 

@@ -30,6 +30,7 @@ from gateway_api.errors import (
     Stale,
     TooMany,
     TooManyAttempts,
+    TooManyLists,
     TooManyStreams,
     WrongCredentials,
 )
@@ -93,6 +94,13 @@ def _too_many(error: TooMany) -> Response:
     return response
 
 
+def _too_many_lists(error: TooManyLists) -> Response:
+    # Not the caller's doing, as it is with 429: others are asking.
+    response = envelope.error(503, str(error))
+    response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
 def _disabled(error: Disabled) -> Response:
     if notice.is_wanted():
         return notice.page(503, str(error))
@@ -136,6 +144,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     NotDone: _not_done,
     TooManyAttempts: _too_many,
     TooManyStreams: _too_many,
+    TooManyLists: _too_many_lists,
     Disabled: _disabled,
     CoreAbsent: _core_absent,
     CoreUnavailable: _core_unavailable,

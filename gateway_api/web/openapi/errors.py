@@ -40,7 +40,12 @@ _SHARED = {
     500: _Shared(
         "InternalError", "The core daemon could not be reached, or something failed.", InternalError
     ),
-    503: _Shared("Disabled", "The running configuration has turned the API off."),
+    # Retry-After comes with one of the two, and a header of the document is one that is always there.
+    503: _Shared(
+        "ServiceUnavailable",
+        "The running configuration has turned the API off; or, with `Retry-After`, too many whole lists are "
+        "under way: `limit` asks for a page.",
+    ),
 }
 
 
