@@ -79,8 +79,10 @@ class Call(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it concerns the folder of a configuration."""
-        return any("configuration" in Path(path).parts for path in self.paths)
+        """Whether it concerns the folder of a configuration, but for its log of changes: that is written
+        when the change counts already, and again when it fails."""
+        parts = [Path(path).parts for path in self.paths]
+        return any("configuration" in part and "changes" not in part for part in parts)
 
     @property
     def changes(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gateway_api.core.configuration import durable
 from gateway_api.core.records import Change, ChangesReply
 from gateway_api.ring import Ring
 from gateway_api.segments import Segments
@@ -133,7 +134,7 @@ class ChangeLog:
         first = self._held.newest + 1
         kept = [_Kept(number, *waiting) for number, waiting in enumerate(self._waiting, first)]
         try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+            durable.make_folder(self._folder)
             self._segments.append(b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
         except OSError as error:
             _log.critical(
