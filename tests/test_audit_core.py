@@ -271,6 +271,8 @@ def test_workers_that_are_forked_while_records_are_written_can_write_theirs(gate
             os.kill(worker, signal.SIGKILL)
         for _ in range(10):
             core(gateway, "SetSessionRate", id=12, **RATES)
+    # The connections to workers that are gone.
+    gateway.api.session.close()
     wait_for("all records", lambda: counted(gateway) >= number + 50, 30)
     assert counted(gateway) == number + 50
     assert len(gateway.records_of(gateway.ask("PUT", "/subscribers/12/rate", json=TEXTS))) == 1

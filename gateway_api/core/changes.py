@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.core.configuration import durable
+from gateway_api import durable
 from gateway_api.core.records import Change, ChangesReply
 from gateway_api.ring import Ring
 from gateway_api.segments import Segments
@@ -40,12 +40,13 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change that happened. The `id` tells it from any other; `before` and `after` have no secrets."""
+    """A change that happened. The `id` tells it from any other; `before` and `after` have no secrets. `user`
+    is a number, whose name is looked up when the change is told: here a change is under way."""
 
     id: str
     at: int
     action: str
-    user: str
+    user: int | None
     process: int | None
     author: str | None = None
     comment: str | None = None
@@ -68,7 +69,7 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             id=secrets.token_hex(8),
             at=int(at),
             action=caller.action,
-            user="core" if caller.peer is None else _name(caller.peer.user),
+            user=None if caller.peer is None else caller.peer.user,
             process=None if caller.peer is None else caller.peer.process,
             author=author,
             comment=comment,
@@ -139,7 +140,7 @@ class ChangeLog:
         except OSError as error:
             _log.critical(
                 "cannot note %d changes, the last of which is %s by %s: %s",
-                *(len(kept), kept[-1].note.action, kept[-1].note.user, error),
+                *(len(kept), kept[-1].note.action, _name(kept[-1].note.user), error),
             )
             return
         self._waiting.clear()
@@ -171,7 +172,7 @@ def _change(kept: _Kept) -> Change:
         sequence=kept.sequence,
         at=note.at,
         action=note.action,
-        user=note.user,
+        user=_name(note.user),
         process=note.process,
         author=note.author,
         comment=note.comment,
@@ -180,7 +181,9 @@ def _change(kept: _Kept) -> Change:
     )
 
 
-def _name(user: int) -> str:
+def _name(user: int | None) -> str:
+    if user is None:
+        return "core"
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
