@@ -24,7 +24,6 @@ import gevent.event
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
 from gunicorn.glogging import Logger
-from gunicorn.http import wsgi
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
@@ -32,10 +31,11 @@ from gateway_api import logs, slots
 from gateway_api.audit import follower
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger, remove_ledger
+from gateway_api.descriptors import places
 from gateway_api.errors import CoreAbsent
 from gateway_api.readiness import Readiness
-from gateway_api.serving import head
-from gateway_api.serving.connections import Connections, NoRoom, Phase
+from gateway_api.serving import head, response
+from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.refusal import refusal, status_of
 from gateway_api.serving.sockets import end, for_tls, watched
 from gateway_api.settings import BadSetting, Settings, has_secret, log_format, log_level
@@ -55,15 +55,7 @@ _FINISH = 35.0
 _PARTING = 0.5
 
 
-class _Response(wsgi.Response):  # type: ignore[misc]
-    """gunicorn's, which doesn't tell whose it is. There is no setting for that."""
-
-    def default_headers(self) -> list[str]:
-        return [line for line in super().default_headers() if not line.startswith("Server:")]
-
-
-# Where gunicorn looks for it.
-wsgi.Response = _Response
+response.install()
 
 
 class _Listener:
@@ -84,7 +76,9 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._connections = Connections(time.monotonic)
+        limits = Limits()
+        limits = limits.within(places(limits.in_all + limits.for_loopback))
+        self._connections = Connections(time.monotonic, limits)
         self._context: ssl.SSLContext | None = None
         self._stopping = gevent.event.Event()
         #: Where it counts, if it does: see `slots.py`. The arbiter sets it before the fork.

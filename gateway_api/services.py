@@ -17,6 +17,7 @@ from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.daemon.events import Events
+from gateway_api.daemon.whole import WholeLists
 from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
 from gateway_api.settings import Settings
@@ -39,6 +40,7 @@ class Services:
     hub: Hub
     login: Login
     audit: AuditLog
+    whole_lists: WholeLists
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
@@ -60,6 +62,7 @@ class Services:
             streams=Streams(Events(client), standing.still_allowed),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
             audit=AuditLog(settings.audit, settings.audit_size, pool, beside=settings.token_audit),
+            whole_lists=WholeLists(),
         )
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from gateway_api.audit.log import AuditLog
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.daemon.whole import WholeLists
 from gateway_api.settings import TokenSettings
 from gateway_api.varlink.client import Client
 
@@ -24,6 +25,7 @@ class TokenServices:
     daemon: Daemon
     configuration: ConfigurationCommands
     audit: AuditLog
+    whole_lists: WholeLists
     clock: Callable[[], float]
 
     @classmethod
@@ -34,5 +36,6 @@ class TokenServices:
             daemon=Daemon(calls),
             configuration=ConfigurationCommands(calls),
             audit=AuditLog(settings.audit, settings.audit_size, gevent.get_hub().threadpool),
+            whole_lists=WholeLists(),
             clock=time.time,
         )

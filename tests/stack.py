@@ -96,9 +96,10 @@ def read_environment(path: Path) -> dict[str, str]:
 
 @contextmanager
 def running_stack(
-    state: Path, sessions: int = 200, arrivals: float = 0, **more: Any
+    state: Path, sessions: int = 200, arrivals: float = 0, wrap: tuple[str, ...] = (), **more: Any
 ) -> Iterator[tuple[Api, "subprocess.Popen[bytes]"]]:
-    """Core and API as `make run` has them, until the end of the block."""
+    """Core and API as `make run` has them, until the end of the block. `wrap` is a command to
+    start them with."""
     environment = {
         **os.environ,
         "PORT": str(free_port()),
@@ -110,7 +111,7 @@ def running_stack(
     state.mkdir(parents=True, exist_ok=True)
     with (state / "log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway_api.quickstart"],
+            [*wrap, sys.executable, "-m", "gateway_api.quickstart"],
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,

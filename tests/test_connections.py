@@ -114,7 +114,7 @@ def test_an_answer_has_10_seconds_and_one_for_each_32_kb(table: Table) -> None:
     connection = table.admit("a")
     with connection.next_request():
         pass
-    with connection.writing(64 << 10):
+    with connection.writing(bytes(64 << 10)):
         assert table.ends_after(Phase.ANSWER) == 12
 
 
@@ -144,7 +144,7 @@ def test_a_stream_has_no_deadline_and_takes_nobodys_place() -> None:
             pass
         connection.is_stream()
     table.clock.now += 10_000
-    with connection.writing(100):
+    with connection.writing(bytes(100)):
         assert not table.connections.sweep()
     assert len(table.connections) == 3
     assert not table.ended
@@ -220,22 +220,45 @@ def test_the_slowest_of_those_who_take_their_answers_makes_room_for_the_next_ans
         with requested(connections[-1]):
             pass
     a, b, c = connections
-    with a.writing(400):
+    with a.writing(bytes(400)):
         table.clock.now += 1
-        with b.writing(400):
+        with b.writing(bytes(400)):
             assert not table.ended
-            with c.writing(400):
+            with c.writing(bytes(400)):
                 assert table.ended == ["a"]
         assert table.ended == ["a"]
-    with b.writing(600), c.writing(400):
+    with b.writing(bytes(600)), c.writing(bytes(400)):
         assert table.ended == ["a"]
 
 
 def test_a_single_answer_may_be_larger_than_all_may_be() -> None:
     table = Table(waiting_bytes=1000)
     connection = table.admit("a")
-    with requested(connection), connection.writing(5000):
+    with requested(connection), connection.writing(bytes(5000)):
         assert not table.ended
+
+
+def test_an_answer_that_several_take_counts_once() -> None:
+    table = Table(waiting_bytes=1000)
+    shared = bytes(900)
+    a, b, c = (table.waiting(name) for name in "abc")
+    for connection in (a, b, c):
+        with requested(connection):
+            pass
+    with a.writing(shared), b.writing(shared), c.writing(shared):
+        assert not table.ended
+    # Nobody else takes them any more, so their room is free.
+    with a.writing(bytes(900)):
+        assert not table.ended
+        with b.writing(bytes(200)):
+            assert table.ended == ["a"]
+
+
+def test_few_places_have_a_part_for_this_machine_s_own() -> None:
+    few = Limits().within(80)
+    assert (few.in_all, few.for_loopback) == (70, 10)
+    many = Limits().within(Limits().in_all + Limits().for_loopback)
+    assert many == Limits()
 
 
 def working(table: Table, name: str, address: str) -> None:

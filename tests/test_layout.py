@@ -14,8 +14,8 @@ MOST_LINES = 300
 #: `errors` lies under the others of the ground floor: all raise what is in it.
 FLOORS = {
     "errors": -1,
-    "addresses": 0, "client_network": 0, "durable": 0, "readiness": 0, "redact": 0, "settings": 0, "slots": 0,
-    "version": 0,
+    "addresses": 0, "client_network": 0, "descriptors": 0, "durable": 0, "readiness": 0, "redact": 0,
+    "settings": 0, "slots": 0, "version": 0,
     "certificates": 1, "logs": 1, "varlink": 1, "rates": 1, "ring": 1, "segments": 1, "uptime": 1,
     "validation": 1,
     "daemon": 2,

@@ -3,6 +3,8 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import requests
 
 from gateway_api.daemon.whole import WholeLists
 from gateway_api.errors import TooManyLists
-from tests.stack import Api, core_of, running_stack
+from tests.stack import Api, core_of, running_stack, wait_for
 
 SESSIONS = 200_000
 READERS = 32
@@ -18,38 +20,133 @@ READERS = 32
 MOST_OF_CORE = 1_100
 
 
-def test_a_turn_comes_when_another_ends() -> None:
-    lists = WholeLists(at_once=1, patience=10)
-    had = threading.Event()
+class Key:
+    """What all readers ask for. It counts its look-ups: one by each reader, two by the first."""
 
-    def wait() -> None:
-        with lists.turn():
-            had.set()
+    def __init__(self) -> None:
+        self.looked_up = 0
 
-    with lists.turn():
-        thread = threading.Thread(target=wait)
-        thread.start()
-        assert not had.wait(0.1)
-    assert had.wait(10)
-    thread.join()
+    def __hash__(self) -> int:
+        self.looked_up += 1
+        return 1
 
 
-def test_without_a_turn_in_time_it_is_too_many() -> None:
-    lists = WholeLists(at_once=1, patience=0.01)
-    with lists.turn():
-        with pytest.raises(TooManyLists) as refused, lists.turn():
-            pass
+class Maker:
+    """Makes lists that are numbered from 1, each when it may."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.begun, self.may = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self) -> bytes:
+        self.made += 1
+        number = self.made
+        self.begun.release()
+        assert self.may.acquire(timeout=20)
+        return b"%d" % number
+
+
+def taken(lists: WholeLists, key: Hashable, make: Callable[[], bytes]) -> bytes:
+    """The body, which is sent at once."""
+    body, sent = lists.take(key, make)
+    sent()
+    return body
+
+
+def test_all_who_ask_while_a_list_is_made_share_the_next_one() -> None:
+    lists, key, make = WholeLists(patience=60), Key(), Maker()
+    with ThreadPoolExecutor(6) as readers:
+        first = readers.submit(taken, lists, key, make)
+        assert make.begun.acquire(timeout=20)
+        before = key.looked_up
+        others = [readers.submit(taken, lists, key, make) for _ in range(5)]
+        wait_for("all to have asked", lambda: key.looked_up == before + 6)
+        make.may.release(2)
+        assert first.result(20) == b"1"
+        bodies = [other.result(20) for other in others]
+    assert bodies == [b"2"] * 5
+    # One in memory, too.
+    assert all(body is bodies[0] for body in bodies)
+    assert make.made == 2
+
+
+def test_another_list_is_not_shared() -> None:
+    lists = WholeLists(patience=60)
+    with ThreadPoolExecutor(2) as readers:
+        bodies = [readers.submit(taken, lists, name, name.encode) for name in ("pppoe", "dhcp")]
+        assert [body.result(20) for body in bodies] == [b"pppoe", b"dhcp"]
+
+
+def test_a_list_that_has_to_wait_too_long_is_one_too_many() -> None:
+    lists, make = WholeLists(patience=0.01), Maker()
+    with ThreadPoolExecutor(1) as readers:
+        first = readers.submit(taken, lists, "all", make)
+        assert make.begun.acquire(timeout=20)
+        with pytest.raises(TooManyLists) as refused:
+            taken(lists, "all", make)
         assert refused.value.retry_after == 1
-    with lists.turn():
-        pass
+        make.may.release(2)
+        assert first.result(20) == b"1"
+    assert taken(lists, "all", make) == b"2"
 
 
-def test_a_turn_that_fails_is_given_back() -> None:
-    lists = WholeLists(at_once=1, patience=0.01)
-    with pytest.raises(OSError, match="core"), lists.turn():
+def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None:
+    lists, key, make = WholeLists(patience=60), Key(), Maker()
+
+    def fail() -> bytes:
         raise OSError("core")
-    with lists.turn():
-        pass
+
+    with ThreadPoolExecutor(4) as readers:
+        first = readers.submit(taken, lists, "other", make)
+        assert make.begun.acquire(timeout=20)
+        failing = [readers.submit(taken, lists, key, fail) for _ in range(3)]
+        wait_for("all to have asked", lambda: key.looked_up == 4)
+        make.may.release()
+        assert first.result(20) == b"1"
+        for one in failing:
+            with pytest.raises(OSError, match="core"):
+                one.result(20)
+    make.may.release()
+    assert taken(lists, "all", make) == b"2"
+
+
+def test_lists_that_are_being_sent_keep_others_back_until_they_are_sent() -> None:
+    lists = WholeLists(patience=0.01)
+    _, first_sent = lists.take("a", bytes)
+    lists.take("b", bytes)
+    with pytest.raises(TooManyLists):
+        lists.take("c", bytes)
+    first_sent()
+    assert taken(lists, "c", b"c".__bytes__) == b"c"
+
+
+def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
+    lists, key, make = WholeLists(patience=1), Key(), Maker()
+    with ThreadPoolExecutor(3) as readers:
+        first = readers.submit(lists.take, "other", make)
+        assert make.begun.acquire(timeout=20)
+        shared = [readers.submit(lists.take, key, bytes) for _ in range(2)]
+        wait_for("both to have asked", lambda: key.looked_up == 3)
+        make.may.release()
+        first.result(20)
+        one_sent, last_sent = (reader.result(20)[1] for reader in shared)
+    one_sent()
+    with pytest.raises(TooManyLists):
+        lists.take("c", bytes)
+    last_sent()
+    taken(lists, "c", bytes)
+
+
+def test_slow_readers_keep_no_list_back_for_longer_than_10_seconds() -> None:
+    now = 0.0
+    lists = WholeLists(patience=0.01, clock=lambda: now)
+    lists.take("a", bytes)
+    lists.take("b", bytes)
+    now = 9.9
+    with pytest.raises(TooManyLists):
+        lists.take("c", bytes)
+    now = 10.0
+    assert taken(lists, "c", b"c".__bytes__) == b"c"
 
 
 def most_memory(pid: int) -> float:

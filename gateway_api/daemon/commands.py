@@ -4,14 +4,12 @@ Long replies are taken apart only as far as the API has to look: records stay th
 sent (`Fields`).
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gateway_api.daemon.calls import Calls, Fields, decoded
-from gateway_api.daemon.whole import WholeLists
 
 #: Before every request, so it has to leave time for what the request itself asks: together they
 #: stay below the 5 s in which a client has its answer, come what may.
@@ -93,16 +91,14 @@ class Page:
 
 
 class Daemon:
-    """Every method raises CoreUnavailable when the core can't be asked, or answers nonsense. Those that list
-    raise TooManyLists when all is asked for and too many others do that."""
+    """Every method raises CoreUnavailable when the core can't be asked, or answers nonsense."""
 
-    def __init__(self, calls: Calls, whole: WholeLists | None = None) -> None:
+    def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._whole = whole or WholeLists()
 
     def for_request(self, id: str) -> "Daemon":
         """The same, whose changes are recorded by who makes them, under that id."""
-        return Daemon(self._calls.for_request(id), self._whole)
+        return Daemon(self._calls.for_request(id))
 
     def health(self) -> Health:
         return self._calls.typed(Health, "GetHealth")
@@ -180,9 +176,6 @@ class Daemon:
     ) -> Fields:
         names = [records, "count", *([also] if also else [])]
         if page is None:
-            # What a filter finds by its index is no burden.
-            small = parameters.get("filter", {}).keys() - {"type"}
-            with nullcontext() if small else self._whole.turn():
-                return self._calls.fields(method, *names, **parameters)
+            return self._calls.fields(method, *names, **parameters)
         wanted = {"limit": page.limit, "cursor": page.cursor}
         return self._calls.fields(method, *names, "total", "next_cursor", page=wanted, **parameters)

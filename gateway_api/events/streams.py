@@ -13,6 +13,7 @@ from gevent.lock import BoundedSemaphore
 
 from gateway_api.client_network import client_network
 from gateway_api.daemon.events import Events
+from gateway_api.descriptors import places
 from gateway_api.errors import CoreUnavailable, TooManyStreams
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Broadcast, Entry, Span, entries
@@ -70,17 +71,18 @@ class Stream:
 
 class Streams:
     """`still_allowed` tells of each of several bearers, whatever they are, whether he may go on listening.
-    At most so many are open at a time, and so many of one client."""
+    At most so many are open at a time, by default as many as there are places for; and so many of one
+    client."""
 
     def __init__(
         self,
         events: Events,
         still_allowed: Callable[[list[Any]], list[bool]],
-        most: int = _MOST,
+        most: int | None = None,
         most_of_one: int = _MOST_OF_ONE,
     ) -> None:
         self._events = events
-        self._most = most
+        self._most = places(_MOST) if most is None else most
         self._most_of_one = most_of_one
         self._still_allowed = still_allowed
         self._broadcast = Broadcast(events)

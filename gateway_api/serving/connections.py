@@ -10,7 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from gateway_api.client_network import client_network
@@ -34,8 +34,9 @@ class Phase(Enum):
 @dataclass(frozen=True)
 class Limits:
     """Seconds until a client must have done its part, and bytes per second of an answer that give it more;
-    how many connections, of one address and in all, and how many bytes of answers may wait for clients. So
-    many more connections are for this machine's own clients where the others wait for us."""
+    how many connections, of one address and in all, and how many bytes of answers may wait for clients, those
+    of one answer that several take counted once. So many more connections are for this machine's own clients
+    where the others wait for us."""
 
     handshake: float = 10.0
     head: float = 10.0
@@ -48,6 +49,11 @@ class Limits:
     for_loopback: int = 64
     waiting_bytes: int = 128 << 20
 
+    def within(self, places: int) -> "Limits":
+        """The same for so many connections, those for this machine's own clients included."""
+        reserve = min(self.for_loopback, places // 8)
+        return replace(self, in_all=places - reserve, for_loopback=reserve)
+
 
 class NoRoom(GatewayApiError):
     """All places are taken by requests that wait for us."""
@@ -56,7 +62,7 @@ class NoRoom(GatewayApiError):
 class Connection:
     """One client's. `end` makes whoever waits for the client find the connection closed."""
 
-    __slots__ = ("_body_until", "_table", "address", "deadline", "end", "phase", "since", "waiting_bytes")
+    __slots__ = ("_body_until", "_table", "address", "deadline", "end", "phase", "since", "waiting")
 
     def __init__(self, table: "Connections", address: str, end: Callable[[], None]) -> None:
         self._table = table
@@ -64,7 +70,8 @@ class Connection:
         self.end = end
         #: Until when the request at hand must have a body; it gets no more time by sending some.
         self._body_until: float | None = None
-        self.waiting_bytes = 0
+        #: What its client is to take.
+        self.waiting: bytes | None = None
         self.is_at(Phase.HANDSHAKE, table.limits.handshake)
 
     def is_at(self, phase: Phase, seconds: float | None = None) -> None:
@@ -101,20 +108,19 @@ class Connection:
             self.is_at(Phase.WORK)
 
     @contextmanager
-    def writing(self, size: int) -> Iterator[None]:
-        """While the client takes so many bytes."""
+    def writing(self, data: bytes) -> Iterator[None]:
+        """While the client takes these bytes."""
         if self.phase is not Phase.WORK:
             yield
             return
         limits = self._table.limits
-        self.is_at(Phase.ANSWER, limits.answer + size / limits.rate)
-        self.waiting_bytes = size
-        self._table.holds(size)
+        self.is_at(Phase.ANSWER, limits.answer + len(data) / limits.rate)
+        self.waiting = data
+        self._table.holds(data)
         try:
             yield
         finally:
-            self._table.holds(-self.waiting_bytes)
-            self.waiting_bytes = 0
+            self._table.lets_go(self)
             self.is_at(Phase.WORK)
 
     def is_stream(self) -> None:
@@ -133,6 +139,8 @@ class Connections:
         self._all: set[Connection] = set()
         self._streams: set[Connection] = set()
         self._waiting_bytes = 0
+        #: How many clients take the same bytes, by the id of these.
+        self._takers: Counter[int] = Counter()
         #: How many there was no room for, since that was last asked.
         self._turned_away = 0
 
@@ -184,19 +192,30 @@ class Connections:
         """Ends every one."""
         self._end([*self._all, *self._streams])
 
-    def holds(self, size: int) -> None:
-        """So many more bytes of answers wait for clients."""
-        self._waiting_bytes += size
+    def holds(self, data: bytes) -> None:
+        """One more client is to take these bytes."""
+        if not self._takers[id(data)]:
+            self._waiting_bytes += len(data)
+        self._takers[id(data)] += 1
         while self._waiting_bytes > self.limits.waiting_bytes:
             slow = [one for one in self._all if one.phase is Phase.ANSWER]
-            if len(slow) < 2:
+            if len({id(one.waiting) for one in slow}) < 2:
                 # A single answer is what it is.
                 return
             slowest = min(slow, key=_since)
             # Now, not when its greenlet gets to it: the next one to look would end another.
-            self._waiting_bytes -= slowest.waiting_bytes
-            slowest.waiting_bytes = 0
+            self.lets_go(slowest)
             self._end([slowest])
+
+    def lets_go(self, connection: Connection) -> None:
+        """What its client was to take no more waits for it."""
+        data, connection.waiting = connection.waiting, None
+        if data is None:
+            return
+        self._takers[id(data)] -= 1
+        if not self._takers[id(data)]:
+            del self._takers[id(data)]
+            self._waiting_bytes -= len(data)
 
     def is_stream(self, connection: Connection) -> None:
         """It is one from now on, and counts as none of the others."""

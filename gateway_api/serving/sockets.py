@@ -37,7 +37,7 @@ class _Watched:
             return cast(bytes, super().recv(*arguments))  # type: ignore[misc]
 
     def sendall(self, data: Any, *more: Any) -> None:
-        with self.connection.writing(len(data)) if self.connection else nullcontext():
+        with self.connection.writing(data) if self.connection else nullcontext():
             super().sendall(data, *more)  # type: ignore[misc]
 
 

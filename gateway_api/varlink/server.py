@@ -11,6 +11,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+from gateway_api.descriptors import places
 from gateway_api.errors import GatewayApiError
 from gateway_api.varlink.dispatcher import Dispatcher
 from gateway_api.varlink.message import REQUEST_CAP, MessageBuffer, ProtocolError
@@ -37,7 +38,8 @@ class Server:
     def __init__(self, path: Path, dispatcher: Dispatcher) -> None:
         self._path = path
         self._dispatcher = dispatcher
-        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._places = places(_MAX_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(self._places)
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -56,7 +58,7 @@ class Server:
                     _log.error("cannot accept a connection: %s", error)
                 continue
             if not self._slots.acquire(blocking=False):
-                _log.error("cannot accept a connection: %d are open", _MAX_CONNECTIONS)
+                _log.error("cannot accept a connection: %d are open", self._places)
                 connection.close()
                 continue
             with self._lock:

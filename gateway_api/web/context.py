@@ -9,6 +9,7 @@ from gateway_api.audit.log import AuditLog
 from gateway_api.auth.tokens import Claims
 from gateway_api.daemon.commands import ApiAccess, Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.daemon.whole import WholeLists
 from gateway_api.hub.client import Hub
 from gateway_api.services import Services
 from gateway_api.token_services import TokenServices
@@ -41,6 +42,10 @@ def daemon() -> Daemon:
 
 def configuration() -> ConfigurationCommands:
     return _parts().configuration.for_request(request_id())
+
+
+def whole_lists() -> WholeLists:
+    return _parts().whole_lists
 
 
 def hub() -> Hub:

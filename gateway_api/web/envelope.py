@@ -20,4 +20,9 @@ def error(status: int, message: str, **more: Any) -> Response:
 
 def bare(document: Any, status: int = 200) -> Response:
     """A document without the envelope, where the contract has it so."""
-    return Response(msgspec.json.encode(document), status, mimetype=JSON)
+    return encoded(msgspec.json.encode(document), status)
+
+
+def encoded(body: bytes, status: int = 200) -> Response:
+    """JSON that is bytes already."""
+    return Response(body, status, mimetype=JSON)

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse
+from gateway_api.web import access, answers, envelope, parse, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.schemas.records import listing_of
@@ -17,6 +17,7 @@ routes = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
 @access.any_role
 @answers.data(listing_of("sessions", CgnatSession))
 @parse.query(ListQuery)
+@whole.shared
 def sessions(query: dict[str, Any]) -> Response:
     """The sessions that go through the CGNAT VRF."""
     return envelope.ok(daemon().list_cgnat_sessions(**query))

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse
+from gateway_api.web import access, answers, envelope, parse, whole
 from gateway_api.web.context import configuration, daemon
 from gateway_api.web.schemas.configuration import DemuxConfiguration
 from gateway_api.web.schemas.network import DemuxVlan, rate_limited_total
@@ -27,6 +27,7 @@ def demux_configuration() -> Response:
 @access.any_role
 @answers.data(listing_of("vlans", DemuxVlan, rate_limited_total=rate_limited_total()))
 @parse.query(ListQuery)
+@whole.shared
 def state(query: dict[str, Any]) -> Response:
     """The VLANs under management, and how many the limits have refused."""
     return envelope.ok(daemon().demux_state(**query))

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse
+from gateway_api.web import access, answers, envelope, parse, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.network import Interface, Vlan
 from gateway_api.web.schemas.queries import ListQuery
@@ -17,6 +17,7 @@ routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 @access.any_role
 @answers.data(listing_of("interfaces", Interface))
 @parse.query(ListQuery)
+@whole.shared
 def index(query: dict[str, Any]) -> Response:
     """All of them: trunk, loopback, VLAN, ppp, IFB and VRF."""
     return envelope.ok(daemon().list_interfaces(**query))
@@ -26,6 +27,7 @@ def index(query: dict[str, Any]) -> Response:
 @access.any_role
 @answers.data(listing_of("vlans", Vlan))
 @parse.query(ListQuery)
+@whole.shared
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component made."""
     return envelope.ok(daemon().list_vlans(**query))

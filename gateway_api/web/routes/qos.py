@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse
+from gateway_api.web import access, answers, envelope, parse, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.schemas.records import list_of, listing_of
@@ -17,6 +17,7 @@ routes = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
 @access.any_role
 @answers.data(listing_of("sessions", SessionQos))
 @parse.query(ListQuery)
+@whole.shared
 def index(query: dict[str, Any]) -> Response:
     """The shaping of each session."""
     return envelope.ok(daemon().list_qos(**query))

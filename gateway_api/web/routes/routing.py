@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse
+from gateway_api.web import access, answers, envelope, parse, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.network import FrrSummary, Route
 from gateway_api.web.schemas.queries import ListQuery
@@ -25,6 +25,7 @@ def bgp_summary() -> Response:
 @access.any_role
 @answers.data(listing_of("routes", Route))
 @parse.query(ListQuery)
+@whole.shared
 def kernel_routes(query: dict[str, Any]) -> Response:
     """The kernel's routes, the subscribers' host routes included."""
     return envelope.ok(daemon().list_routes(**query))

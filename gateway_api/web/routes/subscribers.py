@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, audit, envelope, parse
+from gateway_api.web import access, answers, audit, envelope, parse, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.records import Message, listing_of
@@ -34,6 +34,7 @@ class _Gone(msgspec.Struct):
 @access.any_role
 @answers.data(listing_of("sessions", SessionSummary))
 @parse.query(SubscribersQuery)
+@whole.shared
 def index(query: dict[str, Any]) -> Response:
     """All sessions that fit the filters, or a page of them."""
     return envelope.ok(daemon().list_sessions(**query))

@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 
 from gateway_api.auth.static_token import AUTHOR
 from gateway_api.uptime import uptime
-from gateway_api.web import audit, envelope, parse
+from gateway_api.web import audit, envelope, parse, whole
 from gateway_api.web.context import configuration, daemon, token_services
 from gateway_api.web.routes.configuration import committed_response, tagged
 from gateway_api.web.schemas.queries import ListQuery, SubscribersQuery
@@ -21,6 +21,7 @@ routes = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 @routes.get("/subscribers")
 @parse.query(SubscribersQuery)
+@whole.shared
 def index(query: dict[str, Any]) -> Response:
     """All sessions that fit the filters, or a page of them."""
     found = daemon().list_sessions(**query)
@@ -46,6 +47,7 @@ def disconnect(id: str) -> Response:
 
 @routes.get("/vlans")
 @parse.query(ListQuery)
+@whole.shared
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component made."""
     return envelope.ok(daemon().list_vlans(**query))
