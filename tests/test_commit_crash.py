@@ -427,7 +427,7 @@ def traced(bench: Bench) -> Traced:
     with _started_strace(["-ff", "-e", TRACED, "-o", str(run / "trace"), *core]) as strace:
         assert strace.stderr is not None
         said = [strace.stderr.readline()]
-        while "core: serving" not in said[-1]:
+        while 'message="serving ' not in said[-1]:
             assert said[-1], f"strace, or the core that it runs, has ended: {said}"
             said.append(strace.stderr.readline())
         (pid,) = descendants(strace.pid)
