@@ -204,7 +204,7 @@ def test_a_webhook_is_kept_without_its_secret(gateway: Gateway) -> None:
     record = gateway.record("POST", "/webhooks", json=body)
     assert record["body"] == {**body, "secret": MASK}
     kept = record["after"]
-    assert kept == {"id": kept["id"], "url": body["url"], "events": body["events"]}
+    assert kept == {"id": kept["id"], "url": body["url"], "events": body["events"], "paused_until": None}
     assert gateway.record("DELETE", f"/webhooks/{kept['id']}")["before"] == kept
 
 
