@@ -389,7 +389,7 @@ def test_what_is_no_path_is_refused(stack: Api, path: str, step: str) -> None:
         ("system", {"nope": 1}),
         ("demux.idle_timeout", "5 minutes"),
         ("demux.idle_timeout", 0),
-        ("demux.idle_timeout", 1.0),
+        ("demux.idle_timeout", 1.5),
         ("demux.idle_timeout", True),
         ("cgnat.enabled", "yes"),
         ("cgnat.enabled", 1),

@@ -250,6 +250,7 @@ def test_an_answer_that_several_take_counts_once() -> None:
     # Nobody else takes them any more, so their room is free.
     with a.writing(bytes(900)):
         assert not table.ended
+        table.clock.now += 1
         with b.writing(bytes(200)):
             assert table.ended == ["a"]
 
