@@ -50,7 +50,7 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
     tls = etc / "tls"
     tls.mkdir(parents=True, exist_ok=True)
     tls.chmod(0o755)
-    if not _is_secret(etc / "secret"):
+    if not _is_filled(etc / "secret"):
         durable.replace(etc / "secret", f"{secrets.token_hex(_SECRET_BYTES)}\n".encode())
     certificates.ensure(tls / "certificate.pem", tls / "key.pem", socket.gethostname())
     if certificates.is_authority(tls / "certificate.pem"):
@@ -89,9 +89,9 @@ def _make_first_user(etc: Path, group: str | None) -> None:
     )
 
 
-def _is_secret(path: Path) -> bool:
-    """Whether it is as long as it has to be (RFC 7518 section 3.2)."""
-    return path.exists() and len(path.read_bytes().strip()) >= _SECRET_BYTES
+def _is_filled(path: Path) -> bool:
+    """Whether it holds more than whitespace. A short secret is the operator's: the API warns of it."""
+    return path.exists() and bool(path.read_bytes().strip())
 
 
 def _are_users(path: Path) -> bool:

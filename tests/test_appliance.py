@@ -77,11 +77,17 @@ def test_a_first_start_that_is_killed_at_any_rename_is_finished_by_the_next(
         assert all((folder / name).stat().st_size for name in names)
 
 
-@pytest.mark.parametrize("left", [b"", b"0123abc"])
-def test_a_secret_that_was_cut_off_is_made_anew(tmp_path: Path, left: bytes) -> None:
+@pytest.mark.parametrize("left", [b"", b" \n"])
+def test_an_empty_secret_is_made_anew(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "secret").write_bytes(left)
     prepare(tmp_path)
     assert re.fullmatch(rb"[0-9a-f]{64}\n", (tmp_path / "secret").read_bytes())
+
+
+def test_a_short_secret_of_the_operator_stays(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"0123abc\n")
+    prepare(tmp_path)
+    assert (tmp_path / "secret").read_bytes() == b"0123abc\n"
 
 
 @pytest.mark.parametrize("left", [b"", b'[{"username": "adm'])
