@@ -58,7 +58,8 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
             f"{tls / 'certificate.pem'} is that of an authority: whoever steals its key signs for any name.\n"
             "Delete it and run gateway-api-setup to have one of a server alone."
         )
-    if not configuration.exists() and not _are_users(etc / "first-users.json"):
+    # Its folder alone is no sign: the core makes it before it reads the first users.
+    if not (configuration / "state.json").exists() and not _are_users(etc / "first-users.json"):
         _make_first_user(etc, group)
 
 

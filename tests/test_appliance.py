@@ -109,9 +109,19 @@ def test_what_is_whole_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_core_that_has_a_configuration_gets_no_first_user(tmp_path: Path) -> None:
     configuration = tmp_path / "configuration"
     configuration.mkdir()
+    (configuration / "state.json").write_text("{}")
     appliance.prepare(tmp_path, configuration, None)
     assert not (tmp_path / "first-users.json").exists()
     assert not (tmp_path / "first-password").exists()
+
+
+def test_first_users_are_made_anew_after_a_first_start_of_the_core_that_failed(tmp_path: Path) -> None:
+    configuration = tmp_path / "configuration"
+    # The core makes them before it reads its first users.
+    (configuration / "revisions").mkdir(parents=True)
+    (tmp_path / "first-users.json").write_bytes(b"")
+    appliance.prepare(tmp_path, configuration, None)
+    assert json.loads((tmp_path / "first-users.json").read_bytes())
 
 
 def test_only_root_and_the_core_s_group_read_the_first_users(tmp_path: Path) -> None:
