@@ -15,10 +15,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway_api.audit.follower import Follower
 from gateway_api.audit.log import KNOWN, segments_in
+from gateway_api.core.changes import Caller, Note
+from gateway_api.core.changes import ChangeLog as Noted
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.changes import Change, Told
 from gateway_api.daemon.changes import ChangeLog as CoreChangeLog
@@ -348,6 +351,74 @@ def test_changes_that_the_core_does_not_hold_any_more_are_said_to_be_lost(tmp_pa
 def test_another_core_s_log_is_followed_from_its_beginning(tmp_path: Path) -> None:
     followed(tmp_path, Scripted("one", 1, 2, 3))
     assert names(tmp_path, Scripted("two", 1))[3:] == ["core-two-1"]
+
+
+class Kept(CoreChangeLog):
+    """What the core itself keeps in a folder, told without a socket."""
+
+    def __init__(self, folder: Path) -> None:
+        self._kept = Noted(folder, "log")
+
+    def add(self, *actions: str) -> None:
+        for action in actions:
+            self._kept.add(Note.of(Caller(action), NOW))
+
+    def after(self, log: str | None, sequence: int) -> Told:
+        return msgspec.convert(msgspec.to_builtins(self._kept.after(log, sequence)), Told)
+
+
+WENT_BACK = (
+    "audit.gap",
+    "core-log-2",
+    "The core's log of changes went back from 4 to 2: changes may be missing",
+)
+BEFORE = [("a.a", "core-log-1"), ("b.b", "core-log-2"), ("c.c", "core-log-3"), ("d.d", "core-log-4")]
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> Kept:
+    """The log of a core that was restored from a backup with two changes. Four had been recorded."""
+    folder, backup = tmp_path / "core", tmp_path / "backup"
+    Kept(folder).add("a.a", "b.b")
+    shutil.copytree(folder, backup)
+    (log := Kept(folder)).add("c.c", "d.d")
+    followed(tmp_path, log)
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    return Kept(folder)
+
+
+def test_a_core_s_log_that_went_back_is_said_to_have_and_followed_from_there(
+    tmp_path: Path, restored: Kept
+) -> None:
+    assert followed(tmp_path, restored)[4:] == [WENT_BACK]
+    restored.add("e.e", "f.f", "g.g")
+    found = followed(tmp_path, restored)
+    assert found[4] == WENT_BACK
+    later = [("e.e", "core-log-3"), ("f.f", "core-log-4"), ("g.g", "core-log-5")]
+    assert [record[:2] for record in found] == [*BEFORE, WENT_BACK[:2], *later]
+
+
+def test_a_log_that_went_back_is_recorded_once_by_whoever_has_to_look_how_far_it_is_recorded(
+    tmp_path: Path, restored: Kept
+) -> None:
+    place = tmp_path / "core-changes"
+    before = place.read_bytes()
+    for hint in (before, b"", b'{"log":"lo'):
+        place.write_bytes(hint)
+        assert followed(tmp_path, restored)[4:] == [WENT_BACK]
+    restored.add("e.e")
+    for hint in (before, b"", b'{"log":"lo'):
+        place.write_bytes(hint)
+        names = [record[:2] for record in followed(tmp_path, restored)]
+        assert names == [*BEFORE, WENT_BACK[:2], ("e.e", "core-log-3")]
+
+
+def test_a_log_of_the_same_name_that_lost_all_changes_is_said_to_have_gone_back(tmp_path: Path) -> None:
+    followed(tmp_path, Scripted("log", 1, 2))
+    *_, gap = followed(tmp_path, Scripted("log"))
+    assert gap[:2] == ("audit.gap", "core-log-0")
+    assert names(tmp_path, Scripted("log", 1))[3:] == ["core-log-1"]
 
 
 def test_two_processes_do_not_follow_at_once(tmp_path: Path) -> None:

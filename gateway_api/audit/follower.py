@@ -145,9 +145,18 @@ def _follow(follower: Follower) -> None:
 
 
 def _lines(told: Told, place: _Place) -> list[bytes]:
+    if told.log == place.log and told.newest < place.sequence:
+        # What follows has numbers that were recorded before: the newest record says how far it goes.
+        way = f"from {place.sequence} to {told.newest}"
+        message = f"The core's log of changes went back {way}: changes may be missing"
+        return [line_of(_gap(told.log, told.newest, message))]
     expected = place.sequence + 1 if told.log == place.log else 1
     first = told.changes[0].sequence if told.changes else told.newest + 1
-    lines = [line_of(_gap(told.log, first - 1, first - expected))] if first > expected else []
+    lines = []
+    if first > expected:
+        lost = first - expected
+        message = f"{lost} changes at the core before this one are lost: they were more than it keeps"
+        lines.append(line_of(_gap(told.log, first - 1, message)))
     return lines + [line_of(_record(told.log, change)) for change in told.changes]
 
 
@@ -185,7 +194,7 @@ def _record(log: str, change: Change) -> Record:
     )
 
 
-def _gap(log: str, sequence: int, lost: int) -> Record:
+def _gap(log: str, sequence: int, message: str) -> Record:
     return Record(
         at=round(time.time(), 3),
         user="core",
@@ -198,5 +207,5 @@ def _gap(log: str, sequence: int, lost: int) -> Record:
         path="",
         status=None,
         result="failed",
-        message=f"{lost} changes at the core before this one are lost: they were more than it keeps",
+        message=message,
     )
