@@ -1,13 +1,17 @@
 """What a process does that may have only a few file descriptors."""
 
+import os
+import resource
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from gateway_api.descriptors import places
 from tests.stack import Api, running_stack
 
 FEW = 256
@@ -51,3 +55,33 @@ def test_streams_beyond_the_places_are_refused_and_the_others_served(small: tupl
             seen[answer.status_code] += 1
         assert set(seen) == {200, 429}
         assert_serves(api, state)
+
+
+@pytest.fixture
+def limited() -> Iterator[None]:
+    """This process may have 1024 descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.usefixtures("limited")
+def test_descriptors_that_a_process_has_already_leave_fewer_places() -> None:
+    before = places(10_000)
+    with ExitStack() as held:
+        for _ in range(100):
+            for descriptor in os.pipe():
+                held.callback(os.close, descriptor)
+        assert places(10_000) == before - 100
+        assert places(10) == 10
+    assert places(10_000) == before
+
+
+@pytest.mark.usefixtures("limited")
+def test_a_process_that_has_almost_all_its_descriptors_has_one_place() -> None:
+    with ExitStack() as held:
+        while len(list(Path("/proc/self/fd").iterdir())) < 1000:
+            for descriptor in os.pipe():
+                held.callback(os.close, descriptor)
+        assert places(10_000) == 1
