@@ -17,7 +17,7 @@ from marshmallow import ValidationError, post_load, validate
 from marshmallow.fields import List, Nested
 
 from gateway_api.core.configuration.sections import VlanRange
-from gateway_api.validation import Schema, Text, Whole
+from gateway_api.validation import Parsed, Schema, Text, Whole
 
 # Linux: IFNAMSIZ is 16 with the closing NUL; not "." or "..". Of the characters, those that need no
 # quotes in any service's file.
@@ -38,6 +38,7 @@ _NOT_A_NEXT_HOP = validate.Regexp(
     error="must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
 )
 _MOST_INTERFACES = 64
+_STRICT = "strict"
 #: What all of the services' files can hold without an escape: see the templates.
 _SECRET = validate.Regexp(
     # To pppd, a secret that begins with @ is the name of a file.
@@ -48,6 +49,10 @@ _SECRET = validate.Regexp(
 
 #: RFC 6890 section 2.2.2: this network, loopback, link-local; and what is multicast or reserved.
 _NOT_OF_SUBSCRIBERS = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+_NETWORK_OF_SUBSCRIBERS = (
+    "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10; not of "
+    "loopback, link-local, multicast or reserved addresses"
+)
 
 
 class Section(Schema):
@@ -81,13 +86,28 @@ def key_of(field: Any) -> str | None:
     return None
 
 
+def strict(*rules: Callable[[Any], Any]) -> dict[str, Any]:
+    """The metadata of a field with rules that only new values must keep. Each takes a loaded value and raises
+    ValidationError.
+
+    A rule that comes with a new version belongs here: what an older version stored must load.
+    """
+    return {_STRICT: rules}
+
+
+def strict_rules(field: Any) -> tuple[Callable[[Any], Any], ...]:
+    """Those of a field."""
+    rules: tuple[Callable[[Any], Any], ...] = field.metadata.get(_STRICT, ())
+    return rules
+
+
 def vrf_name() -> Text:
     """That of a network device, as a VRF is one on Linux."""
-    return Text(required=True, validate=[_INTERFACE_NAME, _NOT_A_VRF])
+    return Text(required=True, validate=_INTERFACE_NAME, metadata=strict(_NOT_A_VRF))
 
 
 def next_hop_interface() -> Text:
-    return Text(required=True, validate=[_INTERFACE_NAME, _NOT_A_NEXT_HOP])
+    return Text(required=True, validate=_INTERFACE_NAME, metadata=strict(_NOT_A_NEXT_HOP))
 
 
 def interface_names() -> List[str]:
@@ -112,7 +132,7 @@ def secret(**more: Any) -> Text:
 def radius_secret() -> Text:
     # MAX_SECRET_LENGTH in pppd's RADIUS plugin: the rest of a longer one would be lost without a word.
     rule = validate.Length(max=48, error="must be at most 48 characters: pppd keeps no more")
-    return Text(validate=[_SECRET, rule], load_default=None, allow_none=True)
+    return Text(validate=_SECRET, metadata=strict(rule), load_default=None, allow_none=True)
 
 
 def address(text: str) -> IPv4Address:
@@ -137,19 +157,25 @@ def address_to_listen_at(text: str) -> IPv4Address | IPv6Address:
     raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
 
 
-def network_of_subscribers(text: str) -> IPv4Network:
+def network_of_subscribers() -> Parsed:
+    return Parsed(_network_of_hosts, required=True, metadata=strict(_of_subscribers))
+
+
+def _of_subscribers(network: IPv4Network) -> None:
+    if any(network.overlaps(other) for other in _NOT_OF_SUBSCRIBERS):
+        raise ValidationError(_NETWORK_OF_SUBSCRIBERS)
+
+
+def _network_of_hosts(text: str) -> IPv4Network:
     try:
         # Not whatever IPv4Network takes: it knows netmasks, too.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
             made = IPv4Network(text)
-            if not any(made.overlaps(other) for other in _NOT_OF_SUBSCRIBERS):
+            if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
                 return made
     except ValueError:
         pass
-    raise ValueError(
-        "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10; not of "
-        "loopback, link-local, multicast or reserved addresses"
-    )
+    raise ValueError(_NETWORK_OF_SUBSCRIBERS)
 
 
 def any_network(text: str) -> IPv4Network | IPv6Network:

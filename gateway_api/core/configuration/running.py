@@ -1,5 +1,6 @@
 """A configuration that holds: the document, and what it means."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,12 @@ from typing import Any
 from gateway_api.core.configuration import documents
 from gateway_api.core.configuration.schema import Configuration as ConfigurationSchema
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.strict import violations
+from gateway_api.errors import Invalid
 from gateway_api.redact import redacted
-from gateway_api.validation import load
+from gateway_api.validation import MOST_PROBLEMS, load
+
+_log = logging.getLogger(__name__)
 
 _SCHEMA = ConfigurationSchema()
 
@@ -21,9 +26,32 @@ class RunningConfiguration:
     sections: Configuration
 
     @classmethod
-    def of(cls, document: dict[str, Any]) -> "RunningConfiguration":
-        """Raises Invalid, with the dotted path of everything that is wrong."""
-        return cls(document, load(_SCHEMA, document))
+    def of(
+        cls, document: dict[str, Any], before: "RunningConfiguration | None" = None
+    ) -> "RunningConfiguration":
+        """A new one. It may break a rule of `strict` where `before` breaks it with the same value: otherwise
+        nothing could be changed until that is mended. Raises Invalid, with the dotted path of everything
+        that is wrong."""
+        sections, problems = None, []
+        try:
+            sections = load(_SCHEMA, document)
+        except Invalid as error:
+            problems = list(error.problems)
+        known = {} if before is None else violations(before.document, before.sections)
+        found = violations(document, sections)
+        problems += [problem for violation, problem in found.items() if violation not in known]
+        if problems or sections is None:
+            raise Invalid(*problems[:MOST_PROBLEMS])
+        return cls(document, sections)
+
+    @classmethod
+    def stored(cls, document: dict[str, Any]) -> "RunningConfiguration":
+        """One that ran before, perhaps with an older version: a rule of `strict` that it breaks is logged.
+        Raises Invalid where it doesn't fit the schema."""
+        sections = load(_SCHEMA, document)
+        for problem in violations(document, sections).values():
+            _log.warning("a stored configuration breaks a rule: %s %s", problem.path, problem.message)
+        return cls(document, sections)
 
     @classmethod
     def read(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":

@@ -1,10 +1,10 @@
 """Which configurations are valid: a document of plain JSON in, the typed sections out.
 
 What holds for one value alone is refused as soon as somebody sets it; `validates_schema` marks the
-rules that need several, which a candidate may break until it is committed.
+rules that need several, which a candidate may break until it is committed. What only new values must keep
+is in the fields' metadata, and in `strict`.
 """
 
-import re
 from ipaddress import IPv4Address
 from itertools import combinations
 from typing import Any
@@ -28,6 +28,7 @@ from gateway_api.core.configuration.fields import (
     port,
     radius_secret,
     secret,
+    strict,
     vlan_ids,
     vrf_name,
 )
@@ -38,6 +39,7 @@ from gateway_api.validation import Flag, Parsed, Text, Whole
 #: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
 _TABLES_OF_LINUX = (253, 254, 255)
 _MOST_OUTER_VLANS = 65_536
+NAME_OF_AN_INTERFACE = "must not be the name of an interface"
 
 
 class System(Section):
@@ -84,7 +86,7 @@ class Cgnat(Section):
     )
     handoff_interface = next_hop_interface()
     handoff_gateway = Parsed(address, required=True)
-    source_range = Parsed(network_of_subscribers, required=True)
+    source_range = network_of_subscribers()
 
 
 class Qos(Section):
@@ -199,13 +201,13 @@ class Neighbor(Item):
     remote_as = as_number()
     description = Text(
         load_default="",
-        validate=[
-            validate.Regexp(
-                r"([!-~]([ -~]{0,78}[!-~])?)?\Z", error="must be up to 80 printable ASCII characters"
-            ),
+        validate=validate.Regexp(
+            r"([!-~]([ -~]{0,78}[!-~])?)?\Z", error="must be up to 80 printable ASCII characters"
+        ),
+        metadata=strict(
             validate.Regexp(r"(?!.*\| )", error="must not hold a | before a space: FRR takes it for a pipe"),
             validate.Regexp(r"(?!.*  )", error="must not hold two spaces in a row: FRR keeps one"),
-        ],
+        ),
     )
 
 
@@ -268,8 +270,7 @@ class Configuration(Section):
             "interfaces.trunks": "lo" in trunks and "must not hold the loopback",
             "interfaces.uplinks": (trunks | {"lo"}) & uplinks and "must not hold trunks or the loopback",
             "demux.trunks": set(data["demux"].trunks) - trunks and "must be among interfaces.trunks",
-            "cgnat.vrf_name": (cgnat.vrf_name in uplinks or _trunk_or_vlan(cgnat.vrf_name, trunks))
-            and "must not be the name of an interface",
+            "cgnat.vrf_name": cgnat.vrf_name in trunks | uplinks and NAME_OF_AN_INTERFACE,
             "cgnat.handoff_interface": cgnat.enabled
             and cgnat.handoff_interface not in trunks | uplinks
             and "must be among the interfaces",
@@ -284,8 +285,3 @@ class Configuration(Section):
         messages = {path: [rule] for path, rule in broken.items() if rule}
         if messages:
             raise ValidationError(messages)
-
-
-def _trunk_or_vlan(name: str, trunks: set[str]) -> bool:
-    """Whether a name is that of a trunk, or what a VLAN on one would be called."""
-    return any(re.fullmatch(rf"{re.escape(trunk)}(\.[0-9]+)*", name) for trunk in trunks)

@@ -13,6 +13,7 @@ from marshmallow import ValidationError
 from marshmallow.fields import Boolean, Field, Integer, List, Nested
 from marshmallow.validate import Length
 
+from gateway_api.core.configuration import strict
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.errors import Invalid, Problem
 from gateway_api.redact import MASK
@@ -111,3 +112,4 @@ def _broken_rules(field: Field[Any], value: Any, path: str) -> Iterator[Problem]
         field.deserialize(value)
     except ValidationError as error:
         yield from (Problem(path, "invalid", str(message)) for message in error.messages)
+    yield from (Problem(path, "invalid", rule) for rule in strict.broken_rules(field, value))

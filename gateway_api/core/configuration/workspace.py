@@ -62,7 +62,7 @@ class Workspace(Publisher):
             state = store.state
             if state.deadline is not None:
                 state = replace(state, deadline=state.deadline.resumed(clock))
-            running = RunningConfiguration.of(store.document(state.running))
+            running = RunningConfiguration.stored(store.document(state.running))
             commits = tuple(map(store.commit, (state.running, *state.archive)))
             self._view = View(state, running, commits)
             users = running.sections.api.users
@@ -125,7 +125,7 @@ class Workspace(Publisher):
             deadline = self._deadline(confirm_seconds)
             if found:
                 commit = self._commit_now(author, comment)
-                candidate = RunningConfiguration.of(view.candidate)
+                candidate = RunningConfiguration.of(view.candidate, view.running)
                 state = replace(view.state, candidate=None, deadline=deadline)
                 self._run(candidate, commit, state, view.commits)
             elif deadline is not None and view.state.deadline is not None:
@@ -148,7 +148,8 @@ class Workspace(Publisher):
             view = self.view
             if view.changes():
                 raise Staged("somebody has staged changes")
-            configuration = RunningConfiguration.of(unmasked(document, view.running.document))
+            whole = unmasked(document, view.running.document)
+            configuration = RunningConfiguration.of(whole, view.running)
             _refuse_too_large(configuration.document)
             found = len(changes(view.running.document, configuration.document))
             if found:
@@ -171,17 +172,19 @@ class Workspace(Publisher):
         with self._writing(caller):
             self._look_again_if_returned()
             self._expect(if_match)
-            state, running = self.view.state, self.view.running.document
-            document = edited(running, operations)
-            if state.deadline is not None and document != running:
-                baseline = merged(running, document, self._store.document(state.deadline.baseline))
-                held = RunningConfiguration.of(baseline)
+            state, running = self.view.state, self.view.running
+            document = edited(running.document, operations)
+            configuration = RunningConfiguration.of(document, running)
+            if state.deadline is not None and document != running.document:
+                before = RunningConfiguration.stored(self._store.document(state.deadline.baseline))
+                baseline = merged(running.document, document, before.document)
+                held = RunningConfiguration.of(baseline, before)
                 commit = self._store.commit(state.deadline.baseline)
                 number = self._store.add(held.document, commit, render(held.sections))
                 deadline = replace(state.deadline, baseline=number)
                 # First: while what runs is added, only what the state names stays.
                 self._amend(replace(state, deadline=deadline), "store what would come back")
-            return self._run_beneath(document, author, comment, self.view.state.deadline)
+            return self._run_beneath(configuration, author, comment, self.view.state.deadline)
 
     def restore(self, revision: int, author: str, comment: str | None, caller: Caller | None) -> Outcome:
         """Has an archived configuration run again at once, 1 being the newest, and leaves what is staged on
@@ -192,7 +195,8 @@ class Workspace(Publisher):
             deadline = self.view.state.deadline
             if deadline is not None and deadline.baseline == self.view.archived(revision):
                 deadline = None
-            return self._run_beneath(self._document(revision), author, comment, deadline)
+            configuration = RunningConfiguration.stored(self._document(revision))
+            return self._run_beneath(configuration, author, comment, deadline)
 
     def confirm(self, caller: Caller | None = None) -> None:
         """Lets what runs stay. Raises NothingToConfirm."""
@@ -217,7 +221,7 @@ class Workspace(Publisher):
                 return False
             state = replace(view.state, deadline=None)
             try:
-                baseline = RunningConfiguration.of(self._store.document(deadline.baseline))
+                baseline = RunningConfiguration.stored(self._store.document(deadline.baseline))
             except (Unreadable, Invalid) as error:
                 # It never will, so nobody must wait for it.
                 _log.critical("the configuration before an unconfirmed commit is lost: %s", error)
@@ -259,12 +263,11 @@ class Workspace(Publisher):
             raise Stale(self.view.etag)
 
     def _run_beneath(
-        self, document: dict[str, Any], author: str, comment: str | None, deadline: Deadline | None
+        self, configuration: RunningConfiguration, author: str, comment: str | None, deadline: Deadline | None
     ) -> Outcome:
-        """Has a document run, with what is staged on top."""
-        configuration = RunningConfiguration.of(document)
+        """Has a configuration run, with what is staged on top."""
+        view, document = self.view, configuration.document
         _refuse_too_large(document)
-        view = self.view
         found = len(changes(view.running.document, document))
         if found:
             commit = self._commit_now(author, comment)
