@@ -155,3 +155,41 @@ def test_a_file_of_make_run_that_was_cut_off_is_made_anew(tmp_path: Path, name: 
     os.truncate(tmp_path / name, 0)
     make(tmp_path, "make run")
     assert (tmp_path / name).stat().st_size
+
+
+def assert_passwords_fit(folder: Path) -> None:
+    users = json.loads((folder / "factory.json").read_bytes())["api"]["users"]
+    hashes = {user["username"]: user["password_hash"] for user in users}
+    passwords = json.loads((folder / "passwords.json").read_bytes())
+    assert passwords.keys() == hashes.keys()
+    assert all(verify(password, hashes[user]) for user, password in passwords.items())
+
+
+def test_the_factory_of_make_run_fits_passwords_that_are_made_anew(tmp_path: Path) -> None:
+    make(tmp_path, "make run")
+    os.truncate(tmp_path / "passwords.json", 0)
+    make(tmp_path, "make run")
+    assert_passwords_fit(tmp_path)
+
+
+def test_the_factory_of_make_run_fits_though_a_run_is_killed_after_the_passwords(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    make(folder, "make run")
+    os.truncate(folder / "passwords.json", 0)
+    # The only other rename would be that of the factory.
+    assert "killed by SIGKILL" in traced(folder, "make run", "-e", "inject=rename:signal=SIGKILL:when=2")
+    make(folder, "make run")
+    assert_passwords_fit(folder)
+
+
+def test_make_run_refuses_to_start_where_the_passwords_of_a_configuration_are_lost(tmp_path: Path) -> None:
+    make(tmp_path, "make run")
+    configuration = tmp_path / "configuration"
+    configuration.mkdir()
+    (configuration / "state.json").write_text("{}")
+    os.truncate(tmp_path / "passwords.json", 0)
+    before = held(tmp_path)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        make(tmp_path, "make run")
+    assert f"remove the folder {configuration} " in refused.value.stderr.decode()
+    assert held(tmp_path) == before

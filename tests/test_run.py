@@ -190,7 +190,8 @@ def test_a_terminal_shows_that_a_part_is_started_again(terminal: Terminal) -> No
 def test_a_start_that_fails_on_a_terminal_names_the_log_with_the_reason(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
-    (state / "factory.json").write_text("{}")
+    (state / "passwords.json").write_text('{"admin": "watchword", "operator": "watchword"}')
+    (state / "factory.json").write_text('{"api": {}}')
     opened = Terminal(state)
     try:
         assert opened.process.wait(60) == 1

@@ -44,6 +44,13 @@ class State:
         if not (self._secret.exists() and len(self.secret) >= _SECRET_BYTES):
             _write(self._secret, secrets.token_hex(_SECRET_BYTES))
         if not _is_document(self._passwords):
+            if (self.configuration / "state.json").exists():
+                raise CannotRun(
+                    f"{self._passwords} is lost, and what runs knows the users by the former passwords; "
+                    f"remove the folder {self.configuration} to start afresh"
+                )
+            # It has hashes of the former ones. Gone first, or a kill in between would leave it for good.
+            self.factory.unlink(missing_ok=True)
             _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
         if not _is_document(self.factory):
             _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
