@@ -48,10 +48,11 @@ class CoreUnavailable(GatewayApiError):
 class CoreAbsent(CoreUnavailable):
     """There is no socket of a core daemon."""
 
-    #: What an operator can do about it, in one sentence.
+    #: What an operator can do about it.
     HINT = (
-        "No core daemon is running, or none is configured: on an appliance, "
-        "`systemctl enable --now gateway-core-lab` chooses the one with simulated subscribers."
+        "No core daemon is running, or none is configured. `systemctl status gateway-core` shows the one "
+        "that was chosen. `systemctl enable --now gateway-core-lab` chooses simulated subscribers, for trials "
+        "only."
     )
 
 

@@ -39,8 +39,10 @@ _PRIORITIES = {
 
 #: What is asked again and again by whoever watches, with or without a token, if it goes well.
 _WATCHED = ("/api/v1/health", "/api/v1/system/health", "/api/v1/system/status", "/metrics")
-#: The header by which the page says that it only looks again.
+#: The header by which the page says that it only looks again. Whoever reads these is logged all the same: any
+#: client may send the header.
 _POLL = "HTTP_X_POLL"
+_NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
 
 _BARE = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
 
@@ -77,7 +79,8 @@ def of_request(
 def level_of_request(environ: dict[str, Any], status: int) -> int:
     """Of a request's line: debug for a poll that went well, or the log would be full of them."""
     looks = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
-    polls = environ.get("PATH_INFO") in _WATCHED or _POLL in environ
+    path = environ.get("PATH_INFO")
+    polls = path in _WATCHED or (_POLL in environ and path not in _NEVER_POLLED)
     return logging.DEBUG if looks and polls else logging.INFO
 
 

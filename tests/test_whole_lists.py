@@ -111,21 +111,28 @@ def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None
 
 
 def test_lists_that_are_being_sent_keep_others_back_until_they_are_sent() -> None:
-    lists = WholeLists(patience=0.01)
-    _, first_sent = lists.take("a", bytes)
-    lists.take("b", bytes)
+    lists = WholeLists(patience=0.01, most=100)
+    _, first_sent = lists.take("a", lambda: bytes(99))
+    lists.take("b", lambda: bytes(1))
     with pytest.raises(TooManyLists):
         lists.take("c", bytes)
     first_sent()
-    assert taken(lists, "c", b"c".__bytes__) == b"c"
+    assert taken(lists, "c", bytes) == b""
+
+
+def test_small_lists_that_nobody_reads_keep_none_back() -> None:
+    lists = WholeLists(patience=0.01, most=100)
+    for number in range(20):
+        lists.take(number, lambda: bytes(4))
+    assert taken(lists, "all", bytes) == b""
 
 
 def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
-    lists, key, make = WholeLists(patience=1), Key(), Maker()
+    lists, key, make = WholeLists(patience=1, most=100), Key(), Maker()
     with ThreadPoolExecutor(3) as readers:
         first = readers.submit(lists.take, "other", make)
         assert make.begun.acquire(timeout=20)
-        shared = [readers.submit(lists.take, key, bytes) for _ in range(2)]
+        shared = [readers.submit(lists.take, key, lambda: bytes(100)) for _ in range(2)]
         wait_for("both to have asked", lambda: key.looked_up == 3)
         make.may.release()
         first.result(20)
@@ -134,19 +141,18 @@ def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
     with pytest.raises(TooManyLists):
         lists.take("c", bytes)
     last_sent()
-    taken(lists, "c", bytes)
+    assert taken(lists, "c", bytes) == b""
 
 
-def test_slow_readers_keep_no_list_back_for_longer_than_10_seconds() -> None:
+def test_slow_readers_keep_no_list_back_for_longer_than_30_seconds() -> None:
     now = 0.0
-    lists = WholeLists(patience=0.01, clock=lambda: now)
-    lists.take("a", bytes)
-    lists.take("b", bytes)
-    now = 9.9
+    lists = WholeLists(patience=0.01, most=100, clock=lambda: now)
+    lists.take("a", lambda: bytes(100))
+    now = 29.9
     with pytest.raises(TooManyLists):
         lists.take("c", bytes)
-    now = 10.0
-    assert taken(lists, "c", b"c".__bytes__) == b"c"
+    now = 30.0
+    assert taken(lists, "c", bytes) == b""
 
 
 def most_memory(pid: int) -> float:

@@ -11,13 +11,14 @@ from functools import partial
 
 from gateway_api.errors import TooManyLists
 
-#: Lists that are made or sent at a time. A worker holds what they take, twice while the next one is made.
-AT_ONCE = 2
+#: Bytes of lists that are being sent, beyond which the next one waits. With that one a worker stays below
+#: what the answers that wait for clients may take, beyond which slow clients are cut off.
+MOST = 64 << 20
 #: Seconds after which a list that is still being sent keeps no other back: its last readers are slow.
-SLOW = 10.0
+SLOW = 30.0
 #: Seconds that a list waits for its turn. With the access check before it and the call after it, a request
-#: has its response within some 5 s.
-PATIENCE = 1.0
+#: has its response within 5 s.
+PATIENCE = 0.5
 #: Seconds after which it is worth another try.
 _RETRY_AFTER = 1
 
@@ -35,10 +36,16 @@ class _List:
 
 
 class WholeLists:
-    """Those of one worker. `patience` is seconds; `clock` gives monotonic ones."""
+    """Those of one worker. `patience` is seconds, `most` bytes; `clock` gives monotonic seconds."""
 
-    def __init__(self, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        patience: float = PATIENCE,
+        most: int = MOST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._patience = patience
+        self._most = most
         self._clock = clock
         self._changed = threading.Condition()
         #: Those that no call has been made for yet, and that others may still join.
@@ -99,4 +106,4 @@ class WholeLists:
     def _has_room(self) -> bool:
         now = self._clock()
         self._sending = {one for one in self._sending if now - one.made_at < SLOW}
-        return not self._is_making and len(self._sending) < AT_ONCE
+        return not self._is_making and sum(len(one.body) for one in self._sending) < self._most

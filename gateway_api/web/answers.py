@@ -18,7 +18,8 @@ _MARK = "__answers__"
 class Answers:
     """`schemas` are those of the answer, of which one fits: of the envelope's data, unless it is `bare`.
     None of them: the data is null, or any text. `events` are those of the data of a stream's events, by their
-    names. `headers` are names besides those that every answer has. `errors` are statuses besides those that
+    names. `headers` are names besides those that every answer has. `conditional`: a client who names the
+    ETag has the whole answer, so that 304 is enough. `errors` are statuses besides those that
     every view with its access and its request has."""
 
     schemas: tuple[type[Schema], ...] = ()
@@ -28,13 +29,18 @@ class Answers:
     events: Mapping[str, type[Schema]] = field(default_factory=dict)
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
+    conditional: bool = True
 
 
 def data(
-    *schemas: type[Schema], status: int = 200, headers: tuple[str, ...] = (), errors: tuple[int, ...] = ()
+    *schemas: type[Schema],
+    status: int = 200,
+    headers: tuple[str, ...] = (),
+    errors: tuple[int, ...] = (),
+    conditional: bool = True,
 ) -> Callable[[View], View]:
     """An envelope."""
-    return _mark(Answers(schemas, status, headers=headers, errors=errors))
+    return _mark(Answers(schemas, status, headers=headers, errors=errors, conditional=conditional))
 
 
 def document(

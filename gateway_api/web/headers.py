@@ -4,6 +4,7 @@ from flask import Flask, Response, request
 
 from gateway_api.serving.headers import guards
 from gateway_api.web import parse
+from gateway_api.web.answers import answered_by
 
 
 def install(app: Flask) -> None:
@@ -18,7 +19,9 @@ def install(app: Flask) -> None:
 
     @app.after_request
     def _leave_out(response: Response) -> Response:
-        may_be_left_out = response.status_code == 200 and request.method in ("GET", "HEAD")
+        is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
+        marked = answered_by(app.view_functions[request.endpoint]) if request.endpoint else None
+        may_be_left_out = is_read and (marked is None or marked.conditional)
         if may_be_left_out and parse.if_none_match(response.headers.get("ETag")):
             # RFC 9110 section 15.4.5. What its head may not have, werkzeug takes away.
             response.status_code = 304

@@ -71,7 +71,7 @@ def _heads(rule: Rule, answers: Answers) -> list[str]:
 
 
 def _may_be_left_out(rule: Rule, answers: Answers) -> bool:
-    return "GET" in (rule.methods or ()) and "ETag" in answers.headers
+    return "GET" in (rule.methods or ()) and "ETag" in answers.headers and answers.conditional
 
 
 def _errors(rule: Rule, takes: Takes, access: Access, answers: Answers) -> set[int]:

@@ -24,7 +24,7 @@ export class Paths {
 
   async #read() {
     try {
-      const running = await this.api.poll('/system/config');
+      const running = await this.api.get('/system/config');
       this.#values = new Map(leaves(running, []));
       if (running.system.hostname) write('hostname', running.system.hostname);
     } catch (error) {

@@ -47,10 +47,11 @@ def candidate() -> Response:
 
 @routes.get("/compare")
 @access.admin
-@answers.data(schemas.Difference, headers=("ETag",), errors=(404,))
+@answers.data(schemas.Difference, headers=("ETag",), errors=(404,), conditional=False)
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
-    """What a commit would change; or what the candidate has changed since an archived revision."""
+    """What a commit would change; or what the candidate has changed since an archived revision. The entity
+    tag is for If-Match: it stands for running and candidate, and not for the deadline or the archive."""
     found = msgspec.structs.asdict(configuration().compare(query.get("revision")))
     return tagged(found, found.pop("etag"))
 
