@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +381,66 @@ def test_the_failures_outlive_a_worker(tmp_path: Path, clock: Clock) -> None:
             throttle_of(ledger, clock).failed("alice", HERE)
     with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
         assert pause(throttle_of(ledger, clock)) == 4
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process writes, and its disk is slow, until the end of the block."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.fixture
+def unsynced(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """The ledger as the event loop has it."""
+    with closing(open_ledger(tmp_path / "ledger.sqlite", synced=False)) as made:
+        yield made
+
+
+def test_a_failure_while_the_ledger_is_locked_is_counted_at_once(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    took = []
+    with locked(tmp_path / "ledger.sqlite"):
+        for _ in range(5):
+            began = time.monotonic()
+            throttle.failed("alice", HERE)
+            took.append(time.monotonic() - began)
+        assert pause(throttle) == 1
+    # The worker does nothing else meanwhile.
+    assert min(took) < 0.25
+    throttle.failed("alice", HERE)
+    assert pause(throttle_of(unsynced, clock)) == 2
+
+
+def test_a_ledger_that_is_locked_now_and_then_is_one_warning_and_no_error(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    for _ in range(3):
+        with locked(tmp_path / "ledger.sqlite"):
+            throttle.failed("alice", HERE)
+        throttle.failed("alice", HERE)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "locked" in caplog.text
+
+
+def test_a_ledger_that_breaks_after_it_was_locked_is_an_error(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    with locked(tmp_path / "ledger.sqlite"):
+        throttle.failed("alice", HERE)
+    unsynced.execute("DROP TABLE failure")
+    throttle.failed("alice", HERE)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
+def test_a_logout_waits_for_a_lock_of_a_few_hundred_milliseconds(ledger: sqlite3.Connection) -> None:
+    assert ledger.execute("PRAGMA busy_timeout").fetchone() == (500,)
 
 
 def test_a_clock_that_was_stepped_back_does_not_make_the_pause_longer(

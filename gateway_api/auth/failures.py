@@ -36,6 +36,7 @@ class Failures:
         #: It counts instead of what the ledger has.
         self._unsaved: OrderedDict[bytes, Failed] = OrderedDict()
         self._writable = True
+        self._was_locked = False
 
     def client(self, username: str, address: str) -> bytes:
         """What stands for the client. An IPv6 network of 64 bits is one."""
@@ -94,7 +95,13 @@ class Failures:
         return True
 
     def _failed(self, verb: str, error: sqlite3.Error) -> None:
-        # Once, or each guess would fill the log.
+        # Each once, or each guess would fill the log.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            # Nothing is broken: another process waits for the disk, which comes and goes.
+            if not self._was_locked:
+                _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
+            self._was_locked = True
+            return
         if self._writable:
             _log.error("cannot %s the login ledger, this worker counts in memory: %s", verb, error)
         self._writable = False
