@@ -254,9 +254,8 @@ def report(context: object, kind: Any, error: Any, trace: Any) -> None:
 
 
 def prepare() -> None:
-    """What has to be so before the workers are forked: they sign with one secret, or half of the
-    tokens would fail, and share one ledger. Then what others change at the core is recorded as well. Raises
-    BadSetting."""
+    """What has to be so before the workers are forked: they sign with one secret, or half of the tokens would
+    fail, and share one ledger. Then records what others change at the core, too. Raises BadSetting."""
     _readiness.take_over()
     if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
@@ -274,7 +273,8 @@ def prepare() -> None:
         # It knows of no token that holds: those have the name of the new one.
         remove_ledger(settings.old_ledger)
     except (OSError, sqlite3.Error) as error:
-        raise BadSetting(f"GATEWAY_API_STATE has no room for {settings.ledger}: {error}") from error
+        where = f"{settings.ledger} (GATEWAY_API_STATE)"
+        raise BadSetting(f"cannot open or create the login ledger {where}: {error}") from error
     try:
         slots.prepare(settings.metrics)
     except OSError as error:

@@ -219,7 +219,18 @@ def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, ap
 
 def test_a_state_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
     said = refusal(tmp_path, state, GATEWAY_API_STATE=str(tmp_path / "none"))
-    assert "cannot start the gateway API: GATEWAY_API_STATE" in said
+    ledger = f"the login ledger {tmp_path / 'none' / 'logins.sqlite'} (GATEWAY_API_STATE)"
+    assert f"cannot start the gateway API: cannot open or create {ledger}: [Errno 2]" in said
+
+
+def test_a_login_ledger_that_cannot_be_opened_gets_one_sentence(
+    tmp_path: Path, api: Api, state: Path
+) -> None:
+    ledger = tmp_path / "logins.sqlite"
+    ledger.mkdir()
+    said = refusal(tmp_path, state)
+    assert f"cannot open or create the login ledger {ledger} (GATEWAY_API_STATE): " in said
+    assert "has no room" not in said
 
 
 def test_an_audit_folder_that_cannot_be_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
