@@ -45,8 +45,13 @@ def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = N
     """A file's new content, all of it or none; `mode` and `group` are as in `write`. Raises OSError: then it
     has the old one, unless it is NotSynced."""
     draft = path.with_name(f".{path.name}.new")
-    write(draft, data, mode=mode, group=group)
-    draft.rename(path)
+    try:
+        write(draft, data, mode=mode, group=group)
+        draft.rename(path)
+    except OSError:
+        # On a full disk a part of it would take what is left.
+        draft.unlink(missing_ok=True)
+        raise
     try:
         sync(path.parent)
     except OSError as error:

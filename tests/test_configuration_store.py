@@ -577,6 +577,7 @@ def test_a_file_that_cannot_be_replaced_is_as_it_was(tmp_path: Path) -> None:
     with no_file_longer_than(1), pytest.raises(OSError, match="File too large"):
         durable.replace(tmp_path / "state.json", b"new")
     assert (tmp_path / "state.json").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_a_file_on_disk_can_be_read_by_people(store: Store, folder: Path) -> None:

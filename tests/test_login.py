@@ -616,6 +616,20 @@ def test_preparing_a_ledger_again_keeps_what_it_knows(tmp_path: Path, clock: Clo
         assert revocations_of(ledger, clock).is_revoked("1f")
 
 
+@pytest.mark.parametrize("left", [0, 1000])
+def test_space_of_which_a_killed_start_kept_only_a_part_is_kept_by_the_next(
+    tmp_path: Path, left: int
+) -> None:
+    path, reserve = tmp_path / "ledger.sqlite", tmp_path / "ledger.sqlite.reserve"
+    prepare_ledger(path)
+    whole = reserve.stat().st_size
+    reserve.write_bytes(bytes(left))
+    prepare_ledger(path)
+    assert reserve.stat().st_size == whole >= 100_000
+    assert reserve.stat().st_mode & 0o777 == 0o600
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_a_ledger_that_is_opened_again_keeps_its_name_and_each_has_another(tmp_path: Path) -> None:
     names = []
     for path in ("one", "one", "two"):

@@ -11,6 +11,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from gateway_api import durable
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ledger (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS revoked (
@@ -80,8 +82,7 @@ def prepare_ledger(path: Path) -> None:
         _prepare(path)
         _log.error("the disk of the login ledger is full: used the space that was kept for a start")
         return
-    if not reserve.exists():
-        _keep_space(reserve)
+    _keep_space(reserve)
 
 
 def _prepare(path: Path) -> None:
@@ -103,11 +104,9 @@ def _prepare(path: Path) -> None:
 
 def _keep_space(reserve: Path) -> None:
     try:
-        reserve.touch(mode=0o600)
-        reserve.write_bytes(bytes(_RESERVED))
+        if not reserve.exists() or reserve.stat().st_size < _RESERVED:
+            durable.replace(reserve, bytes(_RESERVED))
     except OSError as error:
-        # A part of it would only make the disk fuller.
-        reserve.unlink(missing_ok=True)
         _log.warning("cannot keep space for the login ledger: %s", error)
 
 
