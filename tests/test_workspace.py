@@ -16,8 +16,10 @@ from gateway_api.core.configuration.outcome import Stale
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Store
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import LARGEST, Workspace
+from gateway_api.errors import Invalid
 from tests.clocks import NOW, StillClock
+from tests.test_configuration_store import no_file_longer_than
 
 HOUR, DAY, YEAR = 3_600, 86_400, 365 * 86_400
 
@@ -313,3 +315,87 @@ def test_a_commit_is_dated_by_the_clock_as_it_is_set(tmp_path: Path, document: d
         commit(workspace, "bng3")
         dates = [held.committed_at for held in workspace.view.commits]
         assert dates == [NOW - DAY, NOW + DAY, NOW]
+
+
+# An amendment while a commit waits to be confirmed.
+
+
+def refused_amendment(workspace: Workspace, error: type[Exception], *operations: Operation) -> None:
+    """One that changes neither what runs nor what would come back."""
+    before = workspace.view.state
+    with pytest.raises(error):
+        workspace.amend(operations, "root", None, None)
+    assert workspace.view.state == before
+
+
+def test_an_amendment_that_holds_only_for_what_would_come_back_changes_nothing(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    document["interfaces"]["uplinks"].append("spare0")
+    with opened(tmp_path, document, StillClock()) as workspace:
+        workspace.edit([Operation("delete", "interfaces.uplinks.spare0")], None)
+        workspace.commit("admin", None, 60, None)
+        refused_amendment(workspace, Invalid, Operation("set", "cgnat.handoff_interface", "spare0"))
+
+
+def test_an_amendment_that_holds_only_for_what_runs_changes_nothing(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        uplinks = [*document["interfaces"]["uplinks"], "spare0"]
+        workspace.edit([Operation("set", "interfaces.uplinks", uplinks)], None)
+        workspace.commit("admin", None, 60, None)
+        refused_amendment(workspace, Invalid, Operation("set", "cgnat.handoff_interface", "spare0"))
+
+
+@pytest.mark.parametrize("large", ["runs", "would come back"])
+def test_an_amendment_that_makes_one_of_both_too_large_changes_nothing(
+    tmp_path: Path, document: dict[str, Any], large: str
+) -> None:
+    room = LARGEST - len(msgspec.json.encode(document)) - 1000
+    subscriber = {"username": "s0000", "password": "x" * 128}
+    number = room // (len(msgspec.json.encode(subscriber)) + 1)
+    many = {"local": [{**subscriber, "username": f"s{each:04}"} for each in range(number)]}
+    first, second = ({"local": []}, many) if large == "runs" else (many, {"local": []})
+    document["subscribers"] = first
+    more = [{**subscriber, "username": f"t{each}"} for each in range(10)]
+    with opened(tmp_path, document, StillClock()) as workspace:
+        workspace.edit([Operation("set", "subscribers", second)], None)
+        workspace.commit("admin", None, 60, None)
+        adds = [Operation("set", f"subscribers.local.{one['username']}", one) for one in more]
+        refused_amendment(workspace, Invalid, *adds)
+
+
+def longest_file(folder: Path) -> int:
+    return max(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_an_amendment_whose_second_revision_finds_no_room_changes_nothing(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    local = [{"username": f"s{number}", "password": "x" * 128} for number in range(300)]
+    with opened(tmp_path, document, StillClock()) as workspace:
+        workspace.edit([Operation("set", "subscribers.local", local)], None)
+        workspace.commit("admin", None, 60, None)
+        deadline = workspace.view.state.deadline
+        assert deadline is not None
+        # Room for what would come back, and not for what runs.
+        with no_file_longer_than(longest_file(tmp_path / "revisions" / str(deadline.baseline)) + 1000):
+            refused_amendment(workspace, StepFailed, Operation("set", "qos.default_up", "9mbit"))
+        assert workspace.amend([Operation("set", "qos.default_up", "9mbit")], "root", None, None).changes == 1
+
+
+def test_an_amendment_is_on_disk_for_what_runs_and_what_would_come_back(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+        workspace.amend([Operation("set", "qos.default_up", "9mbit")], "root", None, None)
+    with opened(tmp_path, document, clock) as workspace:
+        running = workspace.view.running.document
+        assert (running["system"]["hostname"], running["qos"]["default_up"]) == ("bng2", "9mbit")
+        clock.now += 60
+        assert workspace.return_if_due()
+        running = workspace.view.running.document
+        assert (running["system"]["hostname"], running["qos"]["default_up"]) == ("bng1", "9mbit")

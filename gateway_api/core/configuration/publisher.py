@@ -101,8 +101,10 @@ class Publisher:
         state: State,
         before: Sequence[Commit],
     ) -> None:
-        """Makes it run, with a candidate and a deadline as `state` has them, after those `before`."""
-        number = self._store.add(configuration.document, commit, render(configuration.sections))
+        """Makes it run, with a candidate and a deadline as `state` has them, after those `before`.
+        What would come back may be a revision that doesn't count yet."""
+        rendered = render(configuration.sections)
+        number = self._store.add(configuration.document, commit, rendered, keep=state.names())
         self._check(self._store.services(number))
         archive = (state.running, *state.archive) if state.running else ()
         users = self.view.running.sections.api.users if state.running else ()

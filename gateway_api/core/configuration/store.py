@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +101,16 @@ class Store:
         """The folder with what was rendered for a revision."""
         return self._revision(number) / "services"
 
-    def add(self, document: dict[str, Any], commit: Commit, services: Mapping[str, str]) -> int:
-        """The number of a new revision, safe on disk, which doesn't count yet. Raises StepFailed."""
-        self._sweep()
+    def add(
+        self,
+        document: dict[str, Any],
+        commit: Commit,
+        services: Mapping[str, str],
+        keep: Collection[int] = (),
+    ) -> int:
+        """The number of a new revision, safe on disk, which doesn't count yet. `keep` names others that
+        don't count yet; the rest of them is removed. Raises StepFailed."""
+        self._sweep(set(keep))
         number = self._last + 1
         folder = self._revision(number)
         with disk_step("write the revision"):
@@ -147,12 +154,12 @@ class Store:
             durable.replace(self._state_file, documents.encoded(self._state))
             self._ahead = False
 
-    def _sweep(self) -> None:
+    def _sweep(self, keep: set[int]) -> None:
         """Removes the revisions that don't count: too old, or of commits that didn't succeed."""
         with disk_step("remove old revisions"):
             # First, or it could be the one that a state on disk says to run.
             self._mend()
-            for number in self._numbers() - (self._state.names() if self._state else set()):
+            for number in self._numbers() - keep - (self._state.names() if self._state else set()):
                 shutil.rmtree(self._revision(number))
 
     def _numbers(self) -> set[int]:

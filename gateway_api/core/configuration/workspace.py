@@ -148,9 +148,9 @@ class Workspace(Publisher):
             view = self.view
             if view.changes():
                 raise Staged("somebody has staged changes")
-            whole = unmasked(document, view.running.document)
-            configuration = RunningConfiguration.of(whole, view.running)
-            _refuse_too_large(configuration.document)
+            document = unmasked(document, view.running.document)
+            configuration = RunningConfiguration.of(document, view.running)
+            _refuse_too_large(document)
             found = len(changes(view.running.document, configuration.document))
             if found:
                 commit = self._commit_now(author, comment)
@@ -172,19 +172,19 @@ class Workspace(Publisher):
         with self._writing(caller):
             self._look_again_if_returned()
             self._expect(if_match)
-            state, running = self.view.state, self.view.running
+            running, deadline = self.view.running, self.view.state.deadline
             document = edited(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
-            if state.deadline is not None and document != running.document:
-                before = RunningConfiguration.stored(self._store.document(state.deadline.baseline))
-                baseline = merged(running.document, document, before.document)
-                held = RunningConfiguration.of(baseline, before)
-                commit = self._store.commit(state.deadline.baseline)
+            # Before anything is stored: what runs and what would come back change together or not at all.
+            _refuse_too_large(document)
+            if deadline is not None and document != running.document:
+                before = RunningConfiguration.stored(self._store.document(deadline.baseline))
+                held = RunningConfiguration.of(merged(running.document, document, before.document), before)
+                _refuse_too_large(held.document)
+                commit = self._store.commit(deadline.baseline)
                 number = self._store.add(held.document, commit, render(held.sections))
-                deadline = replace(state.deadline, baseline=number)
-                # First: while what runs is added, only what the state names stays.
-                self._amend(replace(state, deadline=deadline), "store what would come back")
-            return self._run_beneath(configuration, author, comment, self.view.state.deadline)
+                deadline = replace(deadline, baseline=number)
+            return self._run_beneath(configuration, author, comment, deadline)
 
     def restore(self, revision: int, author: str, comment: str | None, caller: Caller | None) -> Outcome:
         """Has an archived configuration run again at once, 1 being the newest, and leaves what is staged on
