@@ -577,6 +577,36 @@ def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
         assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
 
 
+OWN_CORE = "/etc/systemd/system/gateway-core.service"
+
+
+@pytest.mark.parametrize("choice", ["edited", "masked"])
+def test_an_upgrade_leaves_a_core_of_the_operator_s_own_as_it_is(
+    former: Path, package: Path, tmp_path: Path, choice: str
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        if choice == "edited":
+            # What `systemctl edit --full` does.
+            machine.run("cp", "/usr/lib/systemd/system/gateway-core.service", OWN_CORE)
+            machine.run("systemctl", "daemon-reload")
+        else:
+            machine.run("systemctl", "mask", "gateway-core")
+        drop_in = machine.root / "etc/systemd/system/gateway-api.service.d/own.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text("[Service]\nEnvironment=PROGRAMS=/opt/gateway-api\n")
+        file = ("stat", "--format=%i %N", OWN_CORE)
+        before = machine.processes("gateway_api.core"), machine.run(*file)
+        said = install(machine, package)
+        assert (machine.processes("gateway_api.core"), machine.run(*file)) == before
+        assert here.serves()
+        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == "disabled\n"
+        # It still starts with the machine.
+        assert (machine.root / "etc/systemd/system/multi-user.target.wants/gateway-core.service").is_symlink()
+        assert f"{OWN_CORE} isn't of this package" in said
+        assert "own.conf: /opt/gateway-api" in said
+
+
 @dataclass
 class Moment:
     """What a machine holds of the package at a moment. `files` are those of operators and of the core."""
