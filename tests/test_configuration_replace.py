@@ -9,9 +9,10 @@ import pytest
 
 from gateway_api.core.configuration.edit import Operation
 from gateway_api.core.configuration.outcome import Staged, Stale
+from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.unmask import unmasked
-from gateway_api.core.configuration.workspace import LARGEST, Workspace
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.errors import Invalid
 from gateway_api.redact import MASK, redacted
 from tests.clocks import NOW, StillClock

@@ -1,6 +1,8 @@
 """The generations of the API's users, which their tokens name."""
 
 import json
+import logging
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from gateway_api.core.configuration.outcome import NoSuchUser
 from gateway_api.core.configuration.workspace import Workspace
 from tests.clocks import StillClock
 from tests.conftest import SECRET_HASH
+from tests.test_configuration_store import no_file_longer_than
 from tests.test_workspace import commit, opened
 
 Document = dict[str, Any]
@@ -134,5 +137,28 @@ def test_a_state_of_an_older_version_gets_generations_that_stay(tmp_path: Path, 
         made = generations(workspace)
     assert set(made) == set(lost)
     assert not set(made.values()) & set(lost.values())
+    with opened(tmp_path, document, StillClock()) as workspace:
+        assert generations(workspace) == made
+
+
+def test_a_core_that_cannot_store_the_generations_starts_and_stores_them_with_the_next_change(
+    tmp_path: Path, document: Document, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, document, StillClock()):
+        pass
+    state = tmp_path / "state.json"
+    state.write_text(
+        json.dumps({k: v for k, v in json.loads(state.read_bytes()).items() if k != "generations"})
+    )
+    with ExitStack() as core:
+        with no_file_longer_than(16):
+            workspace = core.enter_context(opened(tmp_path, document, StillClock()))
+        (record,) = caplog.records
+        assert record.levelno == logging.ERROR
+        assert "generations" in record.getMessage()
+        made = generations(workspace)
+        assert set(made) == {"admin", "operator"}
+        commit(workspace, "bng2")
+        assert generations(workspace) == made
     with opened(tmp_path, document, StillClock()) as workspace:
         assert generations(workspace) == made

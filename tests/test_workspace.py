@@ -13,10 +13,10 @@ import pytest
 
 from gateway_api.core.configuration.edit import Operation
 from gateway_api.core.configuration.outcome import Stale
-from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.running import LARGEST, RunningConfiguration
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Store
-from gateway_api.core.configuration.workspace import LARGEST, Workspace
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.errors import Invalid
 from tests.clocks import NOW, StillClock
 from tests.test_configuration_store import no_file_longer_than

@@ -5,15 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gateway_api.core.configuration import documents
 from gateway_api.core.configuration.schema import Configuration as ConfigurationSchema
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.strict import violations
-from gateway_api.errors import Invalid
+from gateway_api.errors import Invalid, Problem
 from gateway_api.redact import redacted
 from gateway_api.validation import MOST_PROBLEMS, load
 
 _log = logging.getLogger(__name__)
+
+#: The most bytes of a configuration as JSON.
+LARGEST = 1 << 20
 
 _SCHEMA = ConfigurationSchema()
 
@@ -67,3 +72,9 @@ class RunningConfiguration:
         """The document, fit to be shown."""
         shown: dict[str, Any] = redacted(self.document)
         return shown
+
+
+def refuse_too_large(document: dict[str, Any]) -> None:
+    """Raises Invalid for more than `LARGEST` bytes."""
+    if len(msgspec.json.encode(document)) > LARGEST:
+        raise Invalid(Problem("", "invalid", f"A configuration has at most {LARGEST} bytes of JSON"))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway_api.core.changes import Caller
@@ -23,16 +22,14 @@ from gateway_api.core.configuration.merge import merged
 from gateway_api.core.configuration.outcome import NothingToConfirm, Outcome, Staged, Stale
 from gateway_api.core.configuration.publisher import IfMatch, Publisher
 from gateway_api.core.configuration.render import render
-from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.running import RunningConfiguration, refuse_too_large
+from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Commit, State, Store
 from gateway_api.core.configuration.unmask import unmasked
 from gateway_api.core.configuration.view import View
-from gateway_api.errors import Invalid, Problem
+from gateway_api.errors import Invalid
 
 _log = logging.getLogger(__name__)
-
-#: The most bytes of a candidate as JSON.
-LARGEST = 1 << 20
 
 #: The author of what the core does by itself, and what that is called.
 CORE = "core"
@@ -68,7 +65,13 @@ class Workspace(Publisher):
             users = running.sections.api.users
             generations = renewed(state.generations or {}, users, users)
             if generations != state.generations:
-                self._amend(replace(state, generations=generations), "store the users' generations")
+                state = replace(state, generations=generations)
+                self._view = View(state, running, commits)
+                try:
+                    self._amend(state, "store the users' generations")
+                except StepFailed as error:
+                    # The gateway must start all the same. The next change stores them.
+                    _log.error("tokens end with the next start unless a change is stored before: %s", error)
 
     def edit(self, operations: Sequence[Operation], if_match: IfMatch, caller: Caller | None = None) -> str:
         """Stages all operations or none; the entity tag after them. Raises Refused, and Invalid for a
@@ -150,7 +153,7 @@ class Workspace(Publisher):
                 raise Staged("somebody has staged changes")
             document = unmasked(document, view.running.document)
             configuration = RunningConfiguration.of(document, view.running)
-            _refuse_too_large(document)
+            refuse_too_large(document)
             found = len(changes(view.running.document, configuration.document))
             if found:
                 commit = self._commit_now(author, comment)
@@ -176,11 +179,11 @@ class Workspace(Publisher):
             document = edited(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
             # Before anything is stored: what runs and what would come back change together or not at all.
-            _refuse_too_large(document)
+            refuse_too_large(document)
             if deadline is not None and document != running.document:
                 before = RunningConfiguration.stored(self._store.document(deadline.baseline))
                 held = RunningConfiguration.of(merged(running.document, document, before.document), before)
-                _refuse_too_large(held.document)
+                refuse_too_large(held.document)
                 commit = self._store.commit(deadline.baseline)
                 number = self._store.add(held.document, commit, render(held.sections))
                 deadline = replace(deadline, baseline=number)
@@ -267,7 +270,7 @@ class Workspace(Publisher):
     ) -> Outcome:
         """Has a configuration run, with what is staged on top."""
         view, document = self.view, configuration.document
-        _refuse_too_large(document)
+        refuse_too_large(document)
         found = len(changes(view.running.document, document))
         if found:
             commit = self._commit_now(author, comment)
@@ -291,10 +294,5 @@ class Workspace(Publisher):
         return Deadline.after(confirm_seconds, baseline, self._clock)
 
     def _stage(self, document: dict[str, Any]) -> None:
-        _refuse_too_large(document)
+        refuse_too_large(document)
         self._amend(replace(self.view.state, candidate=document), "store the candidate")
-
-
-def _refuse_too_large(document: dict[str, Any]) -> None:
-    if len(msgspec.json.encode(document)) > LARGEST:
-        raise Invalid(Problem("", "invalid", f"A configuration has at most {LARGEST} bytes of JSON"))
