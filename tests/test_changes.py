@@ -5,11 +5,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from gateway_api.core.changes import Caller, ChangeLog, Note
+from gateway_api.core.changes import HELD, Caller, ChangeLog, Note
 from gateway_api.core.configuration.merge import merged
 from gateway_api.varlink.client import Client
 from tests.conftest import SECRET_HASH
@@ -86,6 +87,18 @@ def test_what_a_disk_refuses_is_told_once_it_is_written(
     folder.unlink()
     assert actions(log) == ["a.a"]
     assert actions(ChangeLog(folder, "log")) == ["a.a"]
+
+
+def test_as_many_changes_as_are_promised_outlive_the_process_however_large() -> None:
+    # In memory: each of them waits for its disk.
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        log = ChangeLog(Path(folder), "log")
+        text, line = "x" * 2046, "\U0001f600" * 256
+        for _ in range(HELD + 1):
+            log.add(note(before=text, after=text, author=line, comment=line))
+        told = ChangeLog(Path(folder), "log").after("log", 0)
+        assert told.changes[0].before == text
+        assert (told.oldest, told.newest) == (2, HELD + 1)
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

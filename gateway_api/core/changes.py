@@ -23,10 +23,11 @@ from gateway_api.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
 
-#: ChangeLog that are kept, and the files and bytes that they take at the most.
+#: Changes that are kept, and the files and bytes that they take at the most: room for as many of the largest,
+#: beside a file that has just begun.
 HELD = 4096
-_FILES, _BYTES = 8, 1 << 20
-#: ChangeLog in one reply.
+_FILES, _BYTES = 8, 32 << 20
+#: Changes in one reply.
 _AT_ONCE = 100
 #: The most characters that what was before, and what is now, take as JSON.
 _MOST = 2048
