@@ -708,3 +708,29 @@ def test_an_installation_after_a_removal_serves_again_as_before(life: Life) -> N
 
 def test_a_purge_takes_everything(life: Life) -> None:
     assert life.purged == Moment(files={}, processes=[], programs=False, units="", users=set())
+
+
+_OWN_CORE = """[Service]
+User=gateway-core
+StateDirectory=gateway-core
+ExecStart=/bin/sh -c 'echo own > /var/lib/gateway-core/state; exec sleep infinity'
+"""
+
+
+def test_a_purge_leaves_state_and_user_of_a_core_that_is_not_of_the_package(
+    package: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        install(machine, package)
+        (machine.root / OWN_CORE.lstrip("/")).write_text(_OWN_CORE)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "start", "gateway-core")
+        state = machine.root / "var/lib/gateway-core/state"
+        wait_for("its state", state.exists)
+        said = machine.run("dpkg", "--purge", "gateway-api")
+        assert f"/var/lib/gateway-core and the user gateway-core stay: {OWN_CORE} " in said
+        assert state_of(machine, "gateway-core") == "active"
+        assert state.read_text() == "own\n"
+        left = Moment.of(machine)
+        assert left.users == {"gateway-core"}
+        assert left.files.keys() == {"var/lib/gateway-core/state"}
