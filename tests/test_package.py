@@ -577,6 +577,27 @@ def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
         assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
 
 
+def test_an_upgrade_that_was_killed_is_finished_by_the_next_with_the_lab_running(
+    former: Path, package: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        killer = machine.root / "root/faults/deb-systemd-helper"
+        killer.parent.mkdir()
+        # Stands in for a power cut when the postinst is about to forget the former unit.
+        killer.write_text("#!/bin/sh\nkill -9 $PPID\n")
+        killer.chmod(0o755)
+        shutil.copyfile(package, machine.root / "root" / package.name)
+        upgrade = f"PATH=/root/faults:$PATH dpkg --install /root/{package.name}"
+        assert "killed by signal" in machine.attempt("sh", "-c", upgrade).stdout
+        machine.run("systemctl", "stop", "gateway-core")
+        machine.run("dpkg", "--configure", "gateway-api")
+        assert machine.run("systemctl", "is-enabled", "gateway-core-lab") == "enabled\n"
+        assert here.serves()
+        wants = machine.root / "etc/systemd/system/multi-user.target.wants"
+        assert not (wants / "gateway-core.service").is_symlink()
+
+
 OWN_CORE = "/etc/systemd/system/gateway-core.service"
 
 
