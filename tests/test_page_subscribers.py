@@ -155,6 +155,7 @@ def test_an_admin_changes_a_rate(shown: Screen, ids: Iterator[int]) -> None:
 def test_a_changed_rate_shows_in_the_row(shown: Screen, ids: Iterator[int]) -> None:
     id = next(ids)
     shown.find(str(id))
+    expect(rows(shown)).to_have_count(1)
     expect(rows(shown)).to_contain_text("100 Mbit/s")
     body = {"rate_down": "250 Mbit", "rate_up": "33 Mbit"}
     assert shown.api.send("PUT", f"/subscribers/{id}/rate", json=body).ok
