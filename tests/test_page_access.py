@@ -204,7 +204,7 @@ def test_the_view_s_name_is_the_title_and_takes_the_focus(browser: Browser, own:
     with screen(browser, own) as shown:
         overview(shown)
         shown.go("Subscribers")
-        assert shown.page.title() == "Subscribers · Subscriber gateway"
+        expect(shown.page).to_have_title("Subscribers · Subscriber gateway")
         expect(shown.page.get_by_role("heading", name="Subscribers", exact=True)).to_be_focused()
         shown.page.go_back()
         expect(shown.page.get_by_role("heading", name="Overview", exact=True)).to_be_focused()
