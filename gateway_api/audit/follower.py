@@ -16,7 +16,7 @@ import msgspec
 
 from gateway_api.audit.log import KNOWN, segments_in
 from gateway_api.audit.masking import masked
-from gateway_api.audit.record import Record, line_of
+from gateway_api.audit.record import Record, gap, line_of
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.changes import Change, ChangeLog, Told
 from gateway_api.errors import GatewayApiError
@@ -180,7 +180,7 @@ def _record(log: str, change: Change) -> Record:
         user=change.user,
         role=ROLE,
         address=None,
-        request_id=f"{_PREFIX}-{log}-{change.sequence}",
+        request_id=_id(log, change.sequence),
         method="",
         action=change.action,
         route=None,
@@ -195,17 +195,9 @@ def _record(log: str, change: Change) -> Record:
 
 
 def _gap(log: str, sequence: int, message: str) -> Record:
-    return Record(
-        at=round(time.time(), 3),
-        user="core",
-        role=ROLE,
-        address=None,
-        request_id=f"{_PREFIX}-{log}-{sequence}",
-        method="",
-        action="audit.gap",
-        route=None,
-        path="",
-        status=None,
-        result="failed",
-        message=message,
-    )
+    return gap(time.time(), message, user="core", role=ROLE, request_id=_id(log, sequence))
+
+
+def _id(log: str, sequence: int) -> str:
+    """The request id of a record about a change, which `_told_in` reads."""
+    return f"{_PREFIX}-{log}-{sequence}"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from gateway_api.audit.reader import Found, Wanted, found
-from gateway_api.audit.record import Record, line_of
+from gateway_api.audit.record import Record, gap, line_of
 from gateway_api.audit.trail import Pool, Trail
 from gateway_api.daemon.commands import Page
 from gateway_api.errors import AuditUnavailable
@@ -76,7 +76,8 @@ class AuditLog:
     def _tell_of_the_lost(self) -> None:
         lost, self._lost = self._lost, 0
         try:
-            self._known.add(line_of(_gap(lost)))
+            message = f"{lost} records before this one could not be written; they are in the log"
+            self._known.add(line_of(gap(time.time(), message)))
         except OSError:
             self._lost += lost
             raise
@@ -104,20 +105,3 @@ def prepare_folder(folder: Path) -> None:
     folder.mkdir(mode=0o750, exist_ok=True)
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise PermissionError(f"{folder} can't be written to")
-
-
-def _gap(lost: int) -> Record:
-    return Record(
-        at=round(time.time(), 3),
-        user=None,
-        role=None,
-        address=None,
-        request_id="",
-        method="",
-        action="audit.gap",
-        route=None,
-        path="",
-        status=None,
-        result="failed",
-        message=f"{lost} records before this one could not be written; they are in the log",
-    )

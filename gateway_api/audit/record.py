@@ -34,6 +34,26 @@ class Record(msgspec.Struct, frozen=True):
     after: Any = None
 
 
+def gap(
+    at: float, message: str, *, user: str | None = None, role: str | None = None, request_id: str = ""
+) -> Record:
+    """What stands for records, or changes, that are missing. `message` says how many, or why."""
+    return Record(
+        at=round(at, 3),
+        user=user,
+        role=role,
+        address=None,
+        request_id=request_id,
+        method="",
+        action="audit.gap",
+        route=None,
+        path="",
+        status=None,
+        result="failed",
+        message=message,
+    )
+
+
 def result_of(status: int | None) -> Result:
     """What a status means: below 400 it was done, from 500 on it failed."""
     if status is None:
