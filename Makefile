@@ -19,7 +19,7 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 .PHONY: run test quick tools lint lock openapi screenshots figures clean install deb
 
 run: $(INSTALLED)
-	@exec $(VENV)/bin/python -m gateway_api.quickstart
+	@exec $(VENV)/bin/python -m gateway_api.cli.run
 
 test: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest $(TESTS)
@@ -38,14 +38,14 @@ lint: $(DEVELOPED)
 
 # The figures of the README, measured on this machine.
 figures: $(DEVELOPED)
-	$(VENV)/bin/python -m tests.figures
-	$(VENV)/bin/python -m tests.figures_of_streams
-	$(VENV)/bin/python -m tests.figures_of_strays
-	$(VENV)/bin/python -m tests.figures_of_webhooks
+	$(VENV)/bin/python -m tests.support.figures
+	$(VENV)/bin/python -m tests.support.figures_of_streams
+	$(VENV)/bin/python -m tests.support.figures_of_slow_clients
+	$(VENV)/bin/python -m tests.support.figures_of_webhooks
 
 # The pictures of the README.
 screenshots: $(DEVELOPED) tools
-	$(VENV)/bin/python -m tests.screenshots
+	$(VENV)/bin/python -m tests.support.screenshots
 
 # gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
 $(INSTALLED): requirements.lock setup.cfg pyproject.toml
@@ -69,7 +69,7 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 
 # What the API says of itself, for who has none at hand.
 openapi: $(INSTALLED)
-	$(VENV)/bin/python -m gateway_api.openapi > etc/openapi.json
+	$(VENV)/bin/python -m gateway_api.cli.openapi > etc/openapi.json
 
 # Pins the newest versions, with hashes: those of the service first, which tests and linters have to live with. A
 # package is in one file only.

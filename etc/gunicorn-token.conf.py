@@ -5,11 +5,11 @@ import resource
 import sys
 
 from gateway_api.audit.log import prepare_folder
-from gateway_api.errors import GatewayApiError
-from gateway_api.settings import BadSetting, TokenSettings
-from gateway_api.token_server import STATUS_OF_OFF, Off, where_to_listen
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.settings import BadSetting, TokenSettings
+from gateway_api.serving.token_bind import STATUS_OF_OFF, Off, where_to_listen
 
-wsgi_app = "gateway_api.wsgi_token:app"
+wsgi_app = "gateway_api.serving.wsgi_token:app"
 proc_name = "gateway-api-token"
 
 try:
@@ -21,7 +21,7 @@ except GatewayApiError as error:
     sys.exit(f"cannot start the alternative profile: {error}")
 workers = os.environ.get("GATEWAY_API_TOKEN_WORKERS") or "2"
 
-worker_class = "gateway_api.server.GatewayWorker"
+worker_class = "gateway_api.serving.worker.GatewayWorker"
 worker_tmp_dir = os.environ.get("GATEWAY_API_TOKEN_RUNTIME") or "/run/gateway-api-token"
 # For what is under way at a stop, before systemd loses patience. A reload has more.
 graceful_timeout = 8
@@ -33,7 +33,7 @@ control_socket_disable = True
 # Nobody in front of us may say who the client is.
 forwarded_allow_ips = ""
 
-logger_class = "gateway_api.server.Log"
+logger_class = "gateway_api.serving.worker.Log"
 accesslog = "-"
 
 

@@ -5,13 +5,13 @@ import sys
 
 import gevent
 
-from gateway_api import slots
-from gateway_api.errors import GatewayApiError
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.settings import Settings
 from gateway_api.hub import hosted
-from gateway_api.server import prepare, report, tls_context
-from gateway_api.settings import Settings
+from gateway_api.serving import slots
+from gateway_api.serving.worker import prepare, report, tls_context
 
-wsgi_app = "gateway_api.wsgi:app"
+wsgi_app = "gateway_api.serving.wsgi:app"
 proc_name = "gateway-api"
 
 bind = os.environ.get("GATEWAY_API_BIND") or "0.0.0.0:8443"
@@ -19,7 +19,7 @@ certfile = os.environ.get("GATEWAY_API_CERTIFICATE") or "/etc/gateway-api/tls/ce
 keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
 workers = os.environ.get("GATEWAY_API_WORKERS") or "2"
 
-worker_class = "gateway_api.server.GatewayWorker"
+worker_class = "gateway_api.serving.worker.GatewayWorker"
 worker_tmp_dir = os.environ.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"
 # For what is under way at a stop, before systemd loses patience. A reload has more.
 graceful_timeout = 8
@@ -33,7 +33,7 @@ control_socket_disable = True
 # Nobody in front of us may say who the client is.
 forwarded_allow_ips = ""
 
-logger_class = "gateway_api.server.Log"
+logger_class = "gateway_api.serving.worker.Log"
 accesslog = "-"
 
 
@@ -65,7 +65,7 @@ def post_fork(server, worker):
 
 def post_worker_init(worker):
     # Only now: it must not be imported before gevent has patched the worker.
-    from gateway_api.wsgi import services
+    from gateway_api.serving.wsgi import services
 
     worker.before_exit = services.stop
     gevent.get_hub().print_exception = report

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser import chromium
-from tests.stack import Api, running_stack
+from tests.support.browser import chromium
+from tests.support.stack import Api, running_stack
 
 _FACTORY = json.loads((Path(__file__).parent.parent / "etc" / "factory.json").read_text())
 

@@ -17,12 +17,12 @@ import msgspec
 from gateway_api.audit.log import KNOWN, segments_in
 from gateway_api.audit.masking import masked
 from gateway_api.audit.record import Record, gap, line_of
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.segments import Segments
+from gateway_api.base.settings import Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.changes import Change, ChangeLog, Told
-from gateway_api.errors import GatewayApiError
-from gateway_api.segments import Segments
-from gateway_api.settings import Settings
-from gateway_api.varlink.client import Client
+from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
 

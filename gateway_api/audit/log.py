@@ -11,9 +11,9 @@ from pathlib import Path
 from gateway_api.audit.reader import Found, Wanted, found
 from gateway_api.audit.record import Record, gap, line_of
 from gateway_api.audit.trail import Pool, Trail
+from gateway_api.base.errors import AuditUnavailable
+from gateway_api.base.segments import Segments
 from gateway_api.daemon.commands import Page
-from gateway_api.errors import AuditUnavailable
-from gateway_api.segments import Segments
 
 #: Files of a trail.
 _KEPT = 8

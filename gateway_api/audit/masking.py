@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.audit.places import segments
-from gateway_api.redact import MASK, is_secret, masked_text
+from gateway_api.base.redact import MASK, is_secret, masked_text
 
 _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 

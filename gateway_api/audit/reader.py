@@ -13,9 +13,9 @@ from heapq import merge
 import msgspec
 
 from gateway_api.audit.record import Result, json_of
+from gateway_api.base.errors import AnswerTooLarge, Invalid, Problem
+from gateway_api.base.segments import Segments
 from gateway_api.daemon.commands import Page
-from gateway_api.errors import AnswerTooLarge, Invalid, Problem
-from gateway_api.segments import Segments
 
 #: Records in one answer.
 MOST = 10_000

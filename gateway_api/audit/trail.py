@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gateway_api.segments import Segments
+from gateway_api.base.segments import Segments
 
 
 class Pool(Protocol):

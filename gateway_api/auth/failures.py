@@ -6,7 +6,7 @@ import sqlite3
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from gateway_api.client_network import client_network
+from gateway_api.base.client_network import client_network
 
 #: Clients that a worker counts in memory while the ledger takes nothing.
 _MOST_UNSAVED = 10_000

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from gateway_api.auth.fair_queue import Turns
 from gateway_api.auth.passwords import COST, cost, nobodys_hash, verify
 from gateway_api.auth.pool import Pool
 from gateway_api.auth.throttle import Throttle
-from gateway_api.auth.turns import Turns
+from gateway_api.base.errors import WrongCredentials
 from gateway_api.daemon.commands import ApiAccess, User
-from gateway_api.errors import WrongCredentials
 
 #: Behind so many, a login would wait for seconds; the client had better come back. And one address
 #: alone must not take all the places.

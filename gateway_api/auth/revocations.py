@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from gateway_api.auth.pool import Pool
-from gateway_api.errors import LedgerUnavailable
+from gateway_api.base.errors import LedgerUnavailable
 
 #: Rows that stay whatever the clock says: it may be wrong, and what has expired by it may hold again.
 _KEPT = 100_000

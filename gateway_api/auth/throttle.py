@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import ceil
 
 from gateway_api.auth.failures import Failures
-from gateway_api.errors import TooManyAttempts
+from gateway_api.base.errors import TooManyAttempts
 
 #: The failure that begins the pauses.
 _FIRST_PAUSED = 5

@@ -7,7 +7,7 @@ from typing import Annotated
 import jwt
 import msgspec
 
-from gateway_api.errors import NotAuthenticated
+from gateway_api.base.errors import NotAuthenticated
 
 ISSUER = "gateway-api"
 _ALGORITHM = "HS256"

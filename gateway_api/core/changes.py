@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from gateway_api import durable
-from gateway_api.core.records import Change, ChangesReply
-from gateway_api.ring import Ring
-from gateway_api.segments import Segments
-from gateway_api.varlink.peer import Peer
+from gateway_api.base import durable
+from gateway_api.base.ring import Ring
+from gateway_api.base.segments import Segments
+from gateway_api.wire.core import Change, ChangesReply
+from gateway_api.wire.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
 

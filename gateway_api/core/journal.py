@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from gateway_api.core.records import EventsReply, SessionEvent, SessionSummary
-from gateway_api.ring import Ring
+from gateway_api.base.ring import Ring
+from gateway_api.wire.core import EventsReply, SessionEvent, SessionSummary
 
 #: Events that are kept.
 HELD = 1 << 17

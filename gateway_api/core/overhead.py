@@ -5,7 +5,7 @@ inter-frame gap 12 make 38; a VLAN tag is 4, PPPoE with PPP is 8 (RFC 2516). The
 preamble and gap, takes 84 bytes of the line.
 """
 
-from gateway_api.core.records import OverheadProfile
+from gateway_api.wire.core import OverheadProfile
 
 _ETHERNET = 38
 _VLAN = 4

@@ -10,9 +10,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gateway_api.core.records import Page, Record
-from gateway_api.varlink.dispatcher import invalid_parameter
-from gateway_api.varlink.message import REPLY_CAP, ErrorReply
+from gateway_api.wire.core import Page, Record
+from gateway_api.wire.varlink.dispatcher import invalid_parameter
+from gateway_api.wire.varlink.message import REPLY_CAP, ErrorReply
 
 T = TypeVar("T")
 

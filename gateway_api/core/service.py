@@ -6,6 +6,7 @@ from importlib.resources import files
 from operator import attrgetter
 from typing import Any
 
+from gateway_api.base.rates import MAX_BPS
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.service import ConfigurationService
@@ -14,7 +15,9 @@ from gateway_api.core.gateways.gateway import Gateway
 from gateway_api.core.journal import Journal
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
-from gateway_api.core.records import (
+from gateway_api.core.sessions import Session, sort_key
+from gateway_api.version import PRODUCT, VERSION
+from gateway_api.wire.core import (
     ChangesReply,
     DisconnectInterfaceCall,
     DisconnectSessionCall,
@@ -31,12 +34,15 @@ from gateway_api.core.records import (
     Statistics,
     SubscribeEventsCall,
 )
-from gateway_api.core.sessions import Session, sort_key
-from gateway_api.rates import MAX_BPS
-from gateway_api.varlink.dispatcher import Identity, Interface, Method, NoParameters, invalid_parameter
-from gateway_api.varlink.message import ErrorReply
-from gateway_api.varlink.peer import Peer
-from gateway_api.version import PRODUCT, VERSION
+from gateway_api.wire.varlink.dispatcher import (
+    Identity,
+    Interface,
+    Method,
+    NoParameters,
+    invalid_parameter,
+)
+from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.peer import Peer
 
 IDENTITY = Identity(
     vendor="gateway-api",
@@ -69,7 +75,7 @@ class CoreService:
 
     def interface(self) -> Interface:
         """The interface with a handler for each of its methods."""
-        description = (files("gateway_api") / f"{INTERFACE}.varlink").read_text()
+        description = (files("gateway_api.wire") / f"{INTERFACE}.varlink").read_text()
         return Interface(
             description,
             {

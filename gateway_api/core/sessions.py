@@ -7,8 +7,8 @@ from ipaddress import IPv4Network
 
 from msgspec.structs import replace
 
-from gateway_api.core.records import Record, SessionDetail, SessionFilter, SessionSummary
 from gateway_api.core.traffic import Traffic
+from gateway_api.wire.core import Record, SessionDetail, SessionFilter, SessionSummary
 
 #: RFC 6598: addresses that providers share among subscribers.
 SHARED_ADDRESSES = IPv4Network("100.64.0.0/10")

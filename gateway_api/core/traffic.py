@@ -1,6 +1,6 @@
 """Counters that move at a rate, without anybody moving them."""
 
-from gateway_api.core.records import InterfaceStats, Record
+from gateway_api.wire.core import InterfaceStats, Record
 
 # Bytes in a packet at the mean: subscribers send many acknowledgements and get full packets.
 _MEAN_PACKET_UP = 400

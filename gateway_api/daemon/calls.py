@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from gateway_api.errors import (
+from gateway_api.base.errors import (
     AnswerTooLarge,
     Conflict,
     CoreAbsent,
@@ -17,8 +17,8 @@ from gateway_api.errors import (
     Problem,
     Stale,
 )
-from gateway_api.varlink.client import Client, NoSocket, TooLarge, Unreachable
-from gateway_api.varlink.message import ErrorReply
+from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
+from gateway_api.wire.varlink.message import ErrorReply
 
 INTERFACE = "org.gatewayapi.core"
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
-from gateway_api.errors import Invalid, NotFound, Problem
 
 #: A commit syncs a dozen files, asks FRR's parser, and has 100,000 sessions follow. Sent again because nobody
 #: waited for its answer, it would look as if there had been nothing to commit.

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gateway_api.base.errors import CoreUnavailable
 from gateway_api.daemon.calls import INTERFACE, decoded
-from gateway_api.errors import CoreUnavailable
-from gateway_api.varlink.client import Client, Unreachable
-from gateway_api.varlink.message import ErrorReply
+from gateway_api.wire.varlink.client import Client, Unreachable
+from gateway_api.wire.varlink.message import ErrorReply
 
 _log = logging.getLogger(__name__)
 

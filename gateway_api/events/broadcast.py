@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import gevent
 from gevent.event import Event as Signal
 
+from gateway_api.base.errors import CoreUnavailable
+from gateway_api.base.ring import Ring
 from gateway_api.daemon.events import Batch, Event, Events
-from gateway_api.errors import CoreUnavailable
 from gateway_api.events import sse
-from gateway_api.ring import Ring
 
 #: Events that a client may be behind. One that is further behind is disconnected, and resumes from the core.
 HELD = 10_000

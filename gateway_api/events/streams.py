@@ -11,10 +11,10 @@ from typing import Any
 import gevent
 from gevent.lock import BoundedSemaphore
 
-from gateway_api.client_network import client_network
+from gateway_api.base.client_network import client_network
+from gateway_api.base.descriptors import places
+from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.daemon.events import Events
-from gateway_api.descriptors import places
-from gateway_api.errors import CoreUnavailable, TooManyStreams
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Broadcast, Entry, Span, entries
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
-from gateway_api.errors import GatewayApiError
+from gateway_api.base.errors import GatewayApiError
 
 Address = IPv4Address | IPv6Address
 

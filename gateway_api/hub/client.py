@@ -4,9 +4,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway_api.errors import Conflict, HubUnavailable, NotFound
-from gateway_api.varlink.client import Client, Unreachable
-from gateway_api.varlink.message import ErrorReply
+from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
+from gateway_api.wire.varlink.client import Client, Unreachable
+from gateway_api.wire.varlink.message import ErrorReply
 
 _INTERFACE = "org.gatewayapi.hub"
 

@@ -15,18 +15,18 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.settings import Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
-from gateway_api.errors import GatewayApiError
 from gateway_api.hub.addresses import Denied
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
 from gateway_api.hub.service import IDENTITY, HubService
-from gateway_api.settings import Settings
-from gateway_api.varlink.client import Client
-from gateway_api.varlink.dispatcher import Dispatcher
-from gateway_api.varlink.server import Server
+from gateway_api.wire.varlink.client import Client
+from gateway_api.wire.varlink.dispatcher import Dispatcher
+from gateway_api.wire.varlink.server import Server
 
 _log = logging.getLogger("gunicorn.error")
 

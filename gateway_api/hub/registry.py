@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
-from gateway_api.errors import GatewayApiError, NotFound
+from gateway_api.base.errors import GatewayApiError, NotFound
 from gateway_api.hub.attempt import Sender
 from gateway_api.hub.backlog import Backlog
-from gateway_api.hub.lane import Counts, Lane
+from gateway_api.hub.delivery_queue import Counts, Lane
 from gateway_api.hub.message import Message
 
 _log = logging.getLogger(__name__)

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.errors import NotFound
+from gateway_api.base.errors import NotFound
 from gateway_api.hub.message import test_message
 from gateway_api.hub.registry import MOST, Full, Registry, Webhook
-from gateway_api.varlink.dispatcher import Identity, Interface, Method, NoParameters
-from gateway_api.varlink.message import ErrorReply
 from gateway_api.version import PRODUCT, VERSION
+from gateway_api.wire.varlink.dispatcher import Identity, Interface, Method, NoParameters
+from gateway_api.wire.varlink.message import ErrorReply
 
 INTERFACE = "org.gatewayapi.hub"
 
@@ -37,7 +37,7 @@ class HubService:
     def interface(self) -> Interface:
         """The interface with a handler for each of its methods."""
         return Interface(
-            (files("gateway_api") / f"{INTERFACE}.varlink").read_text(),
+            (files("gateway_api.wire") / f"{INTERFACE}.varlink").read_text(),
             {
                 "GetCounts": Method(NoParameters, self.get_counts),
                 "ListWebhooks": Method(NoParameters, self.list_webhooks),

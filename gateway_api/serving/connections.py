@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gateway_api.client_network import client_network
-from gateway_api.errors import GatewayApiError
+from gateway_api.base.client_network import client_network
+from gateway_api.base.errors import GatewayApiError
 
 
 class Phase(Enum):

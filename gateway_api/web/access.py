@@ -11,8 +11,14 @@ from typing import Any, TypeVar
 from flask import Flask, g, request
 
 from gateway_api.auth.tokens import Claims
+from gateway_api.base.errors import (
+    CoreUnavailable,
+    Disabled,
+    GatewayApiError,
+    NotAllowed,
+    NotAuthenticated,
+)
 from gateway_api.daemon.commands import ApiAccess
-from gateway_api.errors import CoreUnavailable, Disabled, GatewayApiError, NotAllowed, NotAuthenticated
 from gateway_api.web.bearer import bearer_token
 from gateway_api.web.context import identify, services
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 from flask import Flask, Response, g, request
 
-from gateway_api import logs
 from gateway_api.audit.masking import masked
 from gateway_api.audit.record import Record, line_of, result_of
-from gateway_api.errors import AuditUnavailable, CoreUnavailable
-from gateway_api.redact import MASK, masked_text
+from gateway_api.base import logs
+from gateway_api.base.errors import AuditUnavailable, CoreUnavailable
+from gateway_api.base.redact import MASK, masked_text
 from gateway_api.web import access
 from gateway_api.web.context import audit_log
 from gateway_api.web.request_id import request_id

@@ -2,7 +2,7 @@
 
 from flask import request
 
-from gateway_api.errors import NotAuthenticated
+from gateway_api.base.errors import NotAuthenticated
 
 
 def bearer_token() -> str:

@@ -4,9 +4,9 @@ from flask import Flask, Request
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 
-from gateway_api.services import Services
-from gateway_api.token_services import TokenServices
 from gateway_api.web import context
+from gateway_api.web.services import Services
+from gateway_api.web.token_services import TokenServices
 
 
 class _Flask(Flask):

@@ -4,16 +4,16 @@ from typing import cast
 
 from flask import Flask, current_app, g, request
 
-from gateway_api import logs
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.tokens import Claims
+from gateway_api.base import logs
 from gateway_api.daemon.commands import ApiAccess, Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
-from gateway_api.daemon.whole import WholeLists
+from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.hub.client import Hub
-from gateway_api.services import Services
-from gateway_api.token_services import TokenServices
 from gateway_api.web.request_id import request_id
+from gateway_api.web.services import Services
+from gateway_api.web.token_services import TokenServices
 
 _EXTENSION = "gateway-api"
 

@@ -11,8 +11,8 @@ from typing import Any
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from gateway_api import logs
-from gateway_api.errors import (
+from gateway_api.base import logs
+from gateway_api.base.errors import (
     AnswerTooLarge,
     AuditUnavailable,
     Conflict,
@@ -34,7 +34,7 @@ from gateway_api.errors import (
     TooManyStreams,
     WrongCredentials,
 )
-from gateway_api.redact import masked_text
+from gateway_api.base.redact import masked_text
 from gateway_api.web import envelope, notice
 from gateway_api.web.request_id import request_id
 

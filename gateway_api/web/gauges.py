@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway_api import logs
+from gateway_api.base import logs
+from gateway_api.base.errors import CoreUnavailable, HubUnavailable
 from gateway_api.daemon.commands import Daemon
-from gateway_api.errors import CoreUnavailable, HubUnavailable
 from gateway_api.hub.client import Hub
 from gateway_api.version import VERSION
 from gateway_api.web.request_id import request_id

@@ -4,7 +4,7 @@ from flask import Flask, Response, request
 
 from gateway_api.serving.headers import guards
 from gateway_api.web import parse
-from gateway_api.web.answers import answered_by
+from gateway_api.web.responses import answered_by
 
 
 def install(app: Flask) -> None:

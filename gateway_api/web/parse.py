@@ -12,10 +12,10 @@ from flask import Flask, g, request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.routing import BaseConverter
 
-from gateway_api.errors import Invalid, NotFound, Problem
+from gateway_api.base.errors import Invalid, NotFound, Problem
+from gateway_api.base.fields import Schema, decode_json, load
 from gateway_api.events.sse import EventId, parse_id
-from gateway_api.validation import Schema, decode_json, load
-from gateway_api.web.schemas import heads
+from gateway_api.web.schemas import parameters
 
 MAX_BODY = 1 << 20
 
@@ -23,7 +23,7 @@ _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_ID = (1 << 63) - 1
 _TAKES = "__takes__"
 
-_TAG, _TAGS = re.compile(heads.TAG), re.compile(heads.TAGS)
+_TAG, _TAGS = re.compile(parameters.TAG), re.compile(parameters.TAGS)
 _ANY_TAG = "*"
 
 View = Callable[..., Any]

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from gateway_api.base.rates import rate_text
 from gateway_api.daemon.calls import decoded
-from gateway_api.rates import rate_text
-from gateway_api.uptime import uptime
+from gateway_api.web.uptime import uptime
 
 #: Some milliseconds of work; a list of 100,000 would hold up the worker for half a second.
 _AT_ONCE = 1000

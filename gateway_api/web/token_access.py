@@ -3,7 +3,7 @@
 from flask import Flask, request
 
 from gateway_api.auth.static_token import AUTHOR, is_token
-from gateway_api.errors import CoreUnavailable, Disabled, NotAuthenticated
+from gateway_api.base.errors import CoreUnavailable, Disabled, NotAuthenticated
 from gateway_api.web.bearer import bearer_token
 from gateway_api.web.context import daemon, identify
 

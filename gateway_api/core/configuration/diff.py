@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 from marshmallow.fields import Nested
 
+from gateway_api.base.redact import MASK, is_secret
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.core.configuration.paths import Path, Segment, path_text
 from gateway_api.core.configuration.schema import Configuration
-from gateway_api.redact import MASK, is_secret
 
 _ROOT = Nested(Configuration)
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway_api.errors import GatewayApiError
+from gateway_api.base.errors import GatewayApiError
 
 T = TypeVar("T")
 

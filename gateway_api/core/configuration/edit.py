@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from marshmallow.fields import Field, List, Nested
 
+from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.core.configuration.paths import Path, Segment, parse_path, path_text
 from gateway_api.core.configuration.schema import Configuration
 from gateway_api.core.configuration.values import coerced
-from gateway_api.errors import GatewayApiError, Invalid, NotFound, Problem
 
 _ROOT = Nested(Configuration)
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, post_load, validate
 from marshmallow.fields import List, Nested
 
+from gateway_api.base.fields import Parsed, Schema, Text, Whole
 from gateway_api.core.configuration.sections import VlanRange
-from gateway_api.validation import Parsed, Schema, Text, Whole
 
 # Linux: IFNAMSIZ is 16 with the closing NUL; not "." or "..". Of the characters, those that need no
 # quotes in any service's file.

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.store import Commit
-from gateway_api.errors import GatewayApiError
 
 
 class Stale(GatewayApiError):

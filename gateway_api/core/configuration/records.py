@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from gateway_api.core.records import Parameters, Record
+from gateway_api.wire.core import Parameters, Record
 
 
 class ApiUser(Record, frozen=True):

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from gateway_api.base.errors import Invalid, Problem
+from gateway_api.base.fields import MOST_PROBLEMS, load
+from gateway_api.base.redact import redacted
 from gateway_api.core.configuration import documents
 from gateway_api.core.configuration.schema import Configuration as ConfigurationSchema
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.strict import violations
-from gateway_api.errors import Invalid, Problem
-from gateway_api.redact import redacted
-from gateway_api.validation import MOST_PROBLEMS, load
 
 _log = logging.getLogger(__name__)
 

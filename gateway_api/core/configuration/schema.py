@@ -12,6 +12,8 @@ from typing import Any
 from marshmallow import ValidationError, validate, validates_schema
 from marshmallow.fields import List, Nested
 
+from gateway_api.base.fields import Flag, Parsed, Text, Whole
+from gateway_api.base.rates import parse_rate
 from gateway_api.core.configuration import sections
 from gateway_api.core.configuration.fields import (
     LONGEST_INTERFACE_NAME,
@@ -33,8 +35,6 @@ from gateway_api.core.configuration.fields import (
     vrf_name,
 )
 from gateway_api.core.overhead import OVERHEAD_PROFILES
-from gateway_api.rates import parse_rate
-from gateway_api.validation import Flag, Parsed, Text, Whole
 
 #: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
 _TABLES_OF_LINUX = (253, 254, 255)

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway_api.base.errors import Invalid, NotFound, Problem
+from gateway_api.base.fields import is_line
+from gateway_api.base.redact import redacted
 from gateway_api.core.changes import Caller
 from gateway_api.core.configuration.deadline import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.diff import diff_text
@@ -37,13 +40,10 @@ from gateway_api.core.configuration.records import (
 )
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.core.records import Parameters
-from gateway_api.errors import Invalid, NotFound, Problem
-from gateway_api.redact import redacted
-from gateway_api.validation import is_line
-from gateway_api.varlink.dispatcher import Method, NoParameters, invalid_parameter
-from gateway_api.varlink.message import ErrorReply
-from gateway_api.varlink.peer import Peer
+from gateway_api.wire.core import Parameters
+from gateway_api.wire.varlink.dispatcher import Method, NoParameters, invalid_parameter
+from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
 

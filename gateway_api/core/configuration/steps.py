@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway_api.errors import GatewayApiError
+from gateway_api.base.errors import GatewayApiError
 
 
 class StepFailed(GatewayApiError):

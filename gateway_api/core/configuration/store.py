@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api import durable
+from gateway_api.base import durable
 from gateway_api.core.changes import Note
 from gateway_api.core.configuration import documents
 from gateway_api.core.configuration.deadline import Deadline

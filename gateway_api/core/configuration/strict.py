@@ -12,11 +12,11 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow.fields import Field, List, Nested
 
+from gateway_api.base.errors import Problem
 from gateway_api.core.configuration.fields import key_of, strict_rules
 from gateway_api.core.configuration.schema import NAME_OF_AN_INTERFACE
 from gateway_api.core.configuration.schema import Configuration as ConfigurationSchema
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.errors import Problem
 
 _ROOT = Nested(ConfigurationSchema)
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from marshmallow.fields import List, Nested
 
+from gateway_api.base.errors import Invalid, Problem
+from gateway_api.base.fields import MOST_PROBLEMS
+from gateway_api.base.redact import MASK, is_secret
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.core.configuration.schema import Configuration
-from gateway_api.errors import Invalid, Problem
-from gateway_api.redact import MASK, is_secret
-from gateway_api.validation import MOST_PROBLEMS
 
 _ROOT = Nested(Configuration)
 

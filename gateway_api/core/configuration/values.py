@@ -13,11 +13,11 @@ from marshmallow import ValidationError
 from marshmallow.fields import Boolean, Field, Integer, List, Nested
 from marshmallow.validate import Length
 
+from gateway_api.base.errors import Invalid, Problem
+from gateway_api.base.fields import MOST_PROBLEMS, Text, decode_json, shown
+from gateway_api.base.redact import MASK
 from gateway_api.core.configuration import strict
 from gateway_api.core.configuration.fields import key_of
-from gateway_api.errors import Invalid, Problem
-from gateway_api.redact import MASK
-from gateway_api.validation import MOST_PROBLEMS, Text, decode_json, shown
 
 _FLAGS = {"true": True, "false": False}
 _LONGEST_INTEGER = 20

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from gateway_api.base.errors import NotFound
 from gateway_api.core.configuration.diff import Change, changes
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import Commit, State
-from gateway_api.errors import NotFound
 
 
 class View:

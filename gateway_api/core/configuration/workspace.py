@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway_api.base.errors import Invalid
 from gateway_api.core.changes import Caller
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.deadline import Deadline
@@ -27,7 +28,6 @@ from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Commit, State, Store
 from gateway_api.core.configuration.unmask import unmasked
 from gateway_api.core.configuration.view import View
-from gateway_api.errors import Invalid
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.paging import Rows
-from gateway_api.core.records import SessionDetail, SessionFilter, Statistics
 from gateway_api.core.sessions import Session
+from gateway_api.wire.core import SessionDetail, SessionFilter, Statistics
 
 
 class Gateway(Protocol):

@@ -6,7 +6,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from marshmallow.fields import Field
 
-from gateway_api.validation import Parsed, Schema
+from gateway_api.base.fields import Parsed, Schema
 from gateway_api.web.schemas.records import Answer
 
 

@@ -11,12 +11,12 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web.answers import Answers, answered_by
 from gateway_api.web.openapi.converter import plugin as new_plugin
 from gateway_api.web.openapi.errors import add_errors
 from gateway_api.web.openapi.headers import add_headers
 from gateway_api.web.openapi.operation import operation
 from gateway_api.web.openapi.webhooks import webhooks
+from gateway_api.web.responses import Answers, answered_by
 
 _OPENAPI = "3.1.0"
 _SCHEME = "bearer"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from apispec import APISpec
 
-from gateway_api.validation import Schema
+from gateway_api.base.fields import Schema
 from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.headers import headers
 from gateway_api.web.schemas.errors import Error, InternalError, Refusal, RequestError, RoleRefusal

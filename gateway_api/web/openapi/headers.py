@@ -5,10 +5,10 @@ from typing import Any
 from apispec import APISpec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
+from gateway_api.base.fields import Schema, Text, Whole
 from gateway_api.serving.headers import guards
-from gateway_api.validation import Schema, Text, Whole
 from gateway_api.web.request_id import HEADER
-from gateway_api.web.schemas.says import says
+from gateway_api.web.schemas.describe import says
 
 
 class _Headers(Schema):

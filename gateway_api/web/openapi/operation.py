@@ -7,15 +7,15 @@ from typing import Any
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from werkzeug.routing import Rule
 
-from gateway_api.validation import Schema
+from gateway_api.base.fields import Schema
 from gateway_api.web.access import Access, access_of
-from gateway_api.web.answers import EVENT_STREAM, Answers
 from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.converter import reference
 from gateway_api.web.openapi.errors import error
 from gateway_api.web.openapi.headers import headers
 from gateway_api.web.parse import Takes, taken_by
-from gateway_api.web.schemas.heads import PathParameters, RequestHeaders
+from gateway_api.web.responses import EVENT_STREAM, Answers
+from gateway_api.web.schemas.parameters import PathParameters, RequestHeaders
 
 View = Callable[..., Any]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
-from gateway_api.validation import Schema
+from gateway_api.base.fields import Schema
 from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.converter import reference
 from gateway_api.web.schemas.events import (

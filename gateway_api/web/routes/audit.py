@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse
+from gateway_api.web import access, envelope, parse, responses
 from gateway_api.web.context import services
 from gateway_api.web.schemas.audit import AuditQuery, AuditRecord
 from gateway_api.web.schemas.records import listing_of
@@ -14,7 +14,7 @@ routes = Blueprint("audit", __name__, url_prefix="/api/v1/audit")
 
 @routes.get("")
 @access.admin
-@answers.data(listing_of("records", AuditRecord, total=False))
+@responses.data(listing_of("records", AuditRecord, total=False))
 @parse.query(AuditQuery)
 def index(query: dict[str, Any]) -> Response:
     """The records that fit the filters, or a page of them, the newest first."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse, whole
+from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.schemas.records import listing_of
@@ -15,7 +15,7 @@ routes = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
 
 @routes.get("/sessions")
 @access.any_role
-@answers.data(listing_of("sessions", CgnatSession))
+@responses.data(listing_of("sessions", CgnatSession))
 @parse.query(ListQuery)
 @whole.shared
 def sessions(query: dict[str, Any]) -> Response:
@@ -25,7 +25,7 @@ def sessions(query: dict[str, Any]) -> Response:
 
 @routes.get("/stats")
 @access.any_role
-@answers.data(CgnatStats)
+@responses.data(CgnatStats)
 def stats() -> Response:
     """How many sessions are steered, and how many have an address of their own."""
     counts = daemon().statistics()

@@ -13,25 +13,19 @@ from flask import Blueprint, Response
 
 from gateway_api.audit.places import value_at
 from gateway_api.daemon.configuration import Committed, Edit, IfMatch
-from gateway_api.web import access, answers, audit, envelope, parse
+from gateway_api.web import access, audit, envelope, parse, responses
 from gateway_api.web.context import caller, configuration
 from gateway_api.web.schemas import configuration as schemas
 from gateway_api.web.schemas.queries import CompareQuery
 from gateway_api.web.schemas.records import Message, list_of
-from gateway_api.web.schemas.requests import (
-    Commit,
-    DeleteValue,
-    EditConfiguration,
-    Rollback,
-    SetValue,
-)
+from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
 
 @routes.get("")
 @access.any_role
-@answers.data(schemas.Configuration, headers=("ETag",))
+@responses.data(schemas.Configuration, headers=("ETag",))
 def running() -> Response:
     """All sections of what runs, secrets masked."""
     return tagged(*configuration().running())
@@ -39,7 +33,7 @@ def running() -> Response:
 
 @routes.get("/candidate")
 @access.admin
-@answers.data(schemas.Candidate, headers=("ETag",))
+@responses.data(schemas.Candidate, headers=("ETag",))
 def candidate() -> Response:
     """All sections of what a commit would make run, secrets masked."""
     return tagged(*configuration().candidate())
@@ -47,7 +41,7 @@ def candidate() -> Response:
 
 @routes.get("/compare")
 @access.admin
-@answers.data(schemas.Difference, headers=("ETag",), errors=(404,), conditional=False)
+@responses.data(schemas.Difference, headers=("ETag",), errors=(404,), conditional=False)
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
     """What a commit would change; or what the candidate has changed since an archived revision. The entity
@@ -58,7 +52,7 @@ def compare(query: dict[str, Any]) -> Response:
 
 @routes.post("/set")
 @access.admin
-@answers.data(headers=("ETag",), errors=(412,))
+@responses.data(headers=("ETag",), errors=(412,))
 @parse.body(SetValue)
 def set_value(edit: Edit) -> Response:
     """Stages a value at a path."""
@@ -67,7 +61,7 @@ def set_value(edit: Edit) -> Response:
 
 @routes.post("/delete")
 @access.admin
-@answers.data(headers=("ETag",), errors=(404, 412))
+@responses.data(headers=("ETag",), errors=(404, 412))
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
     """Stages that there is nothing at a path. 404 where nothing is."""
@@ -76,7 +70,7 @@ def delete(edit: Edit) -> Response:
 
 @routes.post("/edit")
 @access.admin
-@answers.data(headers=("ETag",), errors=(404, 412))
+@responses.data(headers=("ETag",), errors=(404, 412))
 @parse.body(EditConfiguration)
 def edit_all(body: dict[str, list[Edit]]) -> Response:
     """Stages several changes, or none of them."""
@@ -85,7 +79,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 
 @routes.post("/commit")
 @access.admin
-@answers.data(schemas.Committed, headers=("ETag",), errors=(412,))
+@responses.data(schemas.Committed, headers=("ETag",), errors=(412,))
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
     """Makes the candidate run, for good or until a deadline by which somebody has to confirm."""
@@ -97,7 +91,7 @@ def commit(body: dict[str, Any]) -> Response:
 
 @routes.post("/confirm")
 @access.admin
-@answers.data(Message, errors=(409,))
+@responses.data(Message, errors=(409,))
 def confirm() -> Response:
     """Lets a commit stay that waits for it. 409 when none does."""
     configuration().confirm()
@@ -106,7 +100,7 @@ def confirm() -> Response:
 
 @routes.post("/rollback")
 @access.admin
-@answers.data(schemas.RolledBack, headers=("ETag",), errors=(404, 412))
+@responses.data(schemas.RolledBack, headers=("ETag",), errors=(404, 412))
 @parse.body(Rollback)
 def rollback(body: dict[str, Any]) -> Response:
     """Stages an archived revision, 1 being the newest."""
@@ -120,7 +114,7 @@ def rollback(body: dict[str, Any]) -> Response:
 
 @routes.post("/discard")
 @access.admin
-@answers.data(headers=("ETag",), errors=(412,))
+@responses.data(headers=("ETag",), errors=(412,))
 def discard() -> Response:
     """Drops what is staged."""
     audit.note_before(configuration().staged)
@@ -129,7 +123,7 @@ def discard() -> Response:
 
 @routes.get("/archive")
 @access.any_role
-@answers.data(list_of("revisions", schemas.ArchivedCommit))
+@responses.data(list_of("revisions", schemas.ArchivedCommit))
 def archive() -> Response:
     """Who committed what ran before, when and why: the newest first."""
     return envelope.ok(configuration().archive())
@@ -137,7 +131,7 @@ def archive() -> Response:
 
 @routes.get("/archive/<revision>")
 @access.any_role
-@answers.data(schemas.ArchivedRevision)
+@responses.data(schemas.ArchivedRevision)
 def archived(revision: str) -> Response:
     """One archived revision, secrets masked."""
     return envelope.ok(configuration().archived(parse.revision(revision)))

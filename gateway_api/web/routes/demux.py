@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse, whole
+from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import configuration, daemon
 from gateway_api.web.schemas.configuration import DemuxConfiguration
 from gateway_api.web.schemas.network import DemuxVlan, rate_limited_total
@@ -16,7 +16,7 @@ routes = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 @routes.get("/config")
 @access.any_role
-@answers.data(DemuxConfiguration)
+@responses.data(DemuxConfiguration)
 def demux_configuration() -> Response:
     """The demux section of the running configuration."""
     sections, _ = configuration().running()
@@ -25,7 +25,7 @@ def demux_configuration() -> Response:
 
 @routes.get("/state")
 @access.any_role
-@answers.data(listing_of("vlans", DemuxVlan, rate_limited_total=rate_limited_total()))
+@responses.data(listing_of("vlans", DemuxVlan, rate_limited_total=rate_limited_total()))
 @parse.query(ListQuery)
 @whole.shared
 def state(query: dict[str, Any]) -> Response:

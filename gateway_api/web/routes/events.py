@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from gateway_api.events.streams import Wanted
-from gateway_api.web import access, answers, parse
+from gateway_api.web import access, parse, responses
 from gateway_api.web.context import caller, services
 from gateway_api.web.schemas.events import Gap, SessionDown, SessionUp
 from gateway_api.web.schemas.queries import EventsQuery
@@ -18,7 +18,7 @@ _HEADERS = {"X-Accel-Buffering": "no"}
 
 @routes.get("/subscribers")
 @access.any_role
-@answers.stream({"session_up": SessionUp, "session_down": SessionDown, "gap": Gap}, errors=(429,))
+@responses.stream({"session_up": SessionUp, "session_down": SessionDown, "gap": Gap}, errors=(429,))
 @parse.query(EventsQuery)
 def subscribers(query: dict[str, Any]) -> Response:
     """A stream without an end: what comes after an event, or from now on.

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse, whole
+from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.network import Interface, Vlan
 from gateway_api.web.schemas.queries import ListQuery
@@ -15,7 +15,7 @@ routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 
 @routes.get("")
 @access.any_role
-@answers.data(listing_of("interfaces", Interface))
+@responses.data(listing_of("interfaces", Interface))
 @parse.query(ListQuery)
 @whole.shared
 def index(query: dict[str, Any]) -> Response:
@@ -25,7 +25,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/vlans")
 @access.any_role
-@answers.data(listing_of("vlans", Vlan))
+@responses.data(listing_of("vlans", Vlan))
 @parse.query(ListQuery)
 @whole.shared
 def vlans(query: dict[str, Any]) -> Response:

@@ -4,8 +4,8 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from gateway_api.errors import NotAllowed
-from gateway_api.web import access, answers, envelope, parse
+from gateway_api.base.errors import NotAllowed
+from gateway_api.web import access, envelope, parse, responses
 from gateway_api.web.context import api_access, caller, daemon, identify, services
 from gateway_api.web.schemas.records import Message
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
@@ -16,7 +16,7 @@ routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 
 @routes.post("/login")
 @access.open_to_all
-@answers.document(Token, errors=(401, 429))
+@responses.document(Token, errors=(401, 429))
 @parse.body(LoginRequest)
 def log_in(credentials: dict[str, Any]) -> Response:
     """A token for a user of the running configuration."""
@@ -30,7 +30,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
 
 @routes.post("/logout")
 @access.any_role
-@answers.data(Message)
+@responses.data(Message)
 def log_out() -> Response:
     """Revokes the token that came with the request."""
     services().revocations.revoke(caller().jti, caller().exp)
@@ -39,7 +39,7 @@ def log_out() -> Response:
 
 @routes.post("/logout-everywhere")
 @access.any_role
-@answers.data(Message, errors=(403, 404))
+@responses.data(Message, errors=(403, 404))
 @parse.body(LogoutEverywhere, optional=True)
 def log_out_everywhere(body: dict[str, Any]) -> Response:
     """Ends all tokens of the caller; an admin may name another user. Event streams with these tokens end."""

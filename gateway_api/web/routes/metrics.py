@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_flask_exporter import PrometheusMetrics
 
-from gateway_api.services import Services
-from gateway_api.web import access, answers, gauges
+from gateway_api.web import access, gauges, responses
 from gateway_api.web.meter import Meter
 from gateway_api.web.scrapes import Scrapes
+from gateway_api.web.services import Services
 
 routes = Blueprint("metrics", __name__)
 
@@ -42,7 +42,7 @@ def install(app: Flask, services: Services) -> None:
 
 @routes.get("/metrics")
 @access.always
-@answers.text("text/plain")
+@responses.text("text/plain")
 def scrape() -> Response:
     """Prometheus' text format 0.0.4, whatever else the scraper would take. At most a second old."""
     scrapes = cast(Scrapes, current_app.extensions[_EXTENSION])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flask import Blueprint, Response
 
-from gateway_api.errors import NotFound
+from gateway_api.base.errors import NotFound
 from gateway_api.web import access
 from gateway_api.web.assets import ASK_AGAIN, Asset, serve
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse, whole
+from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.schemas.records import list_of, listing_of
@@ -15,7 +15,7 @@ routes = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
 
 @routes.get("")
 @access.any_role
-@answers.data(listing_of("sessions", SessionQos))
+@responses.data(listing_of("sessions", SessionQos))
 @parse.query(ListQuery)
 @whole.shared
 def index(query: dict[str, Any]) -> Response:
@@ -25,7 +25,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/profiles")
 @access.any_role
-@answers.data(list_of("profiles", OverheadProfile))
+@responses.data(list_of("profiles", OverheadProfile))
 def profiles() -> Response:
     """The overhead profiles that sessions may have."""
     return envelope.ok(daemon().overhead_profiles())

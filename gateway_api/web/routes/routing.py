@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, envelope, parse, whole
+from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.network import FrrSummary, Route
 from gateway_api.web.schemas.queries import ListQuery
@@ -15,7 +15,7 @@ routes = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
 
 @routes.get("/bgp/summary")
 @access.any_role
-@answers.data(FrrSummary)
+@responses.data(FrrSummary)
 def bgp_summary() -> Response:
     """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
     return envelope.ok(daemon().bgp_summary())
@@ -23,7 +23,7 @@ def bgp_summary() -> Response:
 
 @routes.get("/routes")
 @access.any_role
-@answers.data(listing_of("routes", Route))
+@responses.data(listing_of("routes", Route))
 @parse.query(ListQuery)
 @whole.shared
 def kernel_routes(query: dict[str, Any]) -> Response:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.web import access, answers, audit, envelope, parse, whole
+from gateway_api.web import access, audit, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.records import Message, listing_of
@@ -32,7 +32,7 @@ class _Gone(msgspec.Struct):
 
 @routes.get("")
 @access.any_role
-@answers.data(listing_of("sessions", SessionSummary))
+@responses.data(listing_of("sessions", SessionSummary))
 @parse.query(SubscribersQuery)
 @whole.shared
 def index(query: dict[str, Any]) -> Response:
@@ -42,7 +42,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/summary")
 @access.any_role
-@answers.data(SessionCounts)
+@responses.data(SessionCounts)
 def summary() -> Response:
     """How many sessions there are, by type."""
     counts = daemon().statistics()
@@ -57,7 +57,7 @@ def summary() -> Response:
 
 @routes.get("/<session:id>")
 @access.any_role
-@answers.data(SessionDetail)
+@responses.data(SessionDetail)
 def show(id: str) -> Response:
     """One session with its counters."""
     return envelope.ok(daemon().session(parse.session_id(id)))
@@ -65,7 +65,7 @@ def show(id: str) -> Response:
 
 @routes.delete("/<session:id>")
 @access.admin
-@answers.data(Message)
+@responses.data(Message)
 def disconnect(id: str) -> Response:
     """Ends a session; when the answer comes, it is gone."""
     session = parse.session_id(id)
@@ -76,7 +76,7 @@ def disconnect(id: str) -> Response:
 
 @routes.post("/disconnect-by-interface")
 @access.admin
-@answers.data(InterfaceDisconnectPreview, InterfaceDisconnected, errors=(404,))
+@responses.data(InterfaceDisconnectPreview, InterfaceDisconnected, errors=(404,))
 @parse.body(DisconnectInterface)
 def disconnect_by_interface(body: dict[str, Any]) -> Response:
     """Ends all sessions on an access interface, or says which they are."""
@@ -91,7 +91,7 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
 
 @routes.put("/<session:id>/rate")
 @access.admin
-@answers.data(RateChanged)
+@responses.data(RateChanged)
 @parse.body(RateChange)
 def change_rate(body: dict[str, Any], id: str) -> Response:
     """Asks for other rates on the egress device and the IFB of a session."""

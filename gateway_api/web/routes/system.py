@@ -3,7 +3,7 @@
 from flask import Blueprint, Response
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web import access, answers, envelope
+from gateway_api.web import access, envelope, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.system import Health, Version
 
@@ -14,7 +14,7 @@ COMPONENT = "gateway-api"
 
 @routes.get("/system/version")
 @access.always
-@answers.data(Version)
+@responses.data(Version)
 def version() -> Response:
     """Answered without the core, so that it tells which API it is that can't reach it."""
     return envelope.ok({"product": PRODUCT, "version": VERSION, "component": COMPONENT})
@@ -23,7 +23,7 @@ def version() -> Response:
 @routes.get("/health")
 @routes.get("/system/health")
 @access.always
-@answers.data(Health)
+@responses.data(Health)
 def health() -> Response:
     """Up, with so many sessions, for so long: or 500 when the core isn't."""
     return envelope.ok(daemon().health())

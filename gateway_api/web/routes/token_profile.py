@@ -6,12 +6,12 @@ import msgspec
 from flask import Blueprint, Response
 
 from gateway_api.auth.static_token import AUTHOR
-from gateway_api.uptime import uptime
 from gateway_api.web import audit, envelope, parse, whole
 from gateway_api.web.context import configuration, daemon, token_services
 from gateway_api.web.routes.configuration import committed_response, tagged
 from gateway_api.web.schemas.queries import ListQuery, SubscribersQuery
 from gateway_api.web.subscriber import subscriber, subscribers
+from gateway_api.web.uptime import uptime
 
 #: The newest revision in the archive, once another runs.
 _WHAT_RAN = 1

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
-from gateway_api.web import access, answers, audit, envelope, parse
+from gateway_api.web import access, audit, envelope, parse, responses
 from gateway_api.web.context import hub
 from gateway_api.web.schemas.records import Message
 from gateway_api.web.schemas.requests import NewWebhook
@@ -15,7 +15,7 @@ routes = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 
 @routes.get("")
 @access.any_role
-@answers.data(Webhooks)
+@responses.data(Webhooks)
 def list_webhooks() -> Response:
     """All registrations. None outlives a restart of the API.
 
@@ -26,7 +26,7 @@ def list_webhooks() -> Response:
 
 @routes.post("")
 @access.admin
-@answers.data(Webhook, status=201, headers=("Location",), errors=(409,))
+@responses.data(Webhook, status=201, headers=("Location",), errors=(409,))
 @parse.body(NewWebhook)
 def register(body: dict[str, Any]) -> Response:
     """Registers a receiver. 409 when there are too many."""
@@ -39,7 +39,7 @@ def register(body: dict[str, Any]) -> Response:
 
 @routes.get("/<webhook>")
 @access.any_role
-@answers.data(Webhook)
+@responses.data(Webhook)
 def show(webhook: str) -> Response:
     """One registration."""
     return envelope.ok(hub().webhook(webhook))
@@ -47,7 +47,7 @@ def show(webhook: str) -> Response:
 
 @routes.delete("/<webhook>")
 @access.admin
-@answers.data(Message)
+@responses.data(Message)
 def delete(webhook: str) -> Response:
     """Ends a registration, and with it all that waits for the receiver."""
     audit.note_before(lambda: hub().webhook(webhook))
@@ -57,7 +57,7 @@ def delete(webhook: str) -> Response:
 
 @routes.get("/<webhook>/deliveries")
 @access.any_role
-@answers.data(Deliveries)
+@responses.data(Deliveries)
 def deliveries(webhook: str) -> Response:
     """The last 100 attempts, the newest first.
 
@@ -68,7 +68,7 @@ def deliveries(webhook: str) -> Response:
 
 @routes.post("/<webhook>/test")
 @access.admin
-@answers.data(TestSent)
+@responses.data(TestSent)
 def test(webhook: str) -> Response:
     """Sends a message that is only a test; its delivery shows in the log.
 

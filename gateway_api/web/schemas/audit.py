@@ -8,10 +8,10 @@ from marshmallow.fields import Float, Raw
 
 from gateway_api.audit.reader import Wanted
 from gateway_api.audit.record import RESULTS
-from gateway_api.validation import Parsed, Text, Whole
+from gateway_api.base.fields import Parsed, Text, Whole
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.schemas.records import Record
-from gateway_api.web.schemas.says import says
 
 
 def _time(text: str) -> float:

@@ -3,9 +3,9 @@
 from marshmallow import validate
 from marshmallow.fields import Dict, List, Nested
 
-from gateway_api.validation import Flag, Text, Whole
+from gateway_api.base.fields import Flag, Text, Whole
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.records import COUNT, Answer, Record
-from gateway_api.web.schemas.says import says
 
 _AUTHOR = says("Who committed it.", "admin")
 _COMMENT = says("What was said of it, null when nothing was.", "faster for everybody")

@@ -3,10 +3,10 @@
 from marshmallow import validate
 from marshmallow.fields import List, Nested
 
-from gateway_api.errors import CoreAbsent
-from gateway_api.validation import Text
+from gateway_api.base.errors import CoreAbsent
+from gateway_api.base.fields import Text
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.records import Answer
-from gateway_api.web.schemas.says import says
 
 
 class Problem(Answer):

@@ -3,9 +3,9 @@
 from marshmallow import validate
 from marshmallow.fields import Nested
 
-from gateway_api.validation import Schema, Text, Whole
+from gateway_api.base.fields import Schema, Text, Whole
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.records import ADDRESS, COUNT, MAC, SESSION_TYPE, Answer, Record
-from gateway_api.web.schemas.says import says
 
 _REASON = (
     "Why it ended: `user_request`, `admin_disconnect`, `session_timeout`, `idle_timeout`, or another "

@@ -3,9 +3,9 @@
 from marshmallow import INCLUDE, validate
 from marshmallow.fields import Dict, List, Nested
 
-from gateway_api.validation import Text, Whole
+from gateway_api.base.fields import Text, Whole
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.records import ADDRESS, CIDR, COUNT, MAC, Answer, Record
-from gateway_api.web.schemas.says import says
 
 _UP_OR_DOWN = validate.OneOf(("up", "down"))
 _VLAN_ID = validate.Range(1, 4094)

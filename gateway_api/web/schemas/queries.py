@@ -5,11 +5,11 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validate
 
-from gateway_api.addresses import MAC_PATTERN, ipv4_address, mac_address
+from gateway_api.base.addresses import MAC_PATTERN, ipv4_address, mac_address
+from gateway_api.base.fields import Parsed, Schema, Text
 from gateway_api.daemon.commands import Page
 from gateway_api.events.sse import NAMES, parse_id
-from gateway_api.validation import Parsed, Schema, Text
-from gateway_api.web.schemas.says import says
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.sessions import SessionSummary
 
 MAX_LIMIT = 10_000

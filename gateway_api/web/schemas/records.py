@@ -6,8 +6,8 @@ from typing import Any
 from marshmallow import validate
 from marshmallow.fields import Field, List, Nested
 
-from gateway_api.validation import Schema, Text, Whole
-from gateway_api.web.schemas.says import says
+from gateway_api.base.fields import Schema, Text, Whole
+from gateway_api.web.schemas.describe import says
 
 
 class Answer(Schema):

@@ -3,9 +3,9 @@
 from marshmallow import validate
 from marshmallow.fields import List, Nested
 
-from gateway_api.validation import Flag, Text, Whole
+from gateway_api.base.fields import Flag, Text, Whole
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.records import ADDRESS, COUNT, MAC, SESSION_TYPE, Message, Record
-from gateway_api.web.schemas.says import says
 
 _STATE = validate.OneOf(("active",))
 

@@ -2,9 +2,9 @@
 
 from marshmallow import INCLUDE, validate
 
-from gateway_api.validation import Text, Whole
+from gateway_api.base.fields import Text, Whole
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.records import COUNT, Answer, Record
-from gateway_api.web.schemas.says import says
 
 
 class Token(Record):

@@ -2,7 +2,7 @@
 
 from marshmallow import validate
 
-from gateway_api.validation import Flag, Text, Whole
+from gateway_api.base.fields import Flag, Text, Whole
 from gateway_api.web.schemas.records import ADDRESS, Record
 from gateway_api.web.schemas.sessions import SessionDetail
 from gateway_api.web.schemas.system import Health

@@ -3,9 +3,9 @@
 from marshmallow import validate
 from marshmallow.fields import Float, List, Nested
 
-from gateway_api.validation import Text, Whole
+from gateway_api.base.fields import Text, Whole
+from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.records import COUNT, Record
-from gateway_api.web.schemas.says import says
 
 _MESSAGE_ID = says("Same for every attempt of a message.", "84a7e8343baf37f9-57")
 _PAUSED_UNTIL = (

@@ -16,7 +16,9 @@ from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import Chained, Key, Rows, Sorted
-from gateway_api.core.records import (
+from gateway_api.core.sessions import Session
+from gateway_api.core.traffic import Traffic
+from gateway_api.wire.core import (
     CgnatSession,
     Interface,
     InterfaceAddress,
@@ -25,8 +27,6 @@ from gateway_api.core.records import (
     SessionQos,
     Statistics,
 )
-from gateway_api.core.sessions import Session
-from gateway_api.core.traffic import Traffic
 
 #: Arrivals and departures while the lock is held: some ten milliseconds.
 _AT_ONCE = 500

@@ -2,9 +2,9 @@
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.lab.vlans import ManagedVlan
-from gateway_api.core.records import Interface, InterfaceAddress, InterfaceStats
 from gateway_api.core.sessions import Session
 from gateway_api.core.traffic import Traffic
+from gateway_api.wire.core import Interface, InterfaceAddress, InterfaceStats
 
 LOOPBACK_IFINDEX = 1
 

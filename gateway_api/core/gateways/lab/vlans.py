@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from msgspec.structs import asdict, replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
-from gateway_api.core.records import DemuxVlan, Record, Vlan
 from gateway_api.core.sessions import Session
 from gateway_api.core.traffic import Traffic
+from gateway_api.wire.core import DemuxVlan, Record, Vlan
 
 
 class Line(Record, frozen=True):

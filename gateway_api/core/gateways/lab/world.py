@@ -16,9 +16,9 @@ from gateway_api.core.gateways.lab.pools import AddressPool, UnitPool
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.gateways.lab.vlans import VlanTable
 from gateway_api.core.journal import Journal
-from gateway_api.core.records import SessionFilter, SessionSummary
 from gateway_api.core.sessions import SHARED_ADDRESSES, Session, SessionTable
 from gateway_api.core.traffic import Meter, Traffic
+from gateway_api.wire.core import SessionFilter, SessionSummary
 
 MAX_SESSIONS = 200_000
 

@@ -1,0 +1,98 @@
+"""Who is next, where one at a time can be served: whoever's address has been served longest ago.
+
+So those who come again and again wait for each other, and somebody from elsewhere waits for one of them. Nor
+can they fill the line: whoever has most places in it, or was served more lately, gives up his newest.
+"""
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from gateway_api.base.client_network import client_network
+from gateway_api.base.errors import TooManyAttempts
+
+#: Seconds after which one who found the line full had better come back.
+_COME_BACK = 2
+#: Addresses whose last turn is remembered.
+_REMEMBERED = 1024
+
+
+class _Ticket:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        #: For somebody else; `called` tells who waits for it.
+        self.given_up = False
+        self.called = threading.Event()
+
+
+class Turns:
+    """`most` may be in the line, the one who is served included, and `most_from_one` from one address."""
+
+    def __init__(self, most: int, most_from_one: int) -> None:
+        self._most = most
+        self._most_from_one = most_from_one
+        self._lock = threading.Lock()
+        #: In the order in which they came.
+        self._waiting: list[_Ticket] = []
+        self._served: _Ticket | None = None
+        self._last: OrderedDict[str, int] = OrderedDict()
+        self._numbers = count(1)
+
+    @contextmanager
+    def turn(self, address: str) -> Iterator[None]:
+        """Waits for it, and has it until the end of the block. Raises TooManyAttempts where the line is
+        full."""
+        ticket = self._join(client_network(address))
+        try:
+            ticket.called.wait()
+            if ticket.given_up:
+                raise TooManyAttempts(_COME_BACK)
+            yield
+        finally:
+            self._leave(ticket)
+
+    def _join(self, address: str) -> _Ticket:
+        with self._lock:
+            line = self._waiting if self._served is None else [*self._waiting, self._served]
+            of_it = sum(one.address == address for one in line)
+            if of_it >= self._most_from_one:
+                raise TooManyAttempts(_COME_BACK)
+            if len(line) >= self._most:
+                self._make_room(Counter(one.address for one in line), address)
+            ticket = _Ticket(address)
+            self._waiting.append(ticket)
+            self._call()
+        return ticket
+
+    def _make_room(self, places: Counter[str], address: str) -> None:
+        def had(whose: str, more: int) -> tuple[int, int]:
+            return places[whose] + more, self._last.get(whose, 0)
+
+        # The newest of several: max finds the first.
+        newest = max(reversed(self._waiting), key=lambda one: had(one.address, 0), default=None)
+        if newest is None or had(newest.address, 0) <= had(address, 1):
+            raise TooManyAttempts(_COME_BACK)
+        newest.given_up = True
+        self._waiting.remove(newest)
+        newest.called.set()
+
+    def _leave(self, ticket: _Ticket) -> None:
+        with self._lock:
+            if ticket is self._served:
+                self._served = None
+                self._last[ticket.address] = next(self._numbers)
+                self._last.move_to_end(ticket.address)
+                if len(self._last) > _REMEMBERED:
+                    self._last.popitem(last=False)
+            elif ticket in self._waiting:
+                self._waiting.remove(ticket)
+            self._call()
+
+    def _call(self) -> None:
+        if self._served is None and self._waiting:
+            # The first of several: min keeps the order in which they came.
+            self._served = min(self._waiting, key=lambda one: self._last.get(one.address, 0))
+            self._waiting.remove(self._served)
+            self._served.called.set()

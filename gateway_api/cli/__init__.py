@@ -1,0 +1,1 @@
+"""What people and units start: the commands, the core daemon, and `make run`."""

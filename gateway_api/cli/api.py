@@ -1,0 +1,74 @@
+"""`gateway-api`: what an operator does at a shell, and a unit before the API reads its certificate."""
+
+import argparse
+import getpass
+import os
+import ssl
+import sys
+from pathlib import Path
+
+from gateway_api.auth.passwords import hash_password
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.cli.rescue import add_commands, rescue
+from gateway_api.version import VERSION
+
+#: What is said to who left in the middle.
+_BROKEN_OFF = {
+    "hash-password": "no password, no hash",
+    "join-certificate": "nothing was written",
+    "rescue": "left before it was done; the audit log tells whether it was",
+}
+
+
+def main() -> int:
+    """Exit status 0, or 1 with a sentence on standard error."""
+    arguments = _parser().parse_args()
+    try:
+        if arguments.command == "join-certificate":
+            _join_certificate(arguments.certificate, arguments.key, arguments.pair)
+        elif arguments.command == "rescue":
+            sys.stdout.write(f"{rescue(arguments, os.environ, _ask)}\n")
+        else:
+            sys.stdout.write(f"{hash_password(_ask())}\n")
+    except (GatewayApiError, ValueError, OSError) as error:
+        sys.stderr.write(f"gateway-api: {error}\n")
+        return 1
+    except (EOFError, KeyboardInterrupt):
+        sys.stderr.write(f"\ngateway-api: {_BROKEN_OFF[arguments.command]}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gateway-api", description="Helps to run the gateway API.")
+    parser.add_argument("--version", action="version", version=f"gateway-api {VERSION}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("hash-password", help="read a password without echo, print its hash for api.users")
+    join = commands.add_parser("join-certificate", help="write both to one file, if they fit")
+    for name in ("certificate", "key", "pair"):
+        join.add_argument(name, type=Path)
+    help = "as root on the gateway: enable the API, set a password, undo the last commit"
+    add_commands(commands.add_parser("rescue", help=help))
+    return parser
+
+
+def _join_certificate(certificate: Path, key: Path, pair: Path) -> None:
+    """Whole or not at all: a worker may be reading the file."""
+    try:
+        # With an empty password, a key that wants one is refused instead of asked for.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise ValueError(f"the certificate and the key can't be used together: {error}") from error
+    draft = pair.with_suffix(".new")
+    draft.touch(mode=0o600)
+    draft.write_bytes(certificate.read_bytes() + b"\n" + key.read_bytes())
+    draft.replace(pair)
+
+
+def _ask() -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\n")
+    password = getpass.getpass("Password: ")
+    if getpass.getpass("Once more: ") != password:
+        raise ValueError("the two don't match")
+    return password

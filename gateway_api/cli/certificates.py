@@ -1,0 +1,118 @@
+"""The certificate that we make ourselves, for a server that has none yet.
+
+It is of a server and of nothing else: whoever steals its key can sign for no other name. It is its own trust
+anchor: a client that trusts the file trusts this server alone.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from gateway_api.base import durable
+from gateway_api.base.errors import GatewayApiError
+
+#: What browsers accept (CA/Browser Forum, Baseline Requirements 6.3.2), less a day: the last second counts.
+DAYS = 397
+#: How long before its end a certificate is made anew.
+RENEWAL_DAYS = 30
+
+# In the subject of those that we made.
+_MADE_HERE = "gateway-api self-signed"
+_DAY = 86400
+# Long enough for a slow machine that waits for random numbers.
+_TIMEOUT = 60
+
+
+class NoCertificate(GatewayApiError):
+    """openssl can't make one; the text says why."""
+
+
+def ensure(certificate: Path, key: Path, name: str) -> bool:
+    """Makes both for a host's name where they aren't there whole, and the certificate where the key is.
+    True when it did. Raises NoCertificate and OSError."""
+    if not _is_whole(key):
+        # Or a power cut between the two would leave a certificate of another key.
+        certificate.unlink(missing_ok=True)
+        durable.sync(certificate.parent)
+        durable.replace(key, _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"))
+    if _is_whole(certificate):
+        return False
+    _sign(certificate, key, name)
+    return True
+
+
+def renew(certificate: Path, key: Path, name: str) -> bool:
+    """Makes a certificate of ours anew, for the same key, when it is to end soon. True when it did.
+    Raises NoCertificate and OSError."""
+    if not is_ours(certificate) or not _ends_soon(certificate):
+        return False
+    _sign(certificate, key, name)
+    return True
+
+
+def is_ours(certificate: Path) -> bool:
+    """Whether it was made here, by this version or a later one. Raises NoCertificate and OSError."""
+    subject = _openssl("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
+    return f"O={_MADE_HERE}" in subject.decode(errors="replace").strip().removeprefix("subject=").split(",")
+
+
+def is_authority(certificate: Path) -> bool:
+    """Whether it signed itself and may sign others. Raises NoCertificate and OSError."""
+    given = certificate.read_bytes()
+    subject, issuer = (
+        _openssl("x509", "-noout", f"-{which}", given=given).partition(b"=")[2]
+        for which in ("subject", "issuer")
+    )
+    # Without the constraint, who trusts the file takes it for one.
+    return subject == issuer and b"CA:FALSE" not in _openssl("x509", "-noout", "-text", given=given)
+
+
+def _ends_soon(certificate: Path) -> bool:
+    asked = ("x509", "-noout", "-checkend", str(RENEWAL_DAYS * _DAY))
+    return _run(asked, certificate.read_bytes()).returncode != 0
+
+
+def _sign(certificate: Path, key: Path, name: str) -> None:
+    names = dict.fromkeys((name, "localhost"))
+    extensions = (
+        "basicConstraints=critical,CA:FALSE",
+        "keyUsage=critical,digitalSignature",
+        "extendedKeyUsage=serverAuth",
+        f"subjectAltName={','.join(f'DNS:{one}' for one in names)},IP:127.0.0.1,IP:::1",
+    )
+    made = _openssl(
+        *("req", "-x509", "-new", "-key", "/dev/stdin", "-days", str(DAYS)),
+        *("-subj", f"/O={_MADE_HERE}/CN={name}"),
+        *(word for extension in extensions for word in ("-addext", extension)),
+        given=key.read_bytes(),
+    )
+    durable.replace(certificate, made, mode=0o644)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file of PEM has its end, which one that a power cut has cut off lacks."""
+    return path.exists() and b"-----END " in path.read_bytes()
+
+
+def _openssl(*arguments: str, given: bytes = b"") -> bytes:
+    """What it prints. A key goes through pipes alone."""
+    done = _run(arguments, given)
+    if done.returncode:
+        raise NoCertificate(f"openssl {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+def _run(arguments: tuple[str, ...], given: bytes) -> "subprocess.CompletedProcess[bytes]":
+    if shutil.which("openssl") is None:
+        raise NoCertificate("openssl is not installed; it is needed to make a certificate")
+    # The machine's own configuration of openssl would make a CA of it.
+    environment = {**os.environ, "OPENSSL_CONF": os.devnull}
+    return subprocess.run(
+        ["openssl", *arguments],
+        input=given,
+        env=environment,
+        capture_output=True,
+        timeout=_TIMEOUT,
+        check=False,
+    )

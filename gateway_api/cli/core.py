@@ -1,0 +1,180 @@
+"""`python -m gateway_api.cli.core`: the embedded core daemon, until SIGTERM or SIGINT."""
+
+import argparse
+import hashlib
+import logging
+import os
+import resource
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from gateway_api.base import logs
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.readiness import notify
+from gateway_api.base.settings import BadSetting, log_format, log_level
+from gateway_api.core.changes import ChangeLog
+from gateway_api.core.clock import Clock, boot_id
+from gateway_api.core.configuration.check import check
+from gateway_api.core.configuration.documents import Unreadable
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.gateways.lab.world import MAX_SESSIONS
+from gateway_api.core.journal import Journal
+from gateway_api.core.service import IDENTITY, CoreService
+from gateway_api.version import VERSION
+from gateway_api.wire.varlink.dispatcher import Dispatcher
+from gateway_api.wire.varlink.server import Server
+
+#: How long the lab lets due arrivals and departures wait, and a deadline goes unnoticed, in seconds.
+_TICK = 0.05
+#: Until a return that failed, say for want of space, is tried again.
+_RETRY = 5.0
+
+_log = logging.getLogger("gateway_api.core")
+
+
+def main() -> int:
+    arguments = _arguments()
+    _begin_log()
+    # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        clock = Clock(arguments.boot_id or boot_id())
+        workspace = Workspace(
+            Store(arguments.configuration),
+            partial(_factory, arguments.factory, arguments.users),
+            clock,
+            check,
+        )
+        changes = ChangeLog(arguments.configuration / "changes", _name(workspace.view.state.key))
+        workspace.note(changes.settle)
+        # Before there is a gateway: its sessions must not begin with what should no longer run.
+        _return_if_due(workspace)
+        population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
+        journal = Journal(secrets.token_hex(8))
+        gateway = LabGateway(workspace.view.running.sections, population, journal, clock)
+        workspace.follow(_or_end(gateway.configure))
+        service = CoreService(gateway, journal, workspace, changes, clock)
+        server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
+    except (GatewayApiError, OSError) as error:
+        _log.critical("cannot start the core daemon: %s", error)
+        return 1
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=_tick, args=(gateway,), daemon=True).start()
+    threading.Thread(target=_watch_deadline, args=(workspace,), daemon=True).start()
+    _log.info("serving %d sessions at %s", arguments.sessions, arguments.socket)
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        notify(address)
+    signal.sigwait(signals)
+    server.close()
+    return 0
+
+
+def _name(key: str) -> str:
+    """Of the log of changes: it comes and goes with the configuration. The key itself stays in here."""
+    return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+
+
+def _begin_log() -> None:
+    """In the API's format, chosen by the same variables. A wrong value must not stop the gateway."""
+    wrong = None
+    try:
+        format, level = log_format(os.environ), log_level(os.environ)
+    except BadSetting as error:
+        format, level, wrong = "keyvalue", logging.INFO, error
+    logs.install(format)
+    logging.getLogger().setLevel(level)
+    if wrong is not None:
+        _log.error("%s; the log has its default format and level", wrong)
+
+
+def _tick(gateway: LabGateway) -> None:
+    try:
+        while True:
+            gateway.advance()
+            time.sleep(_TICK)
+    except BaseException:  # noqa: BLE001 - it ends the process
+        # A gateway that stands still and answers as if nothing were wrong is worse than none.
+        _log.exception("the lab stopped")
+        os._exit(1)
+
+
+def _watch_deadline(workspace: Workspace) -> None:
+    while True:
+        time.sleep(_TICK if _return_if_due(workspace) else _RETRY)
+
+
+def _return_if_due(workspace: Workspace) -> bool:
+    """False when the configuration to return to can't be made to run now, or its deadline not be kept."""
+    try:
+        workspace.return_if_due()
+    except Exception:  # noqa: BLE001 - logged, and tried again
+        # Who waits for the return may have no other way back in.
+        _log.critical("cannot keep the deadline of an unconfirmed commit", exc_info=True)
+        return False
+    return True
+
+
+def _or_end(configure: Callable[[Configuration], None]) -> Callable[[Configuration], None]:
+    """Ends the process where the gateway can't follow: what runs is on disk, and a new start follows it."""
+
+    def follow(configuration: Configuration) -> None:
+        try:
+            configure(configuration)
+        except BaseException:  # noqa: BLE001 - it ends the process
+            _log.exception("the gateway can't follow the configuration")
+            os._exit(1)
+
+    return follow
+
+
+def _factory(path: Path | None, users: Path | None) -> RunningConfiguration:
+    if path is None:
+        raise Unreadable("there is no configuration yet, and no --factory to begin with")
+    return RunningConfiguration.read(path, users)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m gateway_api.cli.core", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"gateway-core {VERSION}")
+    parser.add_argument("--socket", type=Path, required=True, help="where to listen")
+    parser.add_argument("--configuration", type=Path, required=True, help="the folder of the configuration")
+    parser.add_argument("--factory", type=Path, help="the configuration to begin with, a JSON document")
+    parser.add_argument("--users", type=Path, help="users to begin with if --factory has none, in JSON")
+    parser.add_argument("--boot-id", help="of the machine, where /proc/sys cannot be read: systemd's %%b")
+    parser.add_argument("--sessions", type=_sessions, default=200, help=f"at the start, 0 to {MAX_SESSIONS}")
+    parser.add_argument("--arrivals", type=_arrivals, default=0.0, help="a second, at the mean")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")
+    return parser.parse_args()
+
+
+def _sessions(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MAX_SESSIONS:
+        raise argparse.ArgumentTypeError(f"must be 0 to {MAX_SESSIONS}")
+    return number
+
+
+def _arrivals(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= 20_000:
+        raise argparse.ArgumentTypeError("must be 0 to 20000")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

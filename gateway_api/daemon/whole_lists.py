@@ -1,0 +1,109 @@
+"""Whole lists: one at a time in a worker, made once for everybody who asks for it meanwhile.
+
+A list of 200,000 sessions takes 54 MB, several times over while the core makes it and the worker hands it on.
+Without a bound, 32 readers take gigabytes of the core and of the workers, and nobody else gets the processor.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from functools import partial
+
+from gateway_api.base.errors import TooManyLists
+
+#: Bytes of lists that are being sent, beyond which the next one waits. With that one a worker stays below
+#: what the answers that wait for clients may take, beyond which slow clients are cut off.
+MOST = 64 << 20
+#: Seconds after which a list that is still being sent keeps no other back: its last readers are slow.
+SLOW = 30.0
+#: Seconds that a list waits for its turn. With the access check before it and the call after it, a request
+#: has its response within 5 s.
+PATIENCE = 0.5
+#: Seconds after which it is worth another try.
+_RETRY_AFTER = 1
+
+
+class _List:
+    """One that is to be made, or is being sent."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.body = b""
+        self.error: Exception | None = None
+        #: How many have asked for it and have not yet sent it.
+        self.readers = 0
+        self.made_at = 0.0
+
+
+class WholeLists:
+    """Those of one worker. `patience` is seconds, `most` bytes; `clock` gives monotonic seconds."""
+
+    def __init__(
+        self,
+        patience: float = PATIENCE,
+        most: int = MOST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._patience = patience
+        self._most = most
+        self._clock = clock
+        self._changed = threading.Condition()
+        #: Those that no call has been made for yet, and that others may still join.
+        self._next: dict[Hashable, _List] = {}
+        self._is_making = False
+        self._sending: set[_List] = set()
+
+    def take(self, key: Hashable, make: Callable[[], bytes]) -> tuple[bytes, Callable[[], None]]:
+        """What `make` gives, for all who ask with this key before it is called: so nobody gets a list that is
+        older than the request. And what is to be called when it is sent. Raises what `make` raises, and
+        TooManyLists when no turn comes in time."""
+        with self._changed:
+            wanted = self._next.get(key)
+            is_first = wanted is None
+            if wanted is None:
+                wanted = self._next[key] = _List()
+            wanted.readers += 1
+        if is_first:
+            self._make(key, wanted, make)
+        wanted.done.wait()
+        if wanted.error is not None:
+            raise wanted.error
+        return wanted.body, partial(self._sent, wanted)
+
+    def _make(self, key: Hashable, wanted: _List, make: Callable[[], bytes]) -> None:
+        with self._changed:
+            has_turn = self._changed.wait_for(self._has_room, self._patience)
+            del self._next[key]
+            self._is_making |= has_turn
+        # For those who joined, should this one be ended before it is done.
+        wanted.error = TooManyLists(_RETRY_AFTER)
+        try:
+            if has_turn:
+                wanted.body = make()
+                wanted.error = None
+        except Exception as error:  # noqa: BLE001 - raised by each who asked
+            wanted.error = error
+        finally:
+            if has_turn:
+                self._made(wanted)
+            wanted.done.set()
+
+    def _made(self, wanted: _List) -> None:
+        with self._changed:
+            self._is_making = False
+            wanted.made_at = self._clock()
+            if wanted.error is None:
+                self._sending.add(wanted)
+            self._changed.notify_all()
+
+    def _sent(self, one: _List) -> None:
+        with self._changed:
+            one.readers -= 1
+            if not one.readers:
+                self._sending.discard(one)
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        now = self._clock()
+        self._sending = {one for one in self._sending if now - one.made_at < SLOW}
+        return not self._is_making and sum(len(one.body) for one in self._sending) < self._most

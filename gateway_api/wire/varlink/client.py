@@ -1,0 +1,225 @@
+"""A blocking varlink client: pooled connections, one call at a time on each.
+
+Every call ends by its deadline, whatever the peer does. A call is sent a second time only where the
+first can't have reached the peer whole, so a write happens at most once.
+
+Under gevent this file needs nothing: patched sockets and locks wait without holding the process.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.wire.varlink.message import (
+    REPLY_CAP,
+    REQUEST_CAP,
+    Call,
+    ErrorReply,
+    MessageBuffer,
+    Reply,
+    decode_reply,
+    encode,
+)
+from gateway_api.wire.varlink.peer import check_peer
+
+_CHUNK = 256 << 10
+#: Seconds until a peer whose queue is full is tried again.
+_QUEUE_PAUSE = 0.02
+
+
+class Unreachable(GatewayApiError):
+    """No answer: nobody listens, or a stranger, the peer hung up, sent garbage, or let the deadline pass."""
+
+
+class NoSocket(Unreachable):
+    """There is no socket at the path."""
+
+
+class TooLarge(Unreachable):
+    """The call is longer than a peer takes, and was not sent."""
+
+
+class _NotSent(Exception):
+    """The peer was gone before the call's last byte: it can't have acted on it."""
+
+
+class Client:
+    """Calls the service at a Unix socket.
+
+    `timeout` is a call's deadline in seconds, waiting for a free connection included; `connections`
+    how many may be open at once. `clock` gives monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        timeout: float,
+        connections: int = 16,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._clock = clock
+        self._free = threading.BoundedSemaphore(connections)
+        self._idle: list[_Connection] = []
+
+    def call(self, method: str, parameters: Any = None, *, timeout: float | None = None) -> msgspec.Raw:
+        """The reply's parameters, unparsed.
+
+        `parameters` is whatever msgspec encodes to a JSON object. Raises Unreachable and ErrorReply.
+        """
+        call = Call(method=method)
+        if parameters is not None:
+            call.parameters = msgspec.Raw(msgspec.json.encode(parameters))
+        request = encode(call)
+        if len(request) > REQUEST_CAP:
+            raise TooLarge(f"cannot call {method}: a request of over {REQUEST_CAP} bytes")
+        deadline = self._clock() + (self._timeout if timeout is None else timeout)
+        if not self._free.acquire(timeout=deadline - self._clock()):
+            raise Unreachable(f"cannot call {method}: no connection came free in time")
+        try:
+            reply = self._exchange(request, deadline)
+        except FileNotFoundError as error:
+            raise NoSocket(f"cannot call {method} at {self._path}: {error}") from error
+        except (OSError, GatewayApiError) as error:
+            raise Unreachable(f"cannot call {method} at {self._path}: {error}") from error
+        finally:
+            self._free.release()
+        if reply.error is not None:
+            raise ErrorReply(reply.error, reply.parameters)
+        return reply.parameters
+
+    def stream(self, method: str, parameters: Any, *, silence: float) -> Iterator[msgspec.Raw]:
+        """Each reply's parameters, unparsed, of a call for more, on a connection of its own. Ends with
+        Unreachable, at the latest when nothing came for `silence` seconds; or with ErrorReply."""
+        call = Call(method=method, parameters=msgspec.Raw(msgspec.json.encode(parameters)), more=True)
+        connection = None
+        try:
+            deadline = self._clock() + self._timeout
+            connection = _Connection(self._path, deadline, self._clock)
+            connection.send(encode(call), deadline)
+            while True:
+                reply = connection.receive(self._clock() + silence)
+                if reply.error is not None:
+                    raise ErrorReply(reply.error, reply.parameters)
+                yield reply.parameters
+                if not reply.continues:
+                    raise Unreachable("ended its replies")
+        except ErrorReply:
+            raise
+        except (OSError, GatewayApiError, _NotSent) as error:
+            raise Unreachable(f"cannot follow {method} at {self._path}: {error}") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def close(self) -> None:
+        """Closes what is idle; connections in use close when their call ends."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _exchange(self, request: bytes, deadline: float) -> Reply:
+        while True:
+            pooled = self._idle.pop() if self._idle else None
+            if pooled is not None and not pooled.is_quiet():
+                pooled.close()
+                continue
+            connection = pooled or _Connection(self._path, deadline, self._clock)
+            try:
+                reply = connection.exchange(request, deadline)
+            except _NotSent as error:
+                connection.close()
+                if pooled is None:
+                    raise Unreachable("hung up before the call was sent") from error
+                # A pooled connection may have died with the peer's last life. The next may have
+                # too, so the loop ends at a fresh one.
+                continue
+            except BaseException:
+                # Whatever is still under way on it would be read as the answer to the next call.
+                connection.close()
+                raise
+            self._idle.append(connection)
+            return reply
+
+
+class _Connection:
+    def __init__(self, path: Path, deadline: float, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._buffer = MessageBuffer(REPLY_CAP)
+        try:
+            self._connect(path, deadline)
+            check_peer(self._socket)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _connect(self, path: Path, deadline: float) -> None:
+        # A Unix socket connects at once or, while the peer's queue is full, not at all; and gevent
+        # would spin until the deadline, because a socket in that state always counts as writable.
+        self._socket.setblocking(False)
+        while True:
+            try:
+                self._socket.connect(str(path))
+                return
+            except BlockingIOError:
+                if self._clock() + _QUEUE_PAUSE > deadline:
+                    raise
+                time.sleep(_QUEUE_PAUSE)
+
+    def is_quiet(self) -> bool:
+        """False when the peer has hung up, or sent what nobody asked for: it would be read as the
+        answer to the next call."""
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def exchange(self, request: bytes, deadline: float) -> Reply:
+        self.send(request, deadline)
+        reply = self.receive(deadline)
+        if len(self._buffer):
+            raise Unreachable("sent more than one reply")
+        if reply.continues:
+            raise Unreachable("announced another reply to a call that takes one")
+        return reply
+
+    def send(self, request: bytes, deadline: float) -> None:
+        sent = 0
+        while sent < len(request):
+            self._wait_until(deadline)
+            try:
+                sent += self._socket.send(memoryview(request)[sent:])
+            except (BrokenPipeError, ConnectionResetError) as error:
+                raise _NotSent from error
+
+    def receive(self, deadline: float) -> Reply:
+        while (message := self._buffer.next_message()) is None:
+            self._wait_until(deadline)
+            data = self._socket.recv(_CHUNK)
+            if not data:
+                raise Unreachable(
+                    "hung up in the middle of its reply" if len(self._buffer) else "hung up without a reply"
+                )
+            self._buffer.feed(data)
+        return decode_reply(message)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _wait_until(self, deadline: float) -> None:
+        left = deadline - self._clock()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        self._socket.settimeout(left)

@@ -1,0 +1,178 @@
+"""Finds the method that a varlink call names, and runs it.
+
+It has never seen a socket: bytes in, bytes out. Handlers get their parameters as a typed struct and
+return one, or an iterator of them where the caller asks for more; what they raise on purpose is an
+`ErrorReply`, anything else becomes the interface's `InternalError` and a traceback in the log.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway_api.wire.varlink.message import Call, ErrorReply, Reply, decode_call, encode
+from gateway_api.wire.varlink.peer import Peer
+
+_log = logging.getLogger(__name__)
+
+_SERVICE = "org.varlink.service"
+_SERVICE_DESCRIPTION = """\
+# What every varlink service tells of itself.
+interface org.varlink.service
+
+# Who the service is and which interfaces it has.
+method GetInfo() -> (
+  vendor: string,
+  product: string,
+  version: string,
+  url: string,
+  interfaces: []string
+)
+
+# The text of one interface file.
+method GetInterfaceDescription(interface: string) -> (description: string)
+
+# No interface of that name here.
+error InterfaceNotFound (interface: string)
+
+# The interface has no method of that name.
+error MethodNotFound (method: string)
+
+# The method is part of the interface, and this service doesn't have it.
+error MethodNotImplemented (method: string)
+
+# The method has one reply after another, and has to be called with more.
+error ExpectedMore ()
+
+# A parameter is missing, unknown, of the wrong type or out of its range.
+error InvalidParameter (parameter: string)
+"""
+
+
+class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
+    """The parameters of a method that takes none."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields; if it
+    `streams`, an iterator of these that never ends, with None where it has nothing to say. One that
+    `knows_peer` gets the Peer that calls as well, or None where nobody knows."""
+
+    parameters: type[msgspec.Struct]
+    handler: Callable[..., Any]
+    streams: bool = False
+    knows_peer: bool = False
+
+
+@dataclass(frozen=True)
+class Interface:
+    """`description` is the text of the interface file, `methods` has one entry a method in it."""
+
+    description: str
+    methods: Mapping[str, Method]
+
+    @property
+    def name(self) -> str:
+        match = re.search(r"^interface\s+(\S+)", self.description, re.MULTILINE)
+        if match is None:
+            raise ValueError("an interface file without an interface line")
+        return match.group(1)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What `org.varlink.service.GetInfo` tells of the service."""
+
+    vendor: str
+    product: str
+    version: str
+    url: str
+
+
+def invalid_parameter(name: str) -> ErrorReply:
+    """The standard error for a parameter, to be raised by a handler."""
+    return ErrorReply.of(f"{_SERVICE}.InvalidParameter", parameter=name)
+
+
+class _DescriptionCall(msgspec.Struct, forbid_unknown_fields=True):
+    interface: str
+
+
+class Dispatcher:
+    """Finds the method that a call names and runs it. Has no socket: bytes in, bytes out."""
+
+    def __init__(self, identity: Identity, interfaces: Iterable[Interface]) -> None:
+        self._identity = identity
+        itself = Interface(
+            _SERVICE_DESCRIPTION,
+            {
+                "GetInfo": Method(NoParameters, self._info),
+                "GetInterfaceDescription": Method(_DescriptionCall, self._describe),
+            },
+        )
+        self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
+
+    def answers(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
+        """The replies to one call's bytes, one after another; none when the caller wants none. No bytes are
+        a stream's time to look whether its caller is still there. Raises ProtocolError."""
+        call = decode_call(message)
+        for reply in self._replies(call, peer):
+            if not call.oneway:
+                yield b"" if reply is None else encode(reply)
+
+    def _replies(self, call: Call, peer: Peer | None) -> Iterator[Reply | None]:
+        try:
+            method, parameters = self._found(call)
+            if method.streams:
+                for part in method.handler(parameters):
+                    yield None if part is None else Reply(parameters=_encoded(part), continues=True)
+                raise RuntimeError("a stream without an end has ended")
+            else:
+                more = (peer,) if method.knows_peer else ()
+                yield Reply(parameters=_encoded(method.handler(parameters, *more)))
+        except ErrorReply as error:
+            yield Reply(error=error.name, parameters=error.parameters)
+        except Exception:  # noqa: BLE001 - logged, and told as the interface's own error
+            _log.exception("cannot answer %s", call.method)
+            fault = ErrorReply.of(f"{call.method.rpartition('.')[0]}.InternalError")
+            yield Reply(error=fault.name, parameters=fault.parameters)
+
+    def _found(self, call: Call) -> tuple[Method, msgspec.Struct]:
+        interface_name, _, method_name = call.method.rpartition(".")
+        interface = self._interfaces.get(interface_name)
+        if interface is None:
+            raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=interface_name)
+        method = interface.methods.get(method_name)
+        if method is None:
+            raise ErrorReply.of(f"{_SERVICE}.MethodNotFound", method=method_name)
+        if method.streams and (call.oneway or not call.more):
+            raise ErrorReply.of(f"{_SERVICE}.ExpectedMore")
+        try:
+            return method, msgspec.json.decode(call.parameters, type=method.parameters)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise invalid_parameter(_parameter_named_in(str(error))) from error
+
+    def _info(self, _: NoParameters) -> Any:
+        return {**vars(self._identity), "interfaces": sorted(self._interfaces)}
+
+    def _describe(self, call: _DescriptionCall) -> Any:
+        interface = self._interfaces.get(call.interface)
+        if interface is None:
+            raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=call.interface)
+        return {"description": interface.description}
+
+
+def _encoded(reply: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(reply))
+
+
+def _parameter_named_in(message: str) -> str:
+    # msgspec gives a place as "at `$.page.limit`", and a missing or unknown field in backquotes.
+    field = re.search(r"field `([^`]+)`", message)
+    place = re.search(r"at `\$\.?([^`]*)`", message)
+    parts = [match.group(1) for match in (place, field) if match]
+    return ".".join(part for part in parts if part)

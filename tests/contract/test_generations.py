@@ -1,0 +1,164 @@
+"""The generations of the API's users, which their tokens name."""
+
+import json
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.outcome import NoSuchUser
+from gateway_api.core.configuration.workspace import Workspace
+from tests.conftest import SECRET_HASH
+from tests.support.clocks import StillClock
+from tests.unit.test_configuration_store import no_file_longer_than
+from tests.unit.test_workspace import commit, opened
+
+Document = dict[str, Any]
+
+_OTHER_HASH = SECRET_HASH[:-1] + "X"
+
+
+def generations(workspace: Workspace) -> dict[str, str]:
+    held = workspace.view.state.generations
+    assert held is not None
+    return held
+
+
+def make_run(workspace: Workspace, *operations: Operation, confirm_seconds: int | None = None) -> None:
+    workspace.edit(list(operations), None)
+    workspace.commit("admin", None, confirm_seconds, None)
+
+
+def set_operators(name: str, value: str) -> Operation:
+    return Operation("set", f"api.users.operator.{name}", value)
+
+
+def test_each_user_has_a_generation_of_its_own(tmp_path: Path, document: Document) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        held = generations(workspace)
+    assert set(held) == {"admin", "operator"}
+    assert len(set(held.values())) == 2
+
+
+def test_generations_outlive_restarts_and_commits_of_other_things(tmp_path: Path, document: Document) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        held = generations(workspace)
+        commit(workspace, "bng2")
+        assert generations(workspace) == held
+    with opened(tmp_path, document, StillClock()) as workspace:
+        assert generations(workspace) == held
+
+
+@pytest.mark.parametrize(("name", "value"), [("password_hash", _OTHER_HASH), ("role", "admin")])
+def test_a_changed_user_gets_another_generation_there_and_back_and_others_keep_theirs(
+    tmp_path: Path, document: Document, name: str, value: str
+) -> None:
+    (user,) = (user for user in document["api"]["users"] if user["username"] == "operator")
+    with opened(tmp_path, document, StillClock()) as workspace:
+        seen = [generations(workspace)]
+        for each in (value, user[name]):
+            make_run(workspace, set_operators(name, each))
+            seen.append(generations(workspace))
+    assert len({held["operator"] for held in seen}) == 3
+    assert len({held["admin"] for held in seen}) == 1
+
+
+def test_a_user_who_was_deleted_and_comes_back_has_another_generation(
+    tmp_path: Path, document: Document
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        before = generations(workspace)
+        make_run(workspace, Operation("delete", "api.users.operator"))
+        assert set(generations(workspace)) == {"admin"}
+        workspace.rollback(1, None)
+        workspace.commit("admin", None, None, None)
+        after = generations(workspace)
+    assert after["operator"] != before["operator"]
+    assert after["admin"] == before["admin"]
+
+
+def test_a_user_whose_change_was_not_confirmed_has_another_generation(
+    tmp_path: Path, document: Document
+) -> None:
+    clock = StillClock()
+    with opened(tmp_path, document, clock) as workspace:
+        before = generations(workspace)
+        make_run(workspace, set_operators("role", "admin"), confirm_seconds=60)
+        clock.now += 60
+        assert workspace.return_if_due()
+        after = generations(workspace)
+    assert after["operator"] != before["operator"]
+    assert after["admin"] == before["admin"]
+
+
+def test_a_user_whom_a_replacement_changes_gets_another_generation(
+    tmp_path: Path, document: Document
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        before = generations(workspace)
+        document = json.loads(json.dumps(document))
+        document["api"]["users"][1]["password_hash"] = _OTHER_HASH
+        workspace.replace_running(document, "admin", None, None)
+        after = generations(workspace)
+    assert after["operator"] != before["operator"]
+    assert after["admin"] == before["admin"]
+
+
+def test_the_end_of_a_user_s_tokens_outlives_a_restart_and_changes_nothing_else(
+    tmp_path: Path, document: Document
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        before, etag = generations(workspace), workspace.view.etag
+        workspace.end_tokens("operator")
+        after = generations(workspace)
+        assert workspace.view.etag == etag
+    assert after["operator"] != before["operator"]
+    assert after["admin"] == before["admin"]
+    with opened(tmp_path, document, StillClock()) as workspace:
+        assert generations(workspace) == after
+
+
+def test_nobody_s_tokens_cannot_be_ended(tmp_path: Path, document: Document) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace, pytest.raises(NoSuchUser):
+        workspace.end_tokens("nobody")
+
+
+def test_a_state_of_an_older_version_gets_generations_that_stay(tmp_path: Path, document: Document) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        lost = generations(workspace)
+    state = tmp_path / "state.json"
+    state.write_text(
+        json.dumps({k: v for k, v in json.loads(state.read_bytes()).items() if k != "generations"})
+    )
+    with opened(tmp_path, document, StillClock()) as workspace:
+        made = generations(workspace)
+    assert set(made) == set(lost)
+    assert not set(made.values()) & set(lost.values())
+    with opened(tmp_path, document, StillClock()) as workspace:
+        assert generations(workspace) == made
+
+
+def test_a_core_that_cannot_store_the_generations_starts_and_stores_them_with_the_next_change(
+    tmp_path: Path, document: Document, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, document, StillClock()):
+        pass
+    state = tmp_path / "state.json"
+    state.write_text(
+        json.dumps({k: v for k, v in json.loads(state.read_bytes()).items() if k != "generations"})
+    )
+    with ExitStack() as core:
+        with no_file_longer_than(16):
+            workspace = core.enter_context(opened(tmp_path, document, StillClock()))
+        (record,) = caplog.records
+        assert record.levelno == logging.ERROR
+        assert "generations" in record.getMessage()
+        made = generations(workspace)
+        assert set(made) == {"admin", "operator"}
+        commit(workspace, "bng2")
+        assert generations(workspace) == made
+    with opened(tmp_path, document, StillClock()) as workspace:
+        assert generations(workspace) == made

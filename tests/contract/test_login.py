@@ -1,0 +1,678 @@
+"""Logging in: who is let in, who has to wait, and which tokens were given back."""
+
+import multiprocessing
+import sqlite3
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from gateway_api.auth.failures import Failures
+from gateway_api.auth.ledger import name_of, open_ledger, prepare_ledger
+from gateway_api.auth.login import Login
+from gateway_api.auth.passwords import cost, verify
+from gateway_api.auth.revocations import Revocations
+from gateway_api.auth.throttle import Throttle
+from gateway_api.base.errors import TooManyAttempts, WrongCredentials
+from gateway_api.daemon.commands import ApiAccess, User
+from tests.conftest import SECRET_HASH
+
+HERE = "192.0.2.1"
+ELSEWHERE = "192.0.2.2"
+ALICE = User("alice", SECRET_HASH, "admin", "1")
+ACCESS = ApiAccess(True, 3600, [ALICE, *(User(f"user{n}", SECRET_HASH, "operator", "1") for n in range(40))])
+
+SECRET = b"a secret of at least thirty-two bytes"
+
+Check = Callable[[str, list[str]], bool]
+
+
+class Clock:
+    """Epoch seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class InlinePool:
+    """Runs each check at once and remembers the hashes. Holds checks back while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.checked: list[tuple[str, str]] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def apply(self, function: Check, args: tuple[str, list[str]]) -> bool:
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        password, hashes = args
+        self.checked += [(password, each) for each in hashes]
+        assert self.gate.wait(20)
+        try:
+            return function(*args)
+        finally:
+            self.at_once -= 1
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pool() -> InlinePool:
+    return InlinePool()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_ledger(tmp_path / "ledger.sqlite")) as made:
+        yield made
+
+
+@pytest.fixture
+def neighbours_ledger(tmp_path: Path, ledger: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """The same file as another worker has it."""
+    with closing(open_ledger(tmp_path / "ledger.sqlite")) as made:
+        yield made
+
+
+@pytest.fixture
+def throttle(ledger: sqlite3.Connection, clock: Clock) -> Throttle:
+    return throttle_of(ledger, clock)
+
+
+def throttle_of(ledger: sqlite3.Connection, clock: Clock) -> Throttle:
+    return Throttle(Failures(ledger, SECRET), clock)
+
+
+class SamePool:
+    """Runs everything at once."""
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        return function(*args)
+
+
+def revocations_of(ledger: sqlite3.Connection, clock: Clock, kept: int = 100_000) -> Revocations:
+    return Revocations(ledger, ledger, SamePool(), clock, kept)
+
+
+@pytest.fixture
+def login(throttle: Throttle, pool: InlinePool) -> Login:
+    return Login(throttle, pool)
+
+
+def fail(login: Login, times: int, username: str = "alice", address: str = HERE) -> None:
+    for _ in range(times):
+        with pytest.raises(WrongCredentials):
+            login.authenticate(ACCESS, username, "wrong", address)
+
+
+def pause(throttle: Throttle, username: str = "alice", address: str = HERE) -> int:
+    """The seconds that this caller is told to wait."""
+    try:
+        throttle.check(username, address)
+    except TooManyAttempts as error:
+        return error.retry_after
+    return 0
+
+
+def test_the_right_password_gives_the_user(login: Login) -> None:
+    assert login.authenticate(ACCESS, "alice", "secret", HERE) == ALICE
+
+
+def test_a_wrong_password_is_refused(login: Login) -> None:
+    with pytest.raises(WrongCredentials):
+        login.authenticate(ACCESS, "alice", "Secret", HERE)
+
+
+def test_an_unknown_user_is_refused_as_a_wrong_password_is(login: Login) -> None:
+    with pytest.raises(WrongCredentials):
+        login.authenticate(ACCESS, "nobody", "secret", HERE)
+
+
+def test_a_wrong_password_takes_bcrypt_once(login: Login, pool: InlinePool) -> None:
+    fail(login, 1)
+    assert pool.checked == [("wrong", SECRET_HASH)]
+
+
+def test_an_unknown_user_takes_bcrypt_once(login: Login, pool: InlinePool) -> None:
+    fail(login, 1, username="nobody")
+    assert [password for password, _ in pool.checked] == ["wrong"]
+
+
+def test_an_unknown_user_costs_as_much_as_the_dearest_known_one(login: Login, pool: InlinePool) -> None:
+    dear = bcrypt.hashpw(b"secret", bcrypt.gensalt(6)).decode()
+    users = [ALICE, User("bob", dear, "operator", "1"), User("carol", SECRET_HASH, "operator", "1")]
+    with pytest.raises(WrongCredentials):
+        login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
+    assert [cost(used) for _, used in pool.checked] == [6]
+
+
+def test_an_unknown_user_where_nobody_is_known_takes_bcrypt_at_its_usual_cost(
+    login: Login, pool: InlinePool
+) -> None:
+    with pytest.raises(WrongCredentials):
+        login.authenticate(ApiAccess(True, 3600, []), "nobody", "wrong", HERE)
+    assert [used[:7] for _, used in pool.checked] == ["$2b$12$"]
+
+
+@pytest.mark.parametrize("broken", ["", "x", "$2b$99$" + "a" * 53, "not 99 hash"])
+def test_an_unknown_user_takes_a_real_hash_where_a_known_one_has_a_broken_one(
+    login: Login, pool: InlinePool, broken: str
+) -> None:
+    users = [User("bob", broken, "operator", "1"), ALICE]
+    with pytest.raises(WrongCredentials):
+        login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
+    assert [cost(used) for _, used in pool.checked] == [4]
+
+
+def hashed(rounds: int) -> str:
+    return bcrypt.hashpw(b"secret", bcrypt.gensalt(rounds)).decode()
+
+
+#: Users whose hashes cost from 16 to 1024 rounds.
+OF_ALL_COSTS = ApiAccess(
+    True, 3600, [User(f"cost{cost}", hashed(cost), "operator", "1") for cost in (4, 5, 7, 10)]
+)
+
+
+@pytest.mark.parametrize("username", ["cost4", "cost5", "cost7", "cost10", "nobody"])
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_whoever_logs_in_takes_as_many_rounds_as_the_dearest_hash(
+    throttle: Throttle, pool: InlinePool, username: str, password: str
+) -> None:
+    rounds = []
+
+    def counting(password: str, password_hash: str) -> bool:
+        rounds.append(2 ** cost(password_hash))
+        return verify(password, password_hash)
+
+    with suppress(WrongCredentials):
+        Login(throttle, pool, counting).authenticate(OF_ALL_COSTS, username, password, HERE)
+    assert sum(rounds) == 1024
+
+
+def test_a_cheap_hash_takes_as_long_as_a_dear_one_and_as_nobody_s(throttle: Throttle) -> None:
+    login = Login(throttle, SamePool())
+    spent: dict[str, list[float]] = {"cost4": [], "cost10": [], "nobody": []}
+    # In turn, and in processor time: what else the machine does must not count.
+    for number in range(9):
+        for username, times in spent.items():
+            began = time.thread_time()
+            with pytest.raises(WrongCredentials):
+                login.authenticate(OF_ALL_COSTS, username, "wrong", f"192.0.2.{number}")
+            times.append(time.thread_time() - began)
+    medians = [statistics.median(times) for times in spent.values()]
+    assert max(medians) / min(medians) < 1.5
+
+
+@pytest.mark.parametrize("password", ["secret", "nobody's", "-", ""])
+def test_no_password_lets_an_unknown_user_in(login: Login, password: str) -> None:
+    with pytest.raises(WrongCredentials):
+        login.authenticate(ACCESS, "nobody", password, HERE)
+
+
+def test_a_user_whose_hash_is_broken_is_refused(login: Login) -> None:
+    broken = ApiAccess(True, 3600, [User("alice", "not a hash", "admin", "1")])
+    with pytest.raises(WrongCredentials):
+        login.authenticate(broken, "alice", "secret", HERE)
+
+
+@pytest.mark.parametrize("username", ["", "\0", "\ud800", "x" * 100_000, "' OR 1=1 --"])
+def test_any_text_for_a_name_is_an_unknown_user(login: Login, username: str) -> None:
+    fail(login, 1, username=username)
+
+
+def test_five_failures_are_free(login: Login) -> None:
+    fail(login, 5)
+
+
+def test_the_sixth_attempt_has_to_wait(login: Login) -> None:
+    fail(login, 5)
+    with pytest.raises(TooManyAttempts):
+        login.authenticate(ACCESS, "alice", "secret", HERE)
+
+
+def test_an_attempt_that_has_to_wait_does_not_take_bcrypt(login: Login, pool: InlinePool) -> None:
+    fail(login, 5)
+    with pytest.raises(TooManyAttempts):
+        login.authenticate(ACCESS, "alice", "secret", HERE)
+    assert len(pool.checked) == 5
+
+
+def test_an_unknown_user_has_to_wait_as_a_known_one_has(login: Login) -> None:
+    fail(login, 5, username="nobody")
+    with pytest.raises(TooManyAttempts):
+        login.authenticate(ACCESS, "nobody", "wrong", HERE)
+
+
+def test_the_pause_doubles_with_each_failure_up_to_five_minutes(throttle: Throttle, clock: Clock) -> None:
+    pauses = []
+    for _ in range(16):
+        throttle.failed("alice", HERE)
+        pauses.append(pause(throttle))
+        clock.now += pauses[-1]
+    assert pauses == [0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+def test_after_very_many_failures_the_pause_is_still_five_minutes(throttle: Throttle) -> None:
+    for _ in range(1100):
+        throttle.failed("alice", HERE)
+    assert pause(throttle) == 300
+
+
+def test_the_pause_lasts_until_its_end(throttle: Throttle, clock: Clock) -> None:
+    for _ in range(8):
+        throttle.failed("alice", HERE)
+    clock.now += 7.5
+    assert pause(throttle) == 1
+    clock.now += 0.5
+    assert pause(throttle) == 0
+
+
+def test_after_the_pause_one_more_failure_makes_a_longer_one(login: Login, clock: Clock) -> None:
+    fail(login, 5)
+    clock.now += 1
+    fail(login, 1)
+    with pytest.raises(TooManyAttempts) as caught:
+        login.authenticate(ACCESS, "alice", "secret", HERE)
+    assert caught.value.retry_after == 2
+
+
+def test_a_success_clears_the_failures(login: Login) -> None:
+    fail(login, 4)
+    login.authenticate(ACCESS, "alice", "secret", HERE)
+    fail(login, 5)
+
+
+def test_fifteen_minutes_without_a_failure_clear_them(login: Login, clock: Clock) -> None:
+    fail(login, 4)
+    clock.now += 901
+    fail(login, 5)
+
+
+def test_another_address_is_not_affected(login: Login) -> None:
+    fail(login, 5)
+    assert login.authenticate(ACCESS, "alice", "secret", ELSEWHERE) == ALICE
+
+
+def test_a_success_elsewhere_does_not_end_the_pause_here(login: Login, throttle: Throttle) -> None:
+    fail(login, 5)
+    login.authenticate(ACCESS, "alice", "secret", ELSEWHERE)
+    assert pause(throttle) == 1
+
+
+def test_the_addresses_of_an_ipv6_network_wait_together(login: Login) -> None:
+    for number in range(5):
+        fail(login, 1, address=f"2001:db8::{number}")
+    with pytest.raises(TooManyAttempts):
+        login.authenticate(ACCESS, "alice", "secret", "2001:db8::ffff")
+    assert login.authenticate(ACCESS, "alice", "secret", "2001:db8:0:1::1") == ALICE
+
+
+def test_a_success_clears_the_failures_of_the_whole_ipv6_network(login: Login) -> None:
+    fail(login, 4, address="2001:db8::1")
+    login.authenticate(ACCESS, "alice", "secret", "2001:db8::2")
+    fail(login, 5, address="2001:db8::1")
+
+
+@pytest.mark.parametrize("username", ["p4ssw0rd-in-the-wrong-field", "alice", "\ud800" * 9])
+def test_the_user_name_of_a_failed_login_is_not_in_the_ledger_s_files(
+    login: Login, tmp_path: Path, username: str
+) -> None:
+    fail(login, 3, username=username)
+    held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert username.encode(errors="surrogatepass") not in held
+
+
+def test_what_stands_for_a_client_cannot_be_computed_without_the_secret(ledger: sqlite3.Connection) -> None:
+    clients = {Failures(ledger, secret).client("alice", HERE) for secret in (SECRET, SECRET[:-1])}
+    assert len(clients) == 2
+
+
+def test_another_user_at_the_same_address_is_not_affected(login: Login) -> None:
+    fail(login, 5)
+    assert login.authenticate(ACCESS, "user1", "secret", HERE).username == "user1"
+
+
+def test_the_pause_is_the_same_in_both_workers(
+    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: Clock
+) -> None:
+    for _ in range(7):
+        throttle.failed("alice", HERE)
+    assert pause(throttle_of(neighbours_ledger, clock)) == pause(throttle) == 4
+
+
+def test_failures_in_both_workers_add_up(
+    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: Clock
+) -> None:
+    neighbour = throttle_of(neighbours_ledger, clock)
+    for each in (throttle, neighbour, throttle, neighbour, throttle):
+        each.failed("alice", HERE)
+    assert pause(throttle) == 1
+
+
+def test_a_success_in_one_worker_ends_the_pause_in_both(
+    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: Clock
+) -> None:
+    for _ in range(7):
+        throttle.failed("alice", HERE)
+    throttle_of(neighbours_ledger, clock).succeeded("alice", HERE)
+    assert pause(throttle) == 0
+
+
+def test_the_failures_outlive_a_worker(tmp_path: Path, clock: Clock) -> None:
+    with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
+        for _ in range(7):
+            throttle_of(ledger, clock).failed("alice", HERE)
+    with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
+        assert pause(throttle_of(ledger, clock)) == 4
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process writes, and its disk is slow, until the end of the block."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.fixture
+def unsynced(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """The ledger as the event loop has it."""
+    with closing(open_ledger(tmp_path / "ledger.sqlite", synced=False)) as made:
+        yield made
+
+
+def test_a_failure_while_the_ledger_is_locked_is_counted_at_once(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    took = []
+    with locked(tmp_path / "ledger.sqlite"):
+        for _ in range(5):
+            began = time.monotonic()
+            throttle.failed("alice", HERE)
+            took.append(time.monotonic() - began)
+        assert pause(throttle) == 1
+    # The worker does nothing else meanwhile.
+    assert min(took) < 0.25
+    throttle.failed("alice", HERE)
+    assert pause(throttle_of(unsynced, clock)) == 2
+
+
+def test_a_ledger_that_is_locked_now_and_then_is_one_warning_and_no_error(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    for _ in range(3):
+        with locked(tmp_path / "ledger.sqlite"):
+            throttle.failed("alice", HERE)
+        throttle.failed("alice", HERE)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "locked" in caplog.text
+
+
+def test_a_ledger_that_breaks_after_it_was_locked_is_an_error(
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    throttle = throttle_of(unsynced, clock)
+    with locked(tmp_path / "ledger.sqlite"):
+        throttle.failed("alice", HERE)
+    unsynced.execute("DROP TABLE failure")
+    throttle.failed("alice", HERE)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
+def test_a_logout_waits_for_a_lock_of_a_few_hundred_milliseconds(ledger: sqlite3.Connection) -> None:
+    assert ledger.execute("PRAGMA busy_timeout").fetchone() == (500,)
+
+
+def test_a_clock_that_was_stepped_back_does_not_make_the_pause_longer(
+    throttle: Throttle, clock: Clock
+) -> None:
+    for _ in range(7):
+        throttle.failed("alice", HERE)
+    clock.now -= 3600
+    # The first look at the new time may start the pause anew, and no more than that.
+    assert pause(throttle) <= 4
+    clock.now += 4
+    assert pause(throttle) == 0
+
+
+def together(
+    login: Login, pool: InlinePool, attempts: int, password: str, addresses: int, refused: int = 1
+) -> list[str]:
+    """What comes of so many logins at once, from so many addresses in turn. Each user and address is
+    another, unless there is one address. No check ends before so many logins were sent away."""
+    pool.gate.clear()
+    sent_away = threading.Semaphore(0)
+
+    def attempt(number: int) -> str:
+        username = "alice" if addresses == 1 else f"user{number}"
+        try:
+            login.authenticate(ACCESS, username, password, f"192.0.2.{number % addresses}")
+        except (TooManyAttempts, WrongCredentials) as error:
+            sent_away.release()
+            return type(error).__name__
+        return "in"
+
+    with ThreadPoolExecutor(attempts) as threads:
+        under_way = [threads.submit(attempt, number) for number in range(attempts)]
+        were_sent_away = [sent_away.acquire(timeout=10) for _ in range(refused)]
+        pool.gate.set()
+        outcomes = sorted(each.result() for each in under_way)
+    assert all(were_sent_away)
+    return outcomes
+
+
+def test_one_password_at_a_time_is_checked(login: Login, pool: InlinePool) -> None:
+    with ThreadPoolExecutor(10) as threads:
+        users = threads.map(
+            lambda n: login.authenticate(ACCESS, f"user{n}", "secret", f"10.0.0.{n}"), range(10)
+        )
+        assert len(list(users)) == 10
+    assert pool.most_at_once == 1
+
+
+def test_the_seventeenth_waiting_login_is_sent_away(login: Login, pool: InlinePool) -> None:
+    assert together(login, pool, 17, "secret", addresses=17) == ["TooManyAttempts", *["in"] * 16]
+
+
+def test_the_fifth_waiting_login_from_one_address_is_sent_away(login: Login, pool: InlinePool) -> None:
+    assert together(login, pool, 5, "secret", addresses=1) == ["TooManyAttempts", *["in"] * 4]
+
+
+def test_a_full_line_from_one_address_leaves_places_for_others(login: Login, pool: InlinePool) -> None:
+    outcomes = together(login, pool, 10, "secret", addresses=2, refused=2)
+    assert outcomes == ["TooManyAttempts"] * 2 + ["in"] * 8
+
+
+def test_sixteen_waiting_logins_are_all_looked_at(login: Login) -> None:
+    with ThreadPoolExecutor(16) as threads:
+        users = threads.map(
+            lambda n: login.authenticate(ACCESS, f"user{n}", "secret", f"10.0.0.{n}"), range(16)
+        )
+        assert len(list(users)) == 16
+
+
+def test_a_login_that_waited_in_line_counts_the_failures_before_it(login: Login, pool: InlinePool) -> None:
+    fail(login, 3, address="192.0.2.0")
+    outcomes = together(login, pool, 5, "wrong", addresses=1)
+    assert outcomes == ["TooManyAttempts"] * 3 + ["WrongCredentials"] * 2
+    assert len(pool.checked) == 5
+
+
+def test_a_login_whose_check_broke_leaves_its_place(throttle: Throttle, pool: InlinePool) -> None:
+    class Breaking(InlinePool):
+        def apply(self, function: Check, args: tuple[str, list[str]]) -> bool:
+            if args[0] == "break":
+                raise RuntimeError
+            return super().apply(function, args)
+
+    login = Login(throttle, Breaking())
+    for _ in range(20):
+        with pytest.raises(RuntimeError):
+            login.authenticate(ACCESS, "alice", "break", HERE)
+    assert login.authenticate(ACCESS, "alice", "secret", HERE) == ALICE
+
+
+def test_a_token_that_nobody_gave_back_is_not_revoked(ledger: sqlite3.Connection, clock: Clock) -> None:
+    assert not revocations_of(ledger, clock).is_revoked("1f")
+
+
+def test_a_token_that_was_given_back_is_revoked_in_both_workers(
+    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: Clock
+) -> None:
+    revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    assert [revocations_of(each, clock).is_revoked("1f") for each in (ledger, neighbours_ledger)] == [
+        True,
+        True,
+    ]
+
+
+def test_revoking_one_token_revokes_no_other(ledger: sqlite3.Connection, clock: Clock) -> None:
+    revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    assert not revocations_of(ledger, clock).is_revoked("2f")
+
+
+def test_revoking_a_token_twice_is_no_error(ledger: sqlite3.Connection, clock: Clock) -> None:
+    for _ in range(2):
+        revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    assert revocations_of(ledger, clock).is_revoked("1f")
+
+
+def test_a_revocation_lasts_as_long_as_its_token(ledger: sqlite3.Connection, clock: Clock) -> None:
+    revocations = revocations_of(ledger, clock)
+    revocations.revoke("1f", int(clock()) + 60)
+    clock.now += 59
+    revocations.revoke("2f", int(clock()) + 60)
+    assert revocations.is_revoked("1f")
+
+
+def test_a_revocation_outlives_a_clock_that_jumps_ahead_and_back(
+    ledger: sqlite3.Connection, clock: Clock
+) -> None:
+    revocations = revocations_of(ledger, clock)
+    revocations.revoke("1f", int(clock()) + 60)
+    clock.now += 86_400
+    revocations.revoke("2f", int(clock()) + 60)
+    clock.now -= 86_400
+    assert revocations.is_revoked("1f")
+
+
+def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_not_expired(
+    ledger: sqlite3.Connection, clock: Clock
+) -> None:
+    revocations = revocations_of(ledger, clock, kept=3)
+    revocations.revoke("long", int(clock()) + 600)
+    for number in range(5):
+        revocations.revoke(str(number), int(clock()) + 60)
+    clock.now += 61
+    revocations.revoke("last", int(clock()) + 60)
+    assert revocations.among(["long", *map(str, range(5)), "last"]) == {"long", "3", "4", "last"}
+
+
+def test_of_several_tokens_it_is_known_which_are_revoked(ledger: sqlite3.Connection, clock: Clock) -> None:
+    revocations = revocations_of(ledger, clock)
+    for jti in ("1f", "2f", "3f"):
+        revocations.revoke(jti, int(clock()) + 60)
+    assert revocations.among(["1f", "3f", "4f"]) == {"1f", "3f"}
+    assert revocations.among([]) == set()
+
+
+def test_a_prepared_ledger_and_what_lies_beside_it_are_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    prepare_ledger(path)
+    with closing(open_ledger(path)) as ledger:
+        ledger.execute("INSERT INTO revoked (jti, expires) VALUES ('1f', 1)")
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    names = [f"ledger.sqlite{suffix}" for suffix in ("", "-wal", "-shm", ".reserve")]
+    assert modes == dict.fromkeys(names, 0o600)
+
+
+def test_preparing_a_ledger_again_keeps_what_it_knows(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "ledger.sqlite"
+    prepare_ledger(path)
+    with closing(open_ledger(path)) as ledger:
+        revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    prepare_ledger(path)
+    with closing(open_ledger(path)) as ledger:
+        assert revocations_of(ledger, clock).is_revoked("1f")
+
+
+@pytest.mark.parametrize("left", [0, 1000])
+def test_space_of_which_a_killed_start_kept_only_a_part_is_kept_by_the_next(
+    tmp_path: Path, left: int
+) -> None:
+    path, reserve = tmp_path / "ledger.sqlite", tmp_path / "ledger.sqlite.reserve"
+    prepare_ledger(path)
+    whole = reserve.stat().st_size
+    reserve.write_bytes(bytes(left))
+    prepare_ledger(path)
+    assert reserve.stat().st_size == whole >= 100_000
+    assert reserve.stat().st_mode & 0o777 == 0o600
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_ledger_that_is_opened_again_keeps_its_name_and_each_has_another(tmp_path: Path) -> None:
+    names = []
+    for path in ("one", "one", "two"):
+        with closing(open_ledger(tmp_path / path)) as ledger:
+            names.append(name_of(ledger))
+    assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize("broken", [b"garbage" * 1000, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_broken_ledger_is_begun_anew_under_another_name(tmp_path: Path, broken: bytes) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with closing(open_ledger(path)) as ledger:
+        name = name_of(ledger)
+    path.write_bytes(broken)
+    prepare_ledger(path)
+    with closing(open_ledger(path)) as ledger:
+        assert name_of(ledger) != name
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def _open_together(folder: str, rounds: int, start: threading.Barrier) -> None:
+    errors = []
+    for turn in range(rounds):
+        start.wait(20)
+        try:
+            open_ledger(Path(folder) / f"{turn}.sqlite").close()
+        except sqlite3.Error as error:
+            errors.append(error)
+    if errors:
+        sys.exit(f"{len(errors)} of {rounds}: {errors[0]!r}")
+
+
+def test_workers_that_start_together_all_open_the_ledger(tmp_path: Path) -> None:
+    rounds, workers = 60, 8
+    for turn in range(rounds):
+        prepare_ledger(tmp_path / f"{turn}.sqlite")
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(workers)
+    started = [
+        context.Process(target=_open_together, args=(str(tmp_path), rounds, start)) for _ in range(workers)
+    ]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(40)
+    assert [process.exitcode for process in started] == [0] * workers

@@ -1,0 +1,109 @@
+"""Nobody without a token costs the gateway more than who asks for its health."""
+
+import math
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway_api.web.routes import page
+from tests.support.askers import asking
+from tests.support.routes import ROUTES
+from tests.support.stack import Api, descendants, running_stack
+
+pytestmark = pytest.mark.slow
+
+HEALTH = "/api/v1/health"
+CLIENTS = 64
+SAMPLES = 40
+#: Requests of each path in one round, and rounds: the best counts, as what else the machine does only adds.
+REQUESTS, ROUNDS = 200, 3
+#: Bytes of a response whose encryption and sending may cost as much as a request for health.
+BYTES = 200_000
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, list[int]]]:
+    """One of this module alone, with all its processes, that has been asked for everything once."""
+    with running_stack(tmp_path_factory.mktemp("open") / "state", sessions=200) as (api, process):
+        for route in ROUTES:
+            for _ in range(2):
+                # In each worker's files: a new connection may reach another.
+                api.session.close()
+                api.send(route.method, route.path, None)
+        yield api, [process.pid, *descendants(process.pid)]
+
+
+def ask(api: Api, path: str) -> int:
+    """Bytes of the response's body, as they are sent."""
+    answer = api.session.get(
+        f"{api.url}{path}", headers={"Accept-Encoding": "identity"}, timeout=30, stream=True
+    )
+    assert answer.status_code == 200, (path, answer.status_code)
+    return len(answer.raw.read(decode_content=False))
+
+
+def longest_of_health(api: Api) -> float:
+    """Seconds until the response is here, but for the longest tenth, which may be the machine's."""
+    waits = []
+    for _ in range(SAMPLES):
+        began = time.monotonic()
+        ask(api, HEALTH)
+        waits.append(time.monotonic() - began)
+    return sorted(waits)[int(SAMPLES * 0.9)]
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """What these processes have used: proc(5)."""
+    ticks = 0
+    for pid in pids:
+        after_the_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(after_the_name[11]) + int(after_the_name[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def open_paths(api: Api) -> list[str]:
+    """What an open GET reaches, the page's modules by the largest of them."""
+    docs = api.send("GET", "/docs", None).text
+    parts = re.findall(r'(?:href|src)="(docs/[^"]+)"', docs)
+    assert len(parts) == 5
+    largest = max(page._FILES, key=lambda name: len(page._FILES[name].body))
+    named = ("/", f"/page/{largest}", "/metrics", "/api/v1/docs", "/api/v1/openapi.json")
+    return [*named, "/api/v1/system/version", *(f"/api/v1/{part}" for part in parts)]
+
+
+def test_clients_who_scrape_keep_health_waiting_no_longer_than_clients_who_ask_for_health(
+    gateway: tuple[Api, list[int]],
+) -> None:
+    api, _ = gateway
+    certificate = api.environment["GATEWAY_CA"]
+    ratios = []
+    for _ in range(ROUNDS):
+        waits = {}
+        for path in (HEALTH, "/metrics"):
+            with asking(f"{api.url}{path}", certificate, CLIENTS) as asked:
+                waits[path] = longest_of_health(api)
+            assert set(asked) == {200}
+        ratios.append(waits["/metrics"] / waits[HEALTH])
+    print(ratios)
+    # The best round, as above.
+    assert min(ratios) < 3
+
+
+def test_no_open_path_costs_much_more_than_health(gateway: tuple[Api, list[int]]) -> None:
+    api, processes = gateway
+    paths = [HEALTH, *open_paths(api)]
+    used = dict.fromkeys(paths, math.inf)
+    sizes = {path: ask(api, path) for path in paths}
+    for _ in range(ROUNDS):
+        for path in paths:
+            before = cpu_seconds(processes)
+            for _ in range(REQUESTS):
+                ask(api, path)
+            used[path] = min(used[path], cpu_seconds(processes) - before)
+    print({path: round(seconds / used[HEALTH], 2) for path, seconds in used.items()})
+    allowed = {path: (2 + sizes[path] / BYTES) * used[HEALTH] for path in paths}
+    assert {path: seconds for path, seconds in used.items() if seconds > allowed[path]} == {}

@@ -1,0 +1,324 @@
+"""The OpenAPI document: whole, right by the judgement of others, and what the routes do."""
+
+import gzip
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from gateway_api.base.errors import Invalid
+from gateway_api.base.fields import Schema, load
+from gateway_api.cli import openapi
+from gateway_api.core.configuration.paths import parse_path
+from gateway_api.web.schemas.requests import Commit, DeleteValue, NewWebhook, Operation, RateChange
+from tests.support import npm
+from tests.support.receivers import Receiver
+from tests.support.routes import ADMIN, ALWAYS, OPEN, ROUTES, Route
+from tests.support.sse import listen
+from tests.support.stack import Api, wait_for
+
+FILE = Path(__file__).parents[2] / "etc" / "openapi.json"
+DOCUMENT = json.loads(openapi.text())
+
+DESCRIBED = [route for route in ROUTES if not route.part_of_a_page]
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+def path(route: Route) -> str:
+    return route.path if route.path == "/metrics" else f"/api/v1{route.path}"
+
+
+def operation(route: Route) -> dict[str, Any]:
+    found: dict[str, Any] = DOCUMENT["paths"][path(route)][route.method.lower()]
+    return found
+
+
+def named(routes: list[Route]) -> Any:
+    return pytest.mark.parametrize("route", routes, ids=str)
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = SCHEMAS[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return found
+
+
+def fits(name: str, value: Any) -> None:
+    """Fails for what isn't as the schema of that name has it."""
+    schema = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
+    Draft202012Validator(schema).validate(value)
+
+
+# As a document
+
+
+def test_the_file_is_what_make_openapi_writes() -> None:
+    assert FILE.read_text() == openapi.text()
+
+
+def test_a_validator_of_others_finds_nothing_wrong() -> None:
+    assert list(OpenAPIV31SpecValidator(DOCUMENT).iter_errors()) == []
+
+
+@pytest.mark.slow
+def test_a_linter_of_others_recommends_nothing(tmp_path: Path) -> None:
+    spectral = npm.installed(tmp_path, "@stoplight/spectral-cli@6.16.3") / "spectral"
+    rules = tmp_path / "rules.yaml"
+    rules.write_text('extends: ["spectral:oas"]\n')
+    command = [spectral, "lint", "--fail-severity", "hint", "--ruleset", rules, FILE]
+    linted = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_every_operation_has_a_name_of_its_own() -> None:
+    names = [operation(route)["operationId"] for route in DESCRIBED]
+    assert len(set(names)) == len(names)
+
+
+FIELDS = {
+    f"{name}.{field}": described
+    for name, schema in SCHEMAS.items()
+    for field, described in schema.get("properties", {}).items()
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_is_described_with_an_example(name: str) -> None:
+    field = FIELDS[name]
+    if "$ref" in field:
+        return
+    assert field["description"]
+    if "$ref" not in field.get("items", {}):
+        assert field["examples"]
+
+
+@named(DESCRIBED)
+def test_every_parameter_is_described_with_an_example_that_it_takes(route: Route) -> None:
+    for parameter in operation(route).get("parameters", []):
+        assert parameter["description"]
+        if parameter["name"] == "cursor":
+            # A cursor is what a page gave: an example would be refused.
+            assert "examples" not in parameter["schema"]
+            continue
+        assert parameter["schema"]["examples"]
+        for example in parameter["schema"]["examples"]:
+            Draft202012Validator(parameter["schema"]).validate(example)
+
+
+# As the routes do
+
+
+def test_it_has_every_route_and_no_other() -> None:
+    there = {(name, method.upper()) for name, item in DOCUMENT["paths"].items() for method in item}
+    assert there == {(path(route), route.method) for route in DESCRIBED}
+
+
+@named(DESCRIBED)
+def test_it_says_who_may(route: Route) -> None:
+    described = operation(route)
+    if route.access in (ALWAYS, OPEN):
+        assert described["security"] == []
+        assert "x-roles" not in described
+    else:
+        assert "security" not in described
+        assert described["x-roles"] == (["admin"] if route.access == ADMIN else ["admin", "operator"])
+    assert ("403" in described["responses"]) == (route.access == ADMIN or route.more_for_admins)
+
+
+@named([route for route in DESCRIBED if route.data or route.bare or route.nothing])
+def test_it_has_the_fields_of_an_answer(route: Route) -> None:
+    content = operation(route)["responses"][str(route.status)]["content"]["application/json"]["schema"]
+    schema = content if route.bare else content["properties"]["data"]
+    if route.nothing:
+        assert schema == {"type": "null"}
+        return
+    answer = route.paged or route.data or route.bare
+    assert answer is not None
+    # Of several, the last has the least fields.
+    fields = resolved(schema.get("anyOf", [schema])[-1])["properties"]
+    assert set(answer().fields) <= set(fields)
+    assert set(fields) <= {*answer().fields, "next_cursor"}
+
+
+@named([route for route in DESCRIBED if route.body or route.may_have])
+def test_it_has_the_body_that_works(route: Route) -> None:
+    body = operation(route)["requestBody"]
+    assert body["required"] == (route.body is not None)
+    name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    fits(name, route.body or route.may_have)
+    assert SCHEMAS[name]["additionalProperties"] is False
+
+
+@named(
+    [route for route in DESCRIBED if "ETag" in operation(route)["responses"][str(route.status)]["headers"]]
+)
+def test_it_says_where_304_is_possible(route: Route) -> None:
+    names = {parameter["name"] for parameter in operation(route).get("parameters", [])}
+    # A difference is always sent whole: its tag stands for the configurations alone.
+    conditional = route.method == "GET" and not route.path.endswith("/compare")
+    assert ("304" in operation(route)["responses"]) == conditional
+    assert ("If-None-Match" in names) == conditional
+
+
+# What the service refuses, the document refuses: the rules that are written twice
+
+RATES = [
+    *("1", "0.5k", "00.01 mbit", "1.5gbps", "007m", "1\tkbit", "1 \n k", "400gbit", "10 kibit", "1K", "0.3T"),
+    *("0", "0.0", "00", "000.000 gbit", "0k", "1.", ".5", "1e3", "-1", "+1", "1 m ", " 1m", "1MBps", "1kb"),
+    *("", "m", "1 tibit", "1%", "1,5m", "\u0661m", "1\u00a0m", "1m\n", "1tbps"),
+]
+COMMENTS = [
+    *("", "faster", "Grüße, 世界", '"<&>\\', "x" * 256, "\U0001f680", "e\u0301", "a\u00a0b"),
+    *("x" * 257, "two\nlines", "line\n", "a\tb", "\0", "\x1b[31m", "\x7f", "\x85", "\x9b", "\xad", "\u061c"),
+    *("\u200b", "\u200f", "\u2028", "\u2029", "\u202e", "\u2066", "\ufeff", "\uffff", "\ufffa"),
+]
+PATHS = [
+    *("a", "qos.default_down", "api.users.alice.role", "interfaces.trunks.0", 'bgp.neighbors."10.255.0.2"'),
+    *('"a b"', '"é"', "a-b._c", "a.999999", "x" * 512),
+    *("", ".", "a.", ".a", "a..b", "a b", "1a", "01", "a.1000000", '""', '"a', 'a"b"', '"\n"', "-a", "é"),
+    *("a\n", "x" * 513, "a/b", '"a"b', "a.[0]"),
+]
+SECRETS = [
+    *("A" * 32, "whsec_" + "A" * 32, "A" * 84, "A" * 86 + "==", "A" * 34 + "==", "A" * 35 + "=", "+/" * 16),
+    *("A" * 31, "A" * 33, "A" * 28, "A" * 88, "A" * 87 + "=", "A" * 31 + "=", "-_" * 16, "é" * 32, ""),
+    *("A" * 32 + "\n", "whsec_", "WHSEC_" + "A" * 32, "A" * 16 + " " + "A" * 16),
+]
+RECEIVERS = [
+    *(
+        "http://a",
+        "HTTPS://A.b.:8443/x?y=%20z",
+        "http://[::1]:80",
+        "http://127.1/",
+        "http://a_b:?x",
+        "http://a:",
+    ),
+    *(
+        "ftp://a",
+        "http:a",
+        "http://",
+        "http://a b",
+        "http://a/#b",
+        "http://u@a",
+        "http://a/\\",
+        "http://a..b",
+    ),
+    *(
+        "http://[v1.x]/",
+        "http://%61/",
+        "http://a:b/",
+        "http://a/é",
+        "http://" + "a" * 64,
+        "http://a\n",
+        "//a",
+    ),
+]
+TWICE = [
+    *((RateChange, "rate_down", text) for text in RATES),
+    *((Commit, "comment", text) for text in COMMENTS),
+    *((DeleteValue, "path", text) for text in PATHS),
+    *((NewWebhook, "secret", text) for text in SECRETS),
+    *((NewWebhook, "url", text) for text in RECEIVERS),
+]
+
+
+def refused_by_the_service(schema: type[Schema], field: str, text: str) -> bool:
+    if schema is DeleteValue:
+        # What a path may be, the core says.
+        try:
+            parse_path(text)
+        except ValueError:
+            return True
+        return False
+    return field in schema(partial=True).validate({field: text})
+
+
+@pytest.mark.parametrize(("schema", "field", "text"), TWICE)
+def test_what_the_service_refuses_the_document_refuses(schema: type[Schema], field: str, text: str) -> None:
+    described = SCHEMAS[schema.__name__]["properties"][field]
+    fitting = Draft202012Validator(described).is_valid(text)
+    # Python's $ would let a last line feed pass; that of ECMA-262, which the document is for, does not.
+    if text.endswith("\n"):
+        fitting = False
+    assert fitting != refused_by_the_service(schema, field, text)
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        ({"op": "set", "path": "a", "value": 1}, True),
+        ({"op": "set", "path": "a", "value": None}, True),
+        ({"op": "delete", "path": "a"}, True),
+        ({"op": "set", "path": "a"}, False),
+        ({"op": "delete", "path": "a", "value": 1}, False),
+        ({"op": "move", "path": "a"}, False),
+        ({"path": "a", "value": 1}, False),
+    ],
+)
+def test_an_operation_that_sets_has_a_value_and_no_other(operation: dict[str, Any], right: bool) -> None:
+    schema = {"$ref": "#/components/schemas/Operation", "components": DOCUMENT["components"]}
+    assert Draft202012Validator(schema).is_valid(operation) == right
+    with nullcontext() if right else pytest.raises(Invalid):
+        load(Operation(), operation)
+
+
+# As it is served
+
+
+def test_it_needs_no_token_and_is_the_file(api: Api) -> None:
+    answer = api.send("GET", "/openapi.json", None)
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json() == DOCUMENT
+
+
+def test_who_has_it_is_not_sent_it_again(api: Api) -> None:
+    etag = api.send("GET", "/openapi.json", None).headers["ETag"]
+    answer = api.send("GET", "/openapi.json", None, headers={"If-None-Match": etag})
+    assert (answer.status_code, answer.content) == (304, b"")
+
+
+@pytest.mark.parametrize(("accepts", "encoding"), [("gzip", "gzip"), ("identity", None), ("gzip;q=0", None)])
+def test_it_is_compressed_for_who_takes_that(api: Api, accepts: str, encoding: str | None) -> None:
+    answer = api.send("GET", "/openapi.json", None, headers={"Accept-Encoding": accepts}, stream=True)
+    assert answer.headers.get("Content-Encoding") == encoding
+    raw = answer.raw.read()
+    assert json.loads(gzip.decompress(raw) if encoding else raw) == DOCUMENT
+
+
+# What is sent without being asked for
+
+
+@pytest.fixture(scope="module")
+def session_ids(api: Api) -> Iterator[int]:
+    """Sessions to spend, the newest first."""
+    return iter([item["id"] for item in api.get("/subscribers", params={"sort": "-id"})["sessions"]])
+
+
+def test_what_a_webhook_gets_is_in_the_document(api: Api, session_ids: Iterator[int]) -> None:
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    with Receiver() as receiver:
+        body = {"url": receiver.url, "events": ["session.down"], "secret": secret}
+        id = api.send("POST", "/webhooks", json=body).json()["data"]["id"]
+        api.send("POST", f"/webhooks/{id}/test")
+        api.send("DELETE", f"/subscribers/{next(session_ids)}")
+        wait_for("both", lambda: len(receiver.received) == 2, 10)
+        api.send("DELETE", f"/webhooks/{id}")
+    for received in receiver.received:
+        message = json.loads(received.body)
+        described = DOCUMENT["webhooks"][message["event"]]["post"]
+        fits(described["requestBody"]["content"]["application/json"]["schema"]["$ref"][21:], message)
+        assert all(received.header(parameter["name"]) for parameter in described["parameters"])
+
+
+def test_an_event_of_the_stream_is_in_the_document(api: Api, session_ids: Iterator[int]) -> None:
+    described = DOCUMENT["paths"]["/api/v1/events/subscribers"]["get"]["responses"]["200"]["content"]
+    events = described["text/event-stream"]["schema"]["oneOf"]
+    by_name = {event["properties"]["event"]["const"]: event["properties"]["data"] for event in events}
+    with listen(api) as stream:
+        api.send("DELETE", f"/subscribers/{next(session_ids)}")
+        (event,) = stream.take(1)
+    fits(by_name[event.name]["contentSchema"]["$ref"][21:], event.data)

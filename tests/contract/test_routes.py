@@ -1,0 +1,556 @@
+"""Every route, over TLS against the running stack: who may call it, what comes back, what is refused."""
+
+import json
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from gateway_api.base.settings import Settings
+from gateway_api.web.app import create_app
+from gateway_api.web.services import Services
+from tests.support.prometheus import scrape
+from tests.support.routes import ADMIN, ALWAYS, OPEN, PAGES, ROUTES, Route
+from tests.support.stack import Api, wait_for
+
+NOBODY = {"detail": "Could not validate credentials"}
+NOT_ADMIN = {"detail": "Admin role required"}
+
+WITH_TOKEN = [route for route in ROUTES if route.access not in (ALWAYS, OPEN)]
+#: Those whose answer is all there is to it.
+ENDING = [r for r in WITH_TOKEN if not r.path.startswith("/auth/logout") and not r.streams]
+WITH_BODY = [route for route in ROUTES if route.body is not None]
+WITH_ID = [route for route in ROUTES if "{" in route.path]
+LISTS = [route for route in ROUTES if route.paged is not None]
+
+
+def named(routes: list[Route]) -> Any:
+    return pytest.mark.parametrize("route", routes, ids=str)
+
+
+@pytest.fixture(scope="module")
+def session_ids(api: Api) -> Iterator[int]:
+    """Sessions to spend: a test that disconnects one takes it from here."""
+    return iter([item["id"] for item in api.get("/subscribers")["sessions"]][100:])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def archived(api: Api) -> None:
+    """There is a revision to look at."""
+    api.send("POST", "/system/config/set", json={"path": "system.hostname", "value": "bng0"})
+    assert api.send("POST", "/system/config/commit").ok
+
+
+@pytest.fixture(scope="module", autouse=True)
+def webhook(api: Api) -> str:
+    """There is a registration to look at."""
+    body = {"url": "http://127.0.0.1:9/", "events": ["session.down"]}
+    id: str = api.send("POST", "/webhooks", json=body).json()["data"]["id"]
+    return id
+
+
+def send(
+    api: Api, route: Route, role: str | None, id: object = 1, revision: object = 1, **more: Any
+) -> requests.Response:
+    """The request of a route as it would work, unless `more` says otherwise."""
+    body = route.body or route.may_have
+    if "data" not in more and body is not None:
+        more.setdefault("json", body)
+    path = route.path.replace("{id}", str(id)).replace("{revision}", str(revision))
+    if "{webhook}" in path:
+        (registered, *_) = api.get("/webhooks")["webhooks"]
+        path = path.replace("{webhook}", str(more.pop("webhook", registered["id"])))
+    answer = api.send(route.method, path, role, **more)
+    assert_civil(answer)
+    return answer
+
+
+def assert_civil(answer: requests.Response) -> None:
+    """What holds for every answer: never a 500 or HTML, always an id and a known shape."""
+    assert answer.status_code < 500, answer.text
+    assert answer.headers["X-Request-ID"]
+    assert_guarded(answer)
+    if answer.url.endswith("/metrics") and answer.status_code == 200:
+        return
+    assert answer.headers["Content-Type"] == "application/json"
+    document = answer.json()
+    if answer.status_code in (401, 403):
+        assert set(document) == {"detail"}
+    elif answer.status_code >= 400:
+        assert document["status"] == "error"
+        assert isinstance(document["message"], str)
+        assert set(document) <= {"status", "message", "errors"}
+
+
+def assert_guarded(answer: requests.Response) -> None:
+    """What keeps browsers and caches from doing too much with an answer."""
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    kept = answer.url.endswith(("/docs", "/openapi.json")) and answer.status_code == 200
+    assert answer.headers["Cache-Control"] == ("no-cache" if kept else "no-store")
+    over_tls = answer.url.startswith("https:")
+    assert answer.headers.get("Strict-Transport-Security") == ("max-age=31536000" if over_tls else None)
+    assert "Server" not in answer.headers
+
+
+def assert_invalid(answer: requests.Response, path: str) -> None:
+    """A 400 whose errors name the field and the rule."""
+    assert answer.status_code == 400, answer.text
+    problems = answer.json()["errors"]
+    assert any(problem["path"] == path or problem["path"].startswith(f"{path}.") for problem in problems)
+    assert all(problem["code"] and problem["message"] for problem in problems)
+
+
+def fits(route: Route, answer: requests.Response) -> None:
+    assert answer.status_code == route.status, answer.text
+    document = answer.json()
+    if route.bare is not None:
+        assert route.bare().validate(document) == {}
+        return
+    assert document["status"] == "ok"
+    assert set(document) == {"status", "data"}
+    if route.nothing:
+        assert document["data"] is None
+        return
+    assert route.data is not None
+    assert route.data().validate(document["data"]) == {}
+
+
+# The table
+
+
+def test_the_application_has_exactly_the_routes_of_the_table(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path)
+    app = create_app(Services.from_settings(settings))
+    there = {
+        (method, re.sub(r"<(session:)?(\w+)>", r"{\2}", rule.rule))
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods or ()
+        if method != "HEAD"
+    }
+    expected = {
+        (route.method, route.path if route.path == "/metrics" else f"/api/v1{route.path}") for route in ROUTES
+    }
+    assert there == expected | {("GET", path) for path in PAGES}
+
+
+# Who may
+
+
+@named(WITH_TOKEN)
+def test_without_a_token_it_is_401(api: Api, route: Route) -> None:
+    answer = send(api, route, None)
+    assert (answer.status_code, answer.json()) == (401, NOBODY)
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+@named(WITH_TOKEN)
+def test_without_a_token_nothing_is_said_of_the_request_itself(api: Api, route: Route) -> None:
+    answer = send(api, route, None, id="abc", params={"tpye": "pppoe"}, data=b"{")
+    assert (answer.status_code, answer.json()) == (401, NOBODY)
+
+
+@named(WITH_TOKEN)
+@pytest.mark.parametrize(
+    "value", ["Bearer", "Bearer x.y.z", "Basic YTpi", "bearer  ", "é", "Basic é", "Token abc"]
+)
+def test_with_a_token_that_is_none_it_is_401(api: Api, route: Route, value: str) -> None:
+    answer = send(api, route, None, headers={"Authorization": value.encode()})
+    assert (answer.status_code, answer.json()) == (401, NOBODY)
+
+
+@named([route for route in ROUTES if route.access == ADMIN])
+def test_an_operator_is_refused_before_the_body_is_looked_at(api: Api, route: Route) -> None:
+    answer = send(api, route, "operator", id="abc", data=b"{")
+    assert (answer.status_code, answer.json()) == (403, NOT_ADMIN)
+
+
+@named([route for route in ENDING if route.access != ADMIN])
+def test_an_operator_reads(api: Api, route: Route) -> None:
+    fits(route, send(api, route, "operator"))
+
+
+@named(ENDING)
+def test_an_admin_may_do_everything(api: Api, route: Route, session_ids: Iterator[int]) -> None:
+    fits(route, send(api, route, "admin", id=next(session_ids)))
+
+
+@named([route for route in ROUTES if route.access == ALWAYS and route.data])
+def test_what_is_open_needs_no_token(api: Api, route: Route) -> None:
+    fits(route, send(api, route, None))
+
+
+def test_metrics_are_open_and_in_the_text_format(api: Api) -> None:
+    answer = scrape(api)
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    samples = dict(line.split(" ") for line in answer.text.splitlines() if not line.startswith("#"))
+    counts = api.get("/subscribers/summary")
+    assert float(samples["gateway_api_core_up"]) == 1
+    assert float(samples["svc_active_sessions_total"]) == counts["total"]
+    assert float(samples["svc_qos_sessions"]) == counts["total"]
+    assert float(samples["svc_vrf_steered_sessions"]) == api.get("/cgnat/stats")["vrf_steered_sessions"]
+
+
+# Records
+
+
+@named(LISTS)
+def test_a_page_has_a_total_and_a_cursor(api: Api, route: Route) -> None:
+    answer = send(api, route, "operator", params={"limit": "2"})
+    assert route.paged is not None
+    assert route.paged().validate(answer.json()["data"]) == {}
+    assert answer.json()["data"]["count"] == 2
+
+
+@named(LISTS)
+def test_the_pages_together_are_the_whole(api: Api, route: Route) -> None:
+    name = next(iter(set(route.data().fields) - {"count", "rate_limited_total"})) if route.data else ""
+    whole = api.get(route.path)[name]
+    pages, query = [], {"limit": "97"}
+    while True:
+        page = api.get(route.path, params=query)
+        assert page["total"] == len(whole)
+        pages += page[name]
+        if page["next_cursor"] is None:
+            break
+        query["cursor"] = page["next_cursor"]
+    unmoved = [{key: value for key, value in item.items() if key != "stats"} for item in whole]
+    assert [{key: value for key, value in item.items() if key != "stats"} for item in pages] == unmoved
+
+
+# Wrong ids
+
+WRONG_IDS = [
+    *("0", "-1", "01", "1.5", "abc", "1e3", "+1", "%201", "1%20", "%31%00", "1%0a", "99999999"),
+    *(
+        "9223372036854775807",
+        "9223372036854775808",
+        "9" * 400,
+        "\u0661\u0662",
+        "\u00b2",
+        "1%2F2",
+        "null",
+        "None",
+    ),
+]
+
+
+@named(WITH_ID)
+@pytest.mark.parametrize("id", WRONG_IDS, ids=lambda id: id[:20])
+def test_an_id_that_is_nothing_s_is_404(api: Api, route: Route, id: str) -> None:
+    answer = send(
+        api, route, "admin", id=id, revision=id, **({"webhook": id} if "{webhook}" in route.path else {})
+    )
+    assert answer.status_code == 404
+    assert answer.json()["status"] == "error"
+
+
+# Wrong bodies
+
+BITES = {
+    "empty": b"",
+    "half": b'{"username": "a"',
+    "not JSON": b"username=admin&password=x",
+    "an array": b"[]",
+    "a string": b'"x"',
+    "null": b"null",
+    "a number": b"1",
+    "not UTF-8": b'{"username": "\xff"}',
+    "UTF-16": '{"username": "x"}'.encode("utf-16"),
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "NaN": b'{"username": NaN}',
+    "Infinity": b'{"username": -Infinity}',
+    "a lone surrogate": b'{"username": "\\ud800", "password": "x"}',
+    "20,000 brackets": b"[" * 20_000,
+    "20,000 nested": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
+    "1e400": b'{"username": 1e400}',
+    "5,000 digits": b'{"username": ' + b"9" * 5000 + b"}",
+    "a control character": b'{"username": "\x01"}',
+    "two documents": b"{} {}",
+    "a NUL": b"\0",
+}
+
+
+@named(WITH_BODY)
+@pytest.mark.parametrize("data", BITES.values(), ids=BITES.keys())
+def test_a_body_that_is_no_json_object_is_400(api: Api, route: Route, data: bytes) -> None:
+    answer = send(api, route, "admin", data=data)
+    assert_invalid(answer, "")
+
+
+@named(WITH_BODY)
+def test_an_unknown_field_is_400(api: Api, route: Route) -> None:
+    assert_invalid(send(api, route, "admin", json={**(route.body or {}), "extra": 1}), "extra")
+
+
+@named(WITH_BODY)
+@pytest.mark.parametrize("value", [None, True, 1, 1.5, [], ["x"], {}, {"a": 1}], ids=repr)
+def test_a_field_of_the_wrong_type_is_400(api: Api, route: Route, value: object) -> None:
+    for name, good in (route.body or {}).items():
+        if name in route.free or (type(value) is type(good) and not isinstance(value, list)):
+            continue
+        assert_invalid(send(api, route, "admin", json={**(route.body or {}), name: value}), name)
+
+
+@named(WITH_BODY)
+def test_a_missing_field_is_400(api: Api, route: Route) -> None:
+    for name in route.body or {}:
+        rest = {key: value for key, value in (route.body or {}).items() if key != name}
+        assert_invalid(send(api, route, "admin", json=rest), name)
+
+
+@named(WITH_BODY)
+def test_a_body_over_a_mebibyte_is_413(api: Api, route: Route) -> None:
+    answer = send(api, route, "admin", data=b'{"a": "' + b"x" * (1 << 20) + b'"}')
+    assert answer.status_code == 413
+
+
+@named(WITH_BODY)
+def test_a_body_over_a_mebibyte_in_chunks_is_413_however_it_begins(api: Api, route: Route) -> None:
+    whole = json.dumps(route.body).encode().ljust(1 << 20) + b"and more"
+    assert send(api, route, "admin", data=iter([whole])).status_code == 413
+
+
+@named(WITH_BODY)
+def test_a_body_of_unknown_fields_gets_a_short_answer(api: Api, route: Route) -> None:
+    answer = send(api, route, "admin", json={f"field{number}": 1 for number in range(5000)})
+    assert answer.status_code == 400
+    assert len(answer.content) < 5000
+
+
+@named(WITH_BODY)
+def test_a_body_in_chunks_is_read_as_any_other(api: Api, route: Route) -> None:
+    whole = json.dumps({**(route.body or {}), "extra": 1}).encode()
+    assert_invalid(send(api, route, "admin", data=iter([whole[:5], whole[5:]])), "extra")
+
+
+@pytest.mark.parametrize(
+    "rate",
+    ["0", "-1", "1e6", "fast", "", " 5m", "5 %", "5 KBps", "5MBps", "5KB/s", "401gbit", "1.mbit", "\u0665m"],
+)
+def test_a_bad_rate_is_400(api: Api, rate: str) -> None:
+    body = {"rate_down": rate, "rate_up": "1m"}
+    answer = api.send("PUT", "/subscribers/1/rate", json=body)
+    assert_civil(answer)
+    assert_invalid(answer, "rate_down")
+
+
+# Integers, which JSON Schema takes with a fraction of zero, too
+
+
+def test_an_integer_may_have_a_fraction_of_zero(api: Api) -> None:
+    answer = api.send("POST", "/system/config/rollback", data=b'{"revision": 1.0}')
+    assert (answer.status_code, answer.json()["data"]["revision"]) == (200, 1)
+    for value in (b"120.0", b"12e1", b'"120"'):
+        body = b'{"path": "cgnat.vrf_table", "value": %s}' % value
+        assert api.send("POST", "/system/config/set", data=body).status_code == 200
+        candidate = api.send("GET", "/system/config/candidate").text
+        assert '"vrf_table":120,' in candidate
+    assert api.send("POST", "/system/config/discard").ok
+    assert api.get("/subscribers", params={"limit": "2.0"})["count"] == 2
+    assert api.send("GET", "/system/config/compare", params={"revision": "1.0"}).status_code == 200
+
+
+@pytest.mark.parametrize("value", [b"1.5", b"1e400", b"-1e400", b"1e-400", b'"1.0"', b"0.1e"])
+def test_what_is_no_integer_is_still_refused(api: Api, value: bytes) -> None:
+    answer = api.send("POST", "/system/config/commit", data=b'{"confirm_seconds": %s}' % value)
+    assert_civil(answer)
+    assert answer.status_code == 400
+
+
+# Wrong queries
+
+
+@named([route for route in ROUTES if route.method == "GET"])
+def test_an_unknown_query_parameter_is_400(api: Api, route: Route) -> None:
+    assert_invalid(send(api, route, "admin", params={"tpye": "pppoe"}), "tpye")
+
+
+@named(LISTS)
+@pytest.mark.parametrize(
+    "limit", ["0", "-1", "10001", "x", "", "1.5", "1.", "1e2", "0.0", "\u0661", "1" * 400, "true"]
+)
+def test_a_bad_limit_is_400(api: Api, route: Route, limit: str) -> None:
+    assert_invalid(send(api, route, "operator", params={"limit": limit}), "limit")
+
+
+@named(LISTS)
+@pytest.mark.parametrize(
+    "cursor", ["x", "%%%", "WzFd", "bnVsbA", "WyIiLFt7fV1d", "WyJpZCIsWyJ4Il1d", "é", "W" * 1024]
+)
+def test_a_bad_cursor_is_400(api: Api, route: Route, cursor: str) -> None:
+    assert_invalid(send(api, route, "operator", params={"limit": "2", "cursor": cursor}), "cursor")
+
+
+@named(LISTS)
+def test_a_cursor_without_limit_is_400(api: Api, route: Route) -> None:
+    assert_invalid(send(api, route, "operator", params={"cursor": "x"}), "limit")
+
+
+@named(LISTS)
+def test_a_parameter_given_twice_is_400(api: Api, route: Route) -> None:
+    assert_invalid(send(api, route, "operator", params=[("limit", "1"), ("limit", "2")]), "limit")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("type", "ppp"), ("type", "PPPoE"), ("type", ""), ("sort", "age"), ("sort", "--id")]
+)
+def test_a_bad_filter_or_sort_is_400(api: Api, name: str, value: str) -> None:
+    answer = api.send("GET", "/subscribers", params={name: value})
+    assert_civil(answer)
+    assert_invalid(answer, name)
+
+
+# Wrong paths and methods
+
+
+ALLOWED = {route.path: {other.method for other in ROUTES if other.path == route.path} for route in ROUTES}
+METHODS_OF_OTHERS = [
+    (path, method, allowed)
+    for path, allowed in ALLOWED.items()
+    for method in sorted({"GET", "POST", "PUT", "DELETE"} - allowed)
+]
+
+
+@pytest.mark.parametrize(("path", "method", "allowed"), METHODS_OF_OTHERS)
+def test_a_method_that_only_other_paths_have_is_405(
+    api: Api, path: str, method: str, allowed: set[str]
+) -> None:
+    answer = api.send(method, path.replace("{id}", "1"), "admin")
+    assert_civil(answer)
+    assert answer.status_code == 405
+    assert allowed <= set(answer.headers["Allow"].split(", "))
+
+
+@named([*ROUTES])
+@pytest.mark.parametrize("method", ["PATCH", "OPTIONS", "TRACE", "BREW", "PROPFIND"])
+def test_a_wrong_method_is_405_and_names_the_right_ones(api: Api, route: Route, method: str) -> None:
+    answer = api.send(method, route.path.replace("{id}", "1"), "admin")
+    assert_civil(answer)
+    assert answer.status_code == 405
+    assert route.method in answer.headers["Allow"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    *[
+        [
+            "/",
+            "/nope",
+            "//subscribers",
+            "/subscribers/",
+            "/subscribers/1/",
+            "/subscribers/1/rates",
+            "/%ff",
+            "/%00",
+        ]
+    ],
+)
+def test_an_unknown_path_is_404(api: Api, path: str) -> None:
+    answer = api.send("GET", path)
+    assert_civil(answer)
+    assert answer.status_code == 404
+
+
+def test_a_head_request_has_the_status_and_no_body(api: Api) -> None:
+    answer = api.send("HEAD", "/subscribers/summary", "operator")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+# What gunicorn refuses before Flask sees it
+
+RAW = {
+    "no request line": b"\r\n\r\n",
+    "nonsense": b"GARBAGE\r\n\r\n",
+    "a bad version": b"GET /api/v1/health HTTP/9.9\r\nHost: x\r\n\r\n",
+    "a header without a colon": b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\nbroken\r\n\r\n",
+    "a line that is too long": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "too many headers": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 300 + b"\r\n",
+    "a negative chunk": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
+    "a chunk of nonsense": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+    "two framings": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+    b"Content-Length: 3\r\n\r\n{}",
+    "a negative length": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
+    "an unknown coding": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: br\r\n\r\n",
+    "an unknown expectation": b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nExpect: gold\r\n"
+    b"Content-Length: 2\r\n\r\n{}",
+    "bytes in a header": b"GET /api/v1/qos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n",
+    "bytes in a path": b"GET /api/v1/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    "bytes in a query": b"GET /api/v1/health?\xff=\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@contextmanager
+def raw_connection(api: Api) -> Iterator[ssl.SSLSocket]:
+    context = ssl.create_default_context(cafile=api.environment["GATEWAY_CA"])
+    port = int(api.url.rpartition(":")[2])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as tls,
+    ):
+        yield tls
+
+
+@pytest.mark.parametrize("sent", RAW.values(), ids=RAW.keys())
+def test_a_broken_request_gets_json_or_a_closed_connection(api: Api, sent: bytes) -> None:
+    answer = b""
+    with raw_connection(api) as connection:
+        connection.sendall(sent.replace(b"Host: x", b"Host: x\r\nConnection: close"))
+        try:
+            while data := connection.recv(65536):
+                answer += data
+        except (ssl.SSLError, ConnectionResetError):
+            pass
+    if not answer:
+        return
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = int(head.split(b" ")[1])
+    assert 400 <= status <= 431 or status == 501
+    assert b"X-Request-ID: " in head
+    assert b"application/json" in head
+    assert set(json.loads(body)) & {"status", "detail"}
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(api: Api, state: Path) -> None:
+    with raw_connection(api) as connection:
+        head = (
+            b"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nX-Request-ID: %s\r\nContent-Length: 50\r\n\r\n{"
+        )
+        connection.sendall(head % b"left-early")
+    line = wait_for(
+        "its line in the log", lambda: re.search(r"request_id=left-early.*", (state / "log").read_text())
+    )
+    assert "status=400" in line.group()
+
+
+def test_a_path_cannot_write_a_line_of_its_own_into_the_log(api: Api, state: Path) -> None:
+    api.send("GET", "/x%0d%0arequest_id=forged%22%1b[31m", None, headers={"X-Request-ID": "forger"})
+    log = state / "log"
+    wait_for("the line in the log", lambda: "request_id=forger " in log.read_text())
+    assert "\nrequest_id=forged" not in log.read_text()
+    assert "\x1b" not in log.read_text()
+
+
+# Request ids
+
+
+def test_a_sane_request_id_is_kept(api: Api) -> None:
+    answer = api.send("GET", "/health", None, headers={"X-Request-ID": "req-42.a:b_c"})
+    assert answer.headers["X-Request-ID"] == "req-42.a:b_c"
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, 'a"b', "é"])
+def test_a_request_id_that_could_break_a_line_is_replaced(api: Api, given: str) -> None:
+    answer = api.send("GET", "/health", None, headers={"X-Request-ID": given.encode()})
+    made = answer.headers["X-Request-ID"]
+    assert made != given
+    assert made.isalnum()

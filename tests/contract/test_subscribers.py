@@ -1,0 +1,198 @@
+"""Sessions as a client sees them: found, shaped and ended, and the same in every list."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.stack import Api
+
+
+@pytest.fixture(scope="module")
+def sessions(api: Api) -> Iterator[dict[str, Any]]:
+    """Sessions to spend, each with a VLAN that has others."""
+    return iter(api.get("/subscribers", params={"sort": "-id", "limit": "60"})["sessions"])
+
+
+def ids_everywhere(api: Api) -> dict[str, set[int]]:
+    """The session ids that each list knows."""
+    names = {item["interface"]: item["id"] for item in api.get("/subscribers")["sessions"]}
+    interfaces = {item["name"] for item in api.get("/interfaces")["interfaces"]}
+    return {
+        "subscribers": set(names.values()),
+        "qos": {item["session_id"] for item in api.get("/qos")["sessions"]},
+        "routes": {item["session_id"] for item in api.get("/routing/routes")["routes"]} - {None},
+        "ppp and ipoe devices": {id for name, id in names.items() if name in interfaces},
+        "ifbs": {id for name, id in names.items() if f"ifb-{name}" in interfaces},
+    }
+
+
+def test_every_list_knows_the_same_sessions(api: Api) -> None:
+    everywhere = ids_everywhere(api)
+    assert len(everywhere["subscribers"]) == api.get("/subscribers/summary")["total"]
+    assert all(ids == everywhere["subscribers"] for ids in everywhere.values())
+
+
+def test_vlans_count_their_sessions(api: Api) -> None:
+    vlans = api.get("/interfaces/vlans")["vlans"]
+    assert sum(vlan["session_count"] for vlan in vlans) == api.get("/subscribers/summary")["total"]
+    assert [vlan["name"] for vlan in vlans] == [vlan["name"] for vlan in api.get("/demux/state")["vlans"]]
+
+
+def test_the_counts_agree_with_the_lists(api: Api) -> None:
+    stats = api.get("/cgnat/stats")
+    assert api.get("/cgnat/sessions")["count"] == stats["vrf_steered_sessions"]
+    assert stats["total_sessions"] == api.get("/system/health", None)["active_sessions"]
+    assert stats["public_ip_sessions"] + stats["vrf_steered_sessions"] == stats["total_sessions"]
+    summary = api.get("/subscribers/summary")
+    assert api.get("/subscribers", params={"type": "dhcp"})["count"] == summary["dhcp"] > 0
+    assert api.get("/subscribers", params={"type": "pppoe"})["count"] == summary["pppoe"] > 0
+
+
+def test_bgp_announces_every_session(api: Api) -> None:
+    peers = api.get("/routing/bgp/summary")["ipv4Unicast"]["peers"]
+    assert {peer["pfxSnt"] for peer in peers.values()} == {api.get("/subscribers/summary")["total"]}
+
+
+def test_a_disconnected_session_is_gone_from_every_list(api: Api, sessions: Iterator[dict[str, Any]]) -> None:
+    id = next(sessions)["id"]
+    detail = api.get(f"/subscribers/{id}")
+    vlan = detail["access_interface"]
+    before = {item["name"]: item["session_count"] for item in api.get("/demux/state")["vlans"]}[vlan]
+    answer = api.send("DELETE", f"/subscribers/{id}")
+    assert answer.json() == {"status": "ok", "data": {"message": f"Session {id} disconnected"}}
+    assert all(id not in ids for ids in ids_everywhere(api).values())
+    assert id not in {item["id"] for item in api.get("/cgnat/sessions")["sessions"]}
+    after = {item["name"]: item["session_count"] for item in api.get("/demux/state")["vlans"]}[vlan]
+    assert after == before - 1
+    assert api.send("GET", f"/subscribers/{id}").status_code == 404
+    assert api.send("DELETE", f"/subscribers/{id}").status_code == 404
+
+
+def test_a_rate_change_shows_in_the_list_the_detail_and_qos(
+    api: Api, sessions: Iterator[dict[str, Any]]
+) -> None:
+    id = next(sessions)["id"]
+    rates = {"rate_down": "1.5 Gbps", "rate_up": "64000"}
+    answer = api.send("PUT", f"/subscribers/{id}/rate", json=rates)
+    bps = {"rate_down_bps": 1_500_000_000, "rate_up_bps": 64_000}
+    assert answer.json()["data"] == {
+        "message": f"Rate change requested for session {id}",
+        **rates,
+        **bps,
+    }
+    assert bps.items() <= api.get(f"/subscribers/{id}").items()
+    qos = {item["session_id"]: item for item in api.get("/qos")["sessions"]}[id]
+    assert bps.items() <= qos.items()
+    item = {item["id"]: item for item in api.get("/subscribers")["sessions"]}[id]
+    assert (item["rate_down"], item["rate_up"]) == (1_500_000_000, 64_000)
+
+
+def test_a_refused_rate_changes_nothing(api: Api, sessions: Iterator[dict[str, Any]]) -> None:
+    before = next(sessions)
+    body = {"rate_down": "1gbit", "rate_up": "nonsense"}
+    assert api.send("PUT", f"/subscribers/{before['id']}/rate", json=body).status_code == 400
+    after = api.get("/subscribers", params={"username": before["username"]})["sessions"]
+    assert after == [before]
+
+
+@pytest.mark.parametrize("name", ["username", "ip_address", "interface"])
+def test_a_filter_finds_the_one(api: Api, sessions: Iterator[dict[str, Any]], name: str) -> None:
+    wanted = next(sessions)
+    assert api.get("/subscribers", params={name: wanted[name]})["sessions"] == [wanted]
+
+
+@pytest.mark.parametrize(("separator", "digits"), [(":", 2), ("-", 2), (".", 4), ("-", 4), ("", 12)], ids=str)
+@pytest.mark.parametrize("case", [str.lower, str.upper])
+def test_a_mac_address_is_found_in_any_usual_spelling(
+    api: Api,
+    sessions: Iterator[dict[str, Any]],
+    separator: str,
+    digits: int,
+    case: Callable[[str], str],
+) -> None:
+    wanted = next(sessions)
+    assert re.fullmatch("[0-9a-f]{2}(:[0-9a-f]{2}){5}", wanted["mac_address"])
+    bare = wanted["mac_address"].replace(":", "")
+    spelled = case(separator.join(bare[at : at + digits] for at in range(0, 12, digits)))
+    assert api.get("/subscribers", params={"mac_address": spelled})["sessions"] == [wanted]
+
+
+@pytest.mark.parametrize("path", ["/subscribers", "/subscribers?limit=1"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mac_address", "02:00:00:00:00"),
+        ("mac_address", "02:00:00:00:00:0g"),
+        ("mac_address", "02:00:00-00:00:06"),
+        ("mac_address", "0200.0000:0006"),
+        ("mac_address", "02:00:00:00:00:06\n"),
+        ("mac_address", ""),
+        ("ip_address", "100.64.0"),
+        ("ip_address", "100.64.0.256"),
+        ("ip_address", "100.64.0.05"),
+        ("ip_address", "2001:db8::1"),
+        ("ip_address", "\u0661.1.1.1"),
+        ("ip_address", "alice"),
+    ],
+)
+def test_a_filter_that_can_be_no_address_is_refused(api: Api, path: str, name: str, text: str) -> None:
+    answer = api.send("GET", path, params={name: text})
+    kind = "a MAC" if name == "mac_address" else "an IPv4"
+    assert answer.status_code == 400
+    (problem,) = answer.json()["errors"]
+    assert (problem["path"], problem["code"]) == (name, "invalid")
+    assert problem["message"].startswith(f"must be {kind} address, such as ")
+
+
+def test_filters_must_all_hold(api: Api, sessions: Iterator[dict[str, Any]]) -> None:
+    one, other = next(sessions), next(sessions)
+    query = {"username": one["username"], "ip_address": other["ip_address"]}
+    assert api.get("/subscribers", params=query) == {"sessions": [], "count": 0}
+
+
+def test_an_access_interface_is_disconnected_after_a_dry_run(
+    api: Api, sessions: Iterator[dict[str, Any]]
+) -> None:
+    interface = api.get(f"/subscribers/{next(sessions)['id']}")["access_interface"]
+    there = api.get("/subscribers", params={"interface": interface})["sessions"]
+    body = {"interface": interface, "dry_run": True}
+    preview = api.send("POST", "/subscribers/disconnect-by-interface", json=body).json()["data"]
+    assert preview["sessions"] == there
+    assert preview["count"] == len(there) > 1
+    assert api.get("/subscribers", params={"interface": interface})["sessions"] == there
+    body = {"interface": interface}
+    data = api.send("POST", "/subscribers/disconnect-by-interface", json=body).json()["data"]
+    assert data == {"message": f"{len(there)} sessions disconnected on {interface}", "count": len(there)}
+    assert api.get("/subscribers", params={"interface": interface})["count"] == 0
+    assert not {item["id"] for item in there} & ids_everywhere(api)["subscribers"]
+
+
+@pytest.mark.parametrize("type", ["loopback", "trunk", "other", "ppp", "ifb"])
+def test_an_interface_with_nobody_on_it_disconnects_nobody(api: Api, type: str) -> None:
+    name = next(one["name"] for one in api.get("/interfaces")["interfaces"] if one["type"] == type)
+    answer = api.send("POST", "/subscribers/disconnect-by-interface", json={"interface": name})
+    assert answer.status_code == 200
+    assert "0 sessions" in answer.json()["data"]["message"]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_interface_that_does_not_exist_is_not_found(api: Api, dry_run: bool) -> None:
+    body = {"interface": "trunk0.4094", "dry_run": dry_run}
+    answer = api.send("POST", "/subscribers/disconnect-by-interface", json=body)
+    assert answer.status_code == 404
+    assert answer.json() == {"status": "error", "message": "No such interface"}
+
+
+@pytest.mark.parametrize("field", ["id", "username", "started_at", "interface"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_the_list_is_sorted_as_asked(api: Api, field: str, sign: str) -> None:
+    values = [item[field] for item in api.get("/subscribers", params={"sort": sign + field})["sessions"]]
+    assert values == sorted(values, reverse=bool(sign))
+
+
+def test_the_list_comes_whole_without_a_limit(api: Api) -> None:
+    data = api.get("/subscribers")
+    assert set(data) == {"sessions", "count"}
+    assert data["count"] == len(data["sessions"]) == api.get("/subscribers/summary")["total"]

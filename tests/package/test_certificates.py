@@ -1,0 +1,225 @@
+"""The certificate that we make: of a server and of nothing else, for a while, and made anew in time."""
+
+import re
+import socket
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import requests
+
+from gateway_api.cli import certificates
+from tests.support.stack import Api
+
+NAME = "bng7.example.net"
+
+
+class Pair:
+    """A certificate and its key, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certificate, self.key = folder / "certificate.pem", folder / "key.pem"
+
+    def ensure(self) -> bool:
+        return certificates.ensure(self.certificate, self.key, NAME)
+
+    def renew(self) -> bool:
+        return certificates.renew(self.certificate, self.key, NAME)
+
+    def sign(self, days: int, *extensions: str) -> None:
+        """With the key, a certificate as somebody else would make it."""
+        made = ("req", "-x509", "-new", "-key", self.key, "-days", str(days), "-subj", f"/CN={NAME}")
+        openssl(*made, "-out", self.certificate, *(word for one in extensions for word in ("-addext", one)))
+
+
+def openssl(*arguments: str | Path) -> str:
+    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    made = Pair(tmp_path)
+    assert made.ensure()
+    return made
+
+
+def strict(trusted: Path) -> ssl.SSLContext:
+    """What a strict client that trusts a file wants to see."""
+    context = ssl.create_default_context(cafile=trusted)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+def meets(client: ssl.SSLContext, certificate: Path, key: Path, name: str) -> None:
+    """A client's handshake with a server of this certificate. Raises SSLError when the client refuses it."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    here, there = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            server.wrap_socket(there, server_side=True).close()
+        except OSError:
+            there.close()
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        client.wrap_socket(here, server_hostname=name).close()
+    finally:
+        here.close()
+        serving.join(10)
+
+
+def test_it_is_of_a_server_and_of_nothing_else(pair: Pair) -> None:
+    text = openssl("x509", "-noout", "-text", "-in", pair.certificate)
+    assert re.search(r"Basic Constraints: critical\n\s+CA:FALSE\n", text)
+    assert re.search(r"X509v3 Key Usage: critical\n\s+Digital Signature\n", text)
+    assert re.search(r"Extended Key Usage: \n\s+TLS Web Server Authentication\n", text)
+    assert f"DNS:{NAME}, DNS:localhost, IP Address:127.0.0.1, IP Address:0:0:0:0:0:0:0:1\n" in text
+
+
+def days_of(pair: Pair) -> float:
+    """For how many it is made."""
+    dates = openssl("x509", "-noout", "-startdate", "-enddate", "-in", pair.certificate)
+    began, ends = (ssl.cert_time_to_seconds(line.partition("=")[2]) for line in dates.splitlines())
+    return (ends - began) / 86400
+
+
+def test_it_holds_for_397_days(pair: Pair) -> None:
+    assert days_of(pair) == 397
+
+
+def test_only_its_owner_reads_the_key(pair: Pair) -> None:
+    assert pair.key.stat().st_mode & 0o777 == 0o600
+    assert pair.certificate.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_strict_verifier_accepts_it_as_its_own_anchor(pair: Pair) -> None:
+    openssl(
+        *("verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname", NAME),
+        *("-CAfile", pair.certificate, pair.certificate),
+    )
+    meets(strict(pair.certificate), pair.certificate, pair.key, NAME)
+
+
+def test_what_is_signed_with_its_key_for_another_name_is_refused(pair: Pair, tmp_path: Path) -> None:
+    key, request, forged = (tmp_path / f"forged.{end}" for end in ("key", "csr", "pem"))
+    openssl(
+        *("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+        *("-subj", "/CN=bank.example", "-addext", "subjectAltName=DNS:bank.example"),
+        *("-keyout", key, "-out", request),
+    )
+    openssl(
+        *("x509", "-req", "-in", request, "-copy_extensions", "copyall", "-days", "30"),
+        *("-CA", pair.certificate, "-CAkey", pair.key, "-out", forged),
+    )
+    with pytest.raises(ssl.SSLCertVerificationError):
+        meets(ssl.create_default_context(cafile=pair.certificate), forged, key, "bank.example")
+
+
+def test_a_client_that_trusts_it_refuses_another_of_the_same_key(pair: Pair, tmp_path: Path) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(pair.certificate.read_bytes())
+    pair.sign(30, "basicConstraints=critical,CA:FALSE", "subjectAltName=DNS:bank.example")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        meets(ssl.create_default_context(cafile=trusted), pair.certificate, pair.key, "bank.example")
+
+
+def test_what_is_there_whole_stays(pair: Pair) -> None:
+    held = pair.certificate.read_bytes(), pair.key.read_bytes()
+    assert not pair.ensure()
+    assert (pair.certificate.read_bytes(), pair.key.read_bytes()) == held
+
+
+@pytest.mark.parametrize("left", [None, b"", b"-----BEGIN CERTIFICATE-----\nMIIB"])
+def test_a_certificate_that_is_not_whole_is_made_for_the_key(pair: Pair, left: bytes | None) -> None:
+    key = pair.key.read_bytes()
+    pair.certificate.unlink()
+    if left is not None:
+        pair.certificate.write_bytes(left)
+    assert pair.ensure()
+    assert pair.key.read_bytes() == key
+    meets(strict(pair.certificate), pair.certificate, pair.key, NAME)
+
+
+@pytest.mark.parametrize("left", [None, b"", b"-----BEGIN PRIVATE KEY-----\nMIGH"])
+def test_without_a_whole_key_both_are_made(pair: Pair, left: bytes | None) -> None:
+    pair.key.unlink()
+    if left is not None:
+        pair.key.write_bytes(left)
+    assert pair.ensure()
+    meets(strict(pair.certificate), pair.certificate, pair.key, NAME)
+
+
+@pytest.mark.parametrize(("days", "renewed"), [(29, True), (31, False)])
+def test_one_of_ours_is_renewed_a_month_before_its_end(
+    pair: Pair, days: int, renewed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = pair.key.read_bytes()
+    pair.certificate.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(certificates, "DAYS", days)
+        pair.ensure()
+    assert pair.renew() == renewed
+    assert days_of(pair) == (397 if renewed else days)
+    assert pair.key.read_bytes() == key
+    meets(strict(pair.certificate), pair.certificate, pair.key, NAME)
+
+
+def test_one_of_an_operator_is_never_renewed(pair: Pair) -> None:
+    pair.sign(1)
+    held = pair.certificate.read_bytes()
+    assert not pair.renew()
+    assert pair.certificate.read_bytes() == held
+
+
+def test_one_that_can_sign_others_is_told_from_ours(pair: Pair) -> None:
+    assert not certificates.is_authority(pair.certificate)
+    pair.sign(30)
+    assert certificates.is_authority(pair.certificate)
+
+
+@pytest.fixture
+def running(api: Api) -> tuple[str, Path]:
+    """Where the quick start's API listens, and its certificate."""
+    return api.url.removeprefix("https://"), Path(api.environment["GATEWAY_CA"])
+
+
+def test_a_strict_client_accepts_the_running_server(running: tuple[str, Path]) -> None:
+    host, port = running[0].split(":")
+    with socket.create_connection((host, int(port)), 10) as plain:
+        strict(running[1]).wrap_socket(plain, server_hostname="localhost").close()
+
+
+def test_usual_clients_accept_the_running_server(running: tuple[str, Path]) -> None:
+    url = f"https://{running[0]}/api/v1/health"
+    assert requests.get(url, verify=running[1], timeout=10).ok
+    subprocess.run(
+        ["curl", "--silent", "--fail", "--cacert", running[1], url], check=True, capture_output=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "offered", "taken"),
+    [
+        ("-tls1_2", "P-521:P-384:X448:P-256:X25519", "X25519"),
+        ("-tls1_2", "P-521:P-384:X448:P-256", "P-256"),
+        # Here the client's own first choice counts: it sends a share of a key with its first words.
+        ("-tls1_3", "X25519:P-256:P-521", "X25519"),
+        ("-tls1_3", "P-256:X25519:P-521", "P-256"),
+    ],
+)
+def test_the_server_takes_x25519_and_p_256_before_others(
+    running: tuple[str, Path], version: str, offered: str, taken: str
+) -> None:
+    where = ("-connect", running[0], "-CAfile", running[1], "-groups", offered, version)
+    ended = subprocess.run(
+        ["openssl", "s_client", *where], input="", capture_output=True, text=True, timeout=20, check=True
+    )
+    (key,) = re.findall(r"(?:Server|Peer) Temp Key: (?:ECDH, )?([^,\n]+)", ended.stdout)
+    assert {"prime256v1": "P-256"}.get(key, key) == taken

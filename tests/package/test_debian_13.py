@@ -1,0 +1,248 @@
+"""Debian 13, with its Python 3.13 and systemd 257: the first command answers there, and the package builds,
+installs and serves, on a core that systemd's own client of varlink can ask."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.support.machine import Machine, booted
+from tests.support.stack import Api, free_port, read_environment, wait_for
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).parents[2]
+README = (REPOSITORY / "README.md").read_text()
+#: What README.md asks for.
+NEEDED = ("python3", "python3-venv", "make", "openssl")
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def mirror() -> str:
+    """Where this machine has Debian from."""
+    listed = subprocess.run(
+        [
+            *("apt-get", "indextargets", "--format", "$(REPO_URI)"),
+            *("Created-By: Packages", "Origin: Debian", "Label: Debian"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listed.stdout.split()[0]
+
+
+def dependencies() -> list[str]:
+    """Of the package: what a machine must have to take it."""
+    control = (REPOSITORY / "packaging" / "debian" / "control").read_text()
+    (line,) = re.findall(r"(?m)^Depends: (.*)$", control)
+    return [word.split()[0] for word in line.split(",")]
+
+
+class Root:
+    """A folder with Debian 13 and a clone of the source, in which commands run as on a machine of their own
+    that has this one's network."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.source = path / "root" / "gateway-api"
+
+    def command(self, *words: str) -> list[str]:
+        enter = 'mount -t proc proc "$0/proc" && root=$0 && exec chroot "$root" "$@"'
+        return [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+            enter,
+            str(self.path),
+            *words,
+        ]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Nothing of this machine's but where packages come from, and whom it trusts."""
+        kept = {key: value for key, value in os.environ.items() if key.startswith("PIP_INDEX")}
+        trusted = {"PIP_CERT": str(CERTIFICATES)} if CERTIFICATES.exists() else {}
+        return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", **kept, **trusted}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    made = Root(tmp_path_factory.mktemp("debian") / "13")
+    bootstrap = [
+        *("debootstrap", "--variant=minbase", f"--include={','.join({*NEEDED, *dependencies()})}"),
+        *("trixie", str(made.path), mirror()),
+    ]
+    done = subprocess.run(bootstrap, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    if CERTIFICATES.exists():
+        trusted = made.path / CERTIFICATES.relative_to("/")
+        trusted.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(CERTIFICATES, trusted)
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(made.source)], check=True)
+    return made
+
+
+@contextmanager
+def first_command(root: Root) -> Iterator[Api]:
+    """`make run`, until the end of the block."""
+    log = root.path / "log"
+    environment = {**root.environment, "PORT": str(free_port()), "SESSIONS": "20", "ARRIVALS": "0"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            root.command("make", "-C", "/root/gateway-api", "run"),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        published = root.source / ".run" / "environment"
+
+        def ready() -> bool:
+            assert process.poll() is None, log.read_text()
+            return published.exists()
+
+        wait_for("make run on Debian 13", ready, 300)
+        found = read_environment(published)
+        yield Api({**found, "GATEWAY_CA": f"{root.path}{found['GATEWAY_CA']}"})
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_the_first_command_answers(root: Root) -> None:
+    with first_command(root) as api:
+        assert api.get("/subscribers/summary")["total"] == 20
+        assert api.send("DELETE", "/subscribers/1").ok
+    assert (root.source / ".venv" / "lib" / "python3.13").is_dir()
+
+
+@pytest.fixture(scope="module")
+def package(root: Root) -> Path:
+    built = subprocess.run(
+        root.command("make", "-C", "/root/gateway-api", "deb"),
+        env=root.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout
+    (path,) = (root.source / "build").glob("*.deb")
+    return path
+
+
+@pytest.fixture(scope="module")
+def machine(root: Root, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """With the package installed, and its core started."""
+    with booted(tmp_path_factory.mktemp("machine") / "root", root.path) as up:
+        up.run("dpkg", "--install", f"/{package.relative_to(root.path)}")
+        units = (up.root / "usr" / "lib" / "systemd" / "system").glob("gateway-core*.service")
+        up.run("systemctl", "start", *(unit.name for unit in units))
+        yield up
+
+
+@pytest.fixture
+def api(machine: Machine) -> Iterator[Api]:
+    etc = machine.root / "etc" / "gateway-api"
+    client = Api(
+        {
+            "GATEWAY_URL": "https://localhost:8443",
+            "GATEWAY_CA": str(etc / "tls" / "certificate.pem"),
+            "ADMIN_USER": "admin",
+            "ADMIN_PASSWORD": (etc / "first-password").read_text().strip(),
+        }
+    )
+
+    def serves() -> bool:
+        try:
+            return client.send("GET", "/health", None).ok
+        except requests.ConnectionError:
+            return False
+
+    with machine.network():
+        wait_for("the API on Debian 13", serves, 20)
+        yield client
+
+
+def test_the_machine_is_what_it_is_to_be(machine: Machine) -> None:
+    assert machine.run("systemctl", "--version").startswith("systemd 257 ")
+    assert "python3 (>= 3.13), python3 (<< 3.14)" in machine.run("dpkg", "--status", "gateway-api")
+
+
+def test_the_package_serves(api: Api) -> None:
+    assert api.get("/subscribers?limit=10000", role="admin")["count"] > 100
+
+
+def test_a_reload_of_the_package_goes_through(machine: Machine, api: Api) -> None:
+    machine.run("systemctl", "reload", "gateway-api")
+    assert api.get("/subscribers/summary", role="admin")["total"] > 100
+
+
+def test_systemd_finds_nothing_wrong_with_the_units(machine: Machine) -> None:
+    units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").glob("*.service")]
+    assert machine.run("systemd-analyze", "verify", *units) == ""
+
+
+def documented(verb: str) -> str:
+    """The README's line with a verb of varlinkctl."""
+    (line,) = re.findall(rf"(?m)^    (varlinkctl {verb} [^-].*)$", README)
+    return str(line)
+
+
+def ask(machine: Machine, verb: str) -> str:
+    return machine.run("sh", "-euc", f"cd /root/gateway-api && {documented(verb)}")
+
+
+def test_varlinkctl_tells_what_the_core_is(machine: Machine, api: Api) -> None:
+    said = ask(machine, "info")
+    assert re.search(r"Product: Subscriber Gateway core", said)
+    assert "org.gatewayapi.core" in said
+
+
+def test_varlinkctl_shows_the_interface_as_the_file_has_it(machine: Machine, api: Api) -> None:
+    def methods(text: str) -> set[str]:
+        return set(re.findall(r"(?m)^(?:method|error|type) (\w+)", text))
+
+    file = (REPOSITORY / "gateway_api" / "wire" / "org.gatewayapi.core.varlink").read_text()
+    assert methods(file)
+    assert methods(ask(machine, "introspect")) == methods(file)
+
+
+def test_varlinkctl_finds_nothing_wrong_with_the_interface(machine: Machine) -> None:
+    ask(machine, "validate-idl")
+
+
+def test_varlinkctl_calls_a_method(machine: Machine, api: Api) -> None:
+    assert json.loads(ask(machine, "call"))["active_sessions"] == api.get("/health", None)["active_sessions"]
+
+
+def record(line: str) -> Any:
+    """One of a sequence of JSON texts (RFC 7464)."""
+    return json.loads(line.removeprefix("\x1e"))
+
+
+def test_varlinkctl_follows_events(machine: Machine, api: Api) -> None:
+    command = machine.entering(*shlex.split(documented("call --more --timeout=infinity")))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout
+        assert record(following.stdout.readline())["events"] == []
+        assert api.send("DELETE", "/subscribers/13").ok
+        seen = record(following.stdout.readline())
+        following.kill()
+    assert 13 in [event["id"] for event in seen["events"]]

@@ -1,0 +1,52 @@
+"""What is installed is pinned in two files: what runs, and what tests and linters need besides."""
+
+import configparser
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+RUN = "requirements.lock"
+DEVELOP = "requirements-develop.lock"
+
+
+def locked(name: str) -> dict[str, str]:
+    """The versions of the packages in a file."""
+    return dict(re.findall(r"(?m)^([a-z][^=]*)==(\S+)", (REPOSITORY / name).read_text()))
+
+
+def wanted(section: str, key: str) -> set[str]:
+    """The names that setup.cfg asks for, as a lock has them."""
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    names = (line.partition("[")[0] for line in setup[section][key].split())
+    return {name.replace("_", "-") for name in names}
+
+
+def test_what_runs_is_pinned_in_the_one_and_what_develops_in_the_other() -> None:
+    extras = "options.extras_require"
+    runs = wanted("options", "install_requires") | wanted(extras, "fast") | wanted(extras, "checkout")
+    develops = wanted(extras, "develop")
+    assert runs <= locked(RUN).keys()
+    assert develops - runs <= locked(DEVELOP).keys()
+    assert develops.isdisjoint(locked(RUN).keys() - runs)
+
+
+def test_no_package_is_pinned_in_both() -> None:
+    assert locked(RUN).keys().isdisjoint(locked(DEVELOP))
+
+
+@pytest.mark.parametrize("name", [RUN, DEVELOP])
+def test_each_package_has_a_hash(name: str) -> None:
+    packages = re.findall(r"(?m)^[a-z].*(?:\n .*)*", (REPOSITORY / name).read_text())
+    assert packages
+    assert [package for package in packages if "--hash=sha256:" not in package] == []
+
+
+def test_the_tests_run_with_what_is_pinned() -> None:
+    pinned = locked(RUN) | locked(DEVELOP)
+    # Left out where no compiler is.
+    pinned.pop("gunicorn-h1c")
+    assert {name: version(name) for name in pinned} == pinned

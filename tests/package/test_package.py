@@ -1,0 +1,757 @@
+"""The Debian package, built and installed on a machine with a real systemd: it serves, comes back, reloads,
+stops, is upgraded and leaves."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from gateway_api.base.errors import CoreAbsent
+from gateway_api.version import VERSION
+from tests.support.machine import Machine, booted, gone
+from tests.support.receivers import Receiver
+from tests.support.sse import listen
+from tests.support.stack import Api, wait_for
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).parents[2]
+SERVICES = ("gateway-core", "gateway-core-lab", "gateway-api")
+PROGRAMS = "/usr/lib/gateway-api"
+#: Seconds within which it serves again, whatever was killed.
+BACK = 2.0
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MAKE"))}
+    built = subprocess.run(
+        ["make", "deb"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    (path,) = (REPOSITORY / "build").glob("*.deb")
+    return path
+
+
+@pytest.fixture(scope="module")
+def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same package as a later version, with changes to files that operators edit and that they don't."""
+    tree = tmp_path_factory.mktemp("newer") / "tree"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+    control = tree / "DEBIAN" / "control"
+    control.write_text(re.sub(r"(?m)^Version: .*", "Version: 99", control.read_text()))
+    for name in ("gunicorn.conf.py", "gateway-api.env"):
+        with (tree / "etc" / "gateway-api" / name).open("a") as file:
+            file.write("# of version 99\n")
+    path = tree.with_suffix(".deb")
+    subprocess.run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, path], check=True)
+    return path
+
+
+@dataclass
+class Installed:
+    """A machine with the package on it. `said` is what the installation did, `alone` what health answered
+    before there was a core, and `logged` what the API's log had then."""
+
+    machine: Machine
+    said: str
+    alone: Any = None
+    logged: str = ""
+
+    def api(self) -> Api:
+        """A new client, as an operator has it who has read what the installation said."""
+        etc = self.machine.root / "etc" / "gateway-api"
+        return Api(
+            {
+                "GATEWAY_URL": "https://localhost:8443",
+                "GATEWAY_CA": str(etc / "tls" / "certificate.pem"),
+                "ADMIN_USER": "admin",
+                "ADMIN_PASSWORD": (etc / "first-password").read_text().strip(),
+            }
+        )
+
+    def serves(self) -> bool:
+        try:
+            return self.api().send("GET", "/health", None).ok
+        except requests.ConnectionError:
+            return False
+
+
+def install(machine: Machine, package: Path, *options: str) -> str:
+    target = machine.root / "root" / package.name
+    shutil.copyfile(package, target)
+    return machine.run("dpkg", *options, "--install", f"/root/{package.name}")
+
+
+def choose_the_lab(machine: Machine) -> None:
+    machine.run("systemctl", "enable", "--now", "gateway-core-lab")
+
+
+@pytest.fixture(scope="module")
+def installation(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    with booted(tmp_path_factory.mktemp("machine") / "root") as machine, machine.network():
+        fresh = Installed(machine, install(machine, package))
+        fresh.alone = fresh.api().send("GET", "/health", None).json()
+        fresh.logged = machine.run("journalctl", "--unit=gateway-api", "--output=cat")
+        choose_the_lab(machine)
+        yield fresh
+
+
+@pytest.fixture
+def installed(installation: Installed) -> Iterator[Installed]:
+    """With the machine's network around the test."""
+    with installation.machine.network():
+        yield installation
+
+
+@pytest.fixture
+def api(installed: Installed) -> Api:
+    return installed.api()
+
+
+def test_no_core_runs_after_the_installation(installed: Installed) -> None:
+    assert installed.alone == {
+        "status": "error",
+        "message": "Core daemon unreachable",
+        "hint": CoreAbsent.HINT,
+    }
+
+
+def test_the_installation_tells_how_to_choose_a_core(installed: Installed) -> None:
+    assert CoreAbsent.HINT in installed.said
+
+
+def test_the_log_tells_once_how_to_choose_a_core(installed: Installed) -> None:
+    starts = [line for line in installed.logged.splitlines() if CoreAbsent.HINT in line]
+    assert len(starts) == 1
+    assert "level=error" in starts[0]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_runs_once_the_lab_is_chosen(installed: Installed, service: str) -> None:
+    assert installed.machine.run("systemctl", "is-active", service) == "active\n"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_starts_with_the_machine(installed: Installed, service: str) -> None:
+    state = "alias" if service == "gateway-core" else "enabled"
+    assert installed.machine.run("systemctl", "is-enabled", service) == f"{state}\n"
+
+
+def test_systemd_finds_nothing_wrong_with_the_units(installed: Installed) -> None:
+    units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").iterdir()]
+    assert installed.machine.run("systemd-analyze", "verify", *units) == ""
+
+
+def test_the_installation_tells_where_the_first_user_s_password_is(installed: Installed) -> None:
+    assert "The first user of the API is admin." in installed.said
+    assert "/etc/gateway-api/first-password" in installed.said
+
+
+def test_the_installation_does_not_tell_the_password(installed: Installed, api: Api) -> None:
+    assert api.environment["ADMIN_PASSWORD"] not in installed.said
+
+
+@pytest.mark.parametrize("name", ["secret", "tls/key.pem", "first-password", "gateway-api.env"])
+def test_only_root_reads_what_is_secret(installed: Installed, name: str) -> None:
+    held = (installed.machine.root / "etc" / "gateway-api" / name).stat()
+    assert (held.st_uid, oct(held.st_mode & 0o777)) == (0, "0o600")
+
+
+def test_the_socket_of_the_core_is_for_its_group(installed: Installed) -> None:
+    socket = installed.machine.run("stat", "--format=%a %U %G", "/run/gateway-core/core.sock")
+    assert socket == "660 gateway-core gateway-core\n"
+
+
+def test_nothing_in_the_package_knows_where_it_was_built(installed: Installed) -> None:
+    found = installed.machine.attempt("grep", "-rlF", str(REPOSITORY), PROGRAMS)
+    assert (found.returncode, found.stdout) == (1, "")
+
+
+def test_nothing_of_the_tests_and_linters_is_in_the_package(installed: Installed) -> None:
+    names = {
+        path.name for path in (installed.machine.root / PROGRAMS.lstrip("/") / "lib").glob("python3*/*/*")
+    }
+    assert "flask" in names
+    assert names.isdisjoint({"pytest", "mypy", "ruff", "hypothesis", "pip", "setuptools"})
+
+
+def contents(package: Path) -> list[str]:
+    listed = subprocess.run(
+        ["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True
+    ).stdout
+    return [line.split()[5].removeprefix(".") for line in listed.splitlines()]
+
+
+def test_the_package_has_no_tests_no_caches_and_nothing_to_activate(package: Path) -> None:
+    names = contents(package)
+    assert f"{PROGRAMS}/bin/gunicorn" in names
+    unwanted = re.compile(r"/tests/|/gevent/testing/|/__pycache__/|\.pyc$|/[Aa]ctivate")
+    assert [name for name in names if unwanted.search(name)] == []
+
+
+def test_lintian_finds_no_error_in_the_package(package: Path) -> None:
+    command = ["lintian", "--fail-on=error", "--no-tag-display-limit", "--allow-root", str(package)]
+    judged = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def test_the_package_has_a_changelog_that_debian_s_tools_read(installed: Installed) -> None:
+    read = ("dpkg-parsechangelog", "--show-field=Version", "--file")
+    changelog = "/usr/share/doc/gateway-api/changelog.gz"
+    installed.machine.run("sh", "-c", f"zcat {changelog} > /root/changelog")
+    assert installed.machine.run(*read, "/root/changelog") == f"{VERSION}\n"
+
+
+def test_the_programs_are_compiled_where_they_are_installed(installed: Installed) -> None:
+    library = installed.machine.root / PROGRAMS.lstrip("/") / "lib"
+    assert list(library.rglob("flask/__pycache__/*.pyc"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted(path.name for path in (REPOSITORY / "etc/examples").iterdir() if os.access(path, os.X_OK)),
+)
+def test_a_script_is_on_the_path_and_finds_its_library(installed: Installed, command: str) -> None:
+    said = installed.machine.attempt(f"/usr/bin/{command}", "--version").stdout
+    assert said == f"{command} {VERSION}\n"
+
+
+def test_the_command_of_the_api_is_on_the_path(installed: Installed) -> None:
+    assert installed.machine.run("/usr/bin/gateway-api", "--version") == f"gateway-api {VERSION}\n"
+
+
+def test_a_script_talks_to_the_api(installed: Installed, api: Api) -> None:
+    environment = ("HOME=/root", "GATEWAY_CA=/etc/gateway-api/tls/certificate.pem", "GATEWAY_USER=admin")
+    in_it = ("env", *environment, "GATEWAY_PASSWORD_FILE=/etc/gateway-api/first-password")
+    installed.machine.run(*in_it, "gateway-login")
+    assert "subscriber" in installed.machine.run(*in_it, "gateway-list")
+
+
+def certificate_as(installed: Installed, days: int) -> str:
+    """Has setup make a certificate that holds for so many days; its place."""
+    certificate = "/etc/gateway-api/tls/certificate.pem"
+    make = f"from gateway_api import appliance, certificates as c; c.DAYS = {days}; appliance.main()"
+    installed.machine.run("rm", certificate)
+    installed.machine.run(f"{PROGRAMS}/bin/python", "-c", make)
+    return certificate
+
+
+def test_a_certificate_of_ours_that_ends_soon_is_renewed_and_served(installed: Installed) -> None:
+    certificate = certificate_as(installed, 20)
+    installed.machine.run("systemctl", "reload", "gateway-api")
+    before = shown_certificate()
+    installed.machine.run("systemctl", "start", "gateway-api-renewal")
+    wait_for("the new certificate", lambda: shown_certificate() != before, 20)
+    assert shown_certificate() == (installed.machine.root / certificate.lstrip("/")).read_text()
+    assert installed.serves()
+
+
+def test_a_renewal_is_tried_every_day(installed: Installed) -> None:
+    assert installed.machine.run("systemctl", "is-active", "gateway-api-renewal.timer") == "active\n"
+    assert installed.machine.run("systemctl", "is-enabled", "gateway-api-renewal.timer") == "enabled\n"
+
+
+def test_the_sessions_are_listed(api: Api) -> None:
+    assert api.get("/subscribers?limit=10000", role="admin")["count"] > 100
+
+
+def test_curl_gets_a_stream(installed: Installed, api: Api, tmp_path: Path) -> None:
+    headers, body = tmp_path / "headers", tmp_path / "body"
+    command = [
+        *("curl", "--no-buffer", "--silent", "--cacert", api.environment["GATEWAY_CA"]),
+        *("--header", f"Authorization: Bearer {api.token('admin')}"),
+        *("--dump-header", headers, "--output", body, f"{api.url}/api/v1/events/subscribers"),
+    ]
+    with subprocess.Popen(command) as curl:
+        wait_for("the stream", lambda: headers.exists() and b" 200 " in headers.read_bytes(), 10)
+        assert api.send("DELETE", "/subscribers/11").ok
+        wait_for("the event", lambda: body.exists() and b"event: session_down" in body.read_bytes(), 10)
+        curl.terminate()
+
+
+def test_a_webhook_is_delivered(api: Api) -> None:
+    with Receiver() as receiver:
+        registration = {"url": receiver.url, "events": ["session.down"]}
+        assert api.send("POST", "/webhooks", json=registration).status_code == 201
+        assert api.send("DELETE", "/subscribers/12").ok
+        wait_for("the delivery", lambda: receiver.ids, 10)
+
+
+def test_a_commit_is_followed(api: Api) -> None:
+    change = {"path": "qos.default_down", "value": "321mbit"}
+    assert api.send("POST", "/system/config/set", json=change).ok
+    assert api.send("POST", "/system/config/commit").json()["data"]["committed"]
+    assert api.get("/system/config", role="admin")["qos"]["default_down"] == "321mbit"
+
+
+def state_of(machine: Machine, service: str) -> str:
+    return machine.attempt("systemctl", "is-active", service).stdout.strip()
+
+
+def test_root_finds_the_way_back_into_a_disabled_api(installed: Installed, api: Api) -> None:
+    api.send("POST", "/system/config/set", json={"path": "api.enabled", "value": False})
+    assert api.send("POST", "/system/config/commit").ok
+    told = api.log_in("admin", "forgotten").json()["message"]
+    command = told.rpartition(": ")[2]
+    assert command == "gateway-api rescue enable"
+    assert installed.machine.run(*command.split()) == "The API is enabled.\n"
+    script = "echo watchword | gateway-api rescue password --create-admin night"
+    installed.machine.run("sh", "-c", script)
+    assert api.log_in("night", "watchword").ok
+
+    def recorded() -> bool:
+        records = api.get("/audit", "admin", params={"user": "root"})["records"]
+        return {"rescue.enable", "rescue.password"} <= {record["action"] for record in records}
+
+    wait_for("the records", recorded, 20)
+
+
+def test_journalctl_shows_the_error_of_a_request_that_failed(installed: Installed) -> None:
+    machine = installed.machine
+    assert state_of(machine, "gateway-core") == "active"
+    machine.run("systemctl", "stop", "gateway-core")
+    try:
+        answer = installed.api().send("GET", "/health", None)
+    finally:
+        machine.run("systemctl", "start", "gateway-core")
+    assert answer.status_code == 500
+    errors = machine.run("journalctl", "--unit=gateway-api", "--priority=err", "--output=cat")
+    lines = [line for line in errors.splitlines() if answer.headers["X-Request-ID"] in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("time=")
+    assert "level=error" in lines[0]
+    assert "level=info" not in errors
+    assert "level=info" in machine.run("journalctl", "--unit=gateway-core-lab", "--output=cat")
+
+
+def test_the_alternative_profile_is_off_until_there_is_a_token(installed: Installed) -> None:
+    installed.machine.attempt("systemctl", "start", "gateway-api-token")
+    said = installed.machine.run("journalctl", "--unit=gateway-api-token")
+    assert state_of(installed.machine, "gateway-api-token") == "failed"
+    assert "status=78" in said
+    assert "Scheduled restart job" not in said
+
+
+def test_the_alternative_profile_serves_beside_the_other(installed: Installed, api: Api) -> None:
+    token = "a-token-for-scripts"
+    assert api.send("POST", "/system/config/set", json={"path": "api.auth_token", "value": token}).ok
+    assert api.send("POST", "/system/config/commit").ok
+    installed.machine.run("systemctl", "start", "gateway-api-token")
+    answered = requests.get(
+        "http://127.0.0.1:8080/api/v1/subscribers",
+        params={"limit": "3"},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=10,
+    )
+    # A core that a test before has restarted gives them what another has committed.
+    rates = [one["rate_down"] // 10**6 for one in api.get("/subscribers?limit=3", role="admin")["sessions"]]
+    speeds = [one["speed_down"] for one in answered.json()["data"]["subscribers"]]
+    assert speeds == [f"{rate} Mbit/s" for rate in rates]
+    assert installed.serves()
+    installed.machine.run("systemctl", "stop", "gateway-api-token")
+
+
+def victims(machine: Machine, kind: str) -> list[int]:
+    """With those that must go when they go."""
+    arbiter, *workers = machine.processes("gunicorn")
+    return {
+        "arbiter": [arbiter, *workers],
+        "worker": workers[:1],
+        "every worker": workers,
+        "core": machine.processes("gateway_api.cli.core"),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["arbiter", "worker", "every worker", "core"])
+def test_it_serves_again_soon_after_a_kill(installed: Installed, kind: str) -> None:
+    wait_for("the API", installed.serves)
+    going = victims(installed.machine, kind)
+    assert going
+    began = time.monotonic()
+    for pid in going[:1] if kind == "arbiter" else going:
+        os.kill(pid, signal.SIGKILL)
+    wait_for("the killed to be gone", lambda: all(gone(pid) for pid in going), BACK)
+    wait_for("an answer", installed.serves, BACK)
+    took = time.monotonic() - began
+    print(f"{kind}: served again after {took:.2f} s")
+    assert took < BACK
+
+
+def test_a_token_outlives_a_restart(installed: Installed, api: Api) -> None:
+    token = api.token("admin")
+    installed.machine.run("systemctl", "restart", "gateway-api")
+    assert installed.api().send("GET", "/subscribers/20", token=token).ok
+
+
+def test_a_restart_returns_when_requests_are_answered(installed: Installed) -> None:
+    installed.machine.run("systemctl", "restart", "gateway-core", "gateway-api")
+    assert installed.serves()
+
+
+@pytest.mark.parametrize("verb", ["restart", "reload"])
+def test_it_serves_after_twenty_in_a_row(installed: Installed, verb: str) -> None:
+    wait_for("the API", installed.serves)
+    # By default, systemd refuses the sixth start of a unit within ten seconds.
+    twenty = f"for i in $(seq 20); do systemctl {verb} gateway-api || exit 1; done"
+    installed.machine.run("sh", "-c", twenty, timeout=300)
+    wait_for("the API", installed.serves, 10)
+    assert state_of(installed.machine, "gateway-api-certificate") == "active"
+
+
+def shown_certificate() -> str:
+    return ssl.get_server_certificate(("localhost", 8443), timeout=10)
+
+
+def new_certificate(machine: Machine) -> str:
+    """Makes one, and its key; the path of both but for `.crt` and `.key`."""
+    new = "/etc/gateway-api/tls/new"
+    machine.run(
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", "/CN=renewed", "-addext", "subjectAltName=DNS:localhost"),
+        *("-keyout", f"{new}.key", "-out", f"{new}.crt"),
+    )
+    return new
+
+
+def renew(machine: Machine, new: str) -> None:
+    for name, target in (("key", "key.pem"), ("crt", "certificate.pem")):
+        machine.run("mv", f"{new}.{name}", f"/etc/gateway-api/tls/{target}")
+
+
+def test_a_restart_takes_a_new_certificate(installed: Installed) -> None:
+    wait_for("the API", installed.serves)
+    before = shown_certificate()
+    renew(installed.machine, new_certificate(installed.machine))
+    installed.machine.run("systemctl", "restart", "gateway-api")
+    assert shown_certificate() != before
+
+
+def test_a_request_that_has_begun_is_answered_though_a_reload_comes(installed: Installed, api: Api) -> None:
+    wait_for("the API", installed.serves)
+    old = installed.machine.processes("gunicorn")[1:]
+    body = json.dumps({"path": "system.hostname", "value": "slow"}).encode()
+
+    def slowly() -> Iterator[bytes]:
+        yield body[:5]
+        installed.machine.run("systemctl", "reload", "gateway-api")
+        # Longer than a worker waits for those who have asked nothing.
+        wait_for("the others to have gone", lambda: any(map(gone, old)), 20)
+        time.sleep(3)
+        yield body[5:]
+
+    answered = api.send("POST", "/system/config/set", data=slowly(), headers=JSON)
+    assert answered.status_code == 200
+    assert api.send("POST", "/system/config/discard").ok
+    wait_for("the old workers to go", lambda: all(map(gone, old)), 10)
+
+
+def test_a_reload_takes_a_new_certificate_and_drops_no_request(installed: Installed, tmp_path: Path) -> None:
+    wait_for("the API", installed.serves)
+    before, old = shown_certificate(), installed.machine.processes("gunicorn")[1:]
+    new = new_certificate(installed.machine)
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(before + (installed.machine.root / f"{new}.crt".lstrip("/")).read_text())
+    done, answers = threading.Event(), []
+
+    def ask() -> None:
+        while not done.is_set():
+            # A connection each, as the next client may come any time.
+            answers.append(
+                requests.get("https://localhost:8443/api/v1/health", verify=trusted, timeout=10).status_code
+            )
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    try:
+        wait_for("answers", lambda: len(answers) > 20, 10)
+        renew(installed.machine, new)
+        installed.machine.run("systemctl", "reload", "gateway-api")
+        wait_for("the old workers to go", lambda: all(gone(pid) for pid in old), 20)
+        enough = len(answers) + 20
+        wait_for("answers", lambda: len(answers) > enough, 10)
+    finally:
+        done.set()
+        for thread in asking:
+            thread.join()
+    assert set(answers) == {200}
+    assert shown_certificate() != before
+
+
+def test_a_reload_with_a_certificate_that_does_not_fit_fails_and_the_old_one_stays(
+    installed: Installed,
+) -> None:
+    wait_for("the API", installed.serves)
+    before = shown_certificate()
+    key = installed.machine.root / "etc" / "gateway-api" / "tls" / "key.pem"
+    held = key.read_bytes()
+    installed.machine.run("openssl", "genrsa", "-out", "/etc/gateway-api/tls/key.pem", "2048")
+    refused = installed.machine.attempt("systemctl", "reload", "gateway-api")
+    key.write_bytes(held)
+    assert refused.returncode != 0
+    assert shown_certificate() == before
+
+
+def test_it_stops_in_time_with_50_streams_open(installed: Installed, api: Api) -> None:
+    wait_for("the API", installed.serves)
+    streams = [listen(api, role="admin") for _ in range(50)]
+    began = time.monotonic()
+    installed.machine.run("systemctl", "stop", "gateway-api")
+    took = time.monotonic() - began
+    for stream in streams:
+        stream.close()
+    result = installed.machine.run("systemctl", "show", "--property=Result", "--value", "gateway-api")
+    installed.machine.run("systemctl", "start", "gateway-api")
+    print(f"stopped with 50 streams in {took:.2f} s")
+    assert took < 10
+    assert result == "success\n"
+
+
+#: What the package did while gateway-core.service was the lab's own unit.
+_FORMER_POSTINST = """#!/bin/sh
+set -e
+/usr/lib/gateway-api/bin/gateway-api-setup
+for service in gateway-core.service gateway-api.service; do
+    deb-systemd-helper enable $service
+    deb-systemd-helper update-state $service
+done
+systemctl daemon-reload
+deb-systemd-invoke restart gateway-core.service gateway-api.service
+"""
+
+
+@pytest.fixture(scope="module")
+def former(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as an earlier version, whose core was the lab, whatever the operator wanted."""
+    tree = tmp_path_factory.mktemp("former") / "tree"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+    control = tree / "DEBIAN" / "control"
+    control.write_text(re.sub(r"(?m)^Version: .*", "Version: 0", control.read_text()))
+    (tree / "DEBIAN" / "postinst").write_text(_FORMER_POSTINST)
+    units = tree / "usr/lib/systemd/system"
+    lab = units / "gateway-core-lab.service"
+    (units / "gateway-core.service").write_text(re.sub("(?m)^Alias=.*\n", "", lab.read_text()))
+    lab.unlink()
+    path = tree.with_suffix(".deb")
+    subprocess.run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, path], check=True)
+    return path
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
+    former: Path, package: Path, tmp_path: Path, chosen: bool
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        assert here.serves()
+        if not chosen:
+            machine.run("systemctl", "disable", "--now", "gateway-core")
+        before = machine.processes("gateway_api.cli.core")
+        assert bool(before) == chosen
+        install(machine, package)
+        assert here.serves() == chosen
+        after = machine.processes("gateway_api.cli.core")
+        assert len(after) == len(before)
+        assert set(after).isdisjoint(before)
+        state = "enabled" if chosen else "disabled"
+        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
+
+
+def test_an_upgrade_that_was_killed_is_finished_by_the_next_with_the_lab_running(
+    former: Path, package: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        killer = machine.root / "root/faults/deb-systemd-helper"
+        killer.parent.mkdir()
+        # Stands in for a power cut when the postinst is about to forget the former unit.
+        killer.write_text("#!/bin/sh\nkill -9 $PPID\n")
+        killer.chmod(0o755)
+        shutil.copyfile(package, machine.root / "root" / package.name)
+        upgrade = f"PATH=/root/faults:$PATH dpkg --install /root/{package.name}"
+        assert "killed by signal" in machine.attempt("sh", "-c", upgrade).stdout
+        machine.run("systemctl", "stop", "gateway-core")
+        machine.run("dpkg", "--configure", "gateway-api")
+        assert machine.run("systemctl", "is-enabled", "gateway-core-lab") == "enabled\n"
+        assert here.serves()
+        wants = machine.root / "etc/systemd/system/multi-user.target.wants"
+        assert not (wants / "gateway-core.service").is_symlink()
+
+
+OWN_CORE = "/etc/systemd/system/gateway-core.service"
+
+
+@pytest.mark.parametrize("choice", ["edited", "masked"])
+def test_an_upgrade_leaves_a_core_of_the_operator_s_own_as_it_is(
+    former: Path, package: Path, tmp_path: Path, choice: str
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        if choice == "edited":
+            # What `systemctl edit --full` does.
+            machine.run("cp", "/usr/lib/systemd/system/gateway-core.service", OWN_CORE)
+            machine.run("systemctl", "daemon-reload")
+        else:
+            machine.run("systemctl", "mask", "gateway-core")
+        drop_in = machine.root / "etc/systemd/system/gateway-api.service.d/own.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text("[Service]\nEnvironment=PROGRAMS=/opt/gateway-api\n")
+        file = ("stat", "--format=%i %N", OWN_CORE)
+        before = machine.processes("gateway_api.cli.core"), machine.run(*file)
+        said = install(machine, package)
+        assert (machine.processes("gateway_api.cli.core"), machine.run(*file)) == before
+        assert here.serves()
+        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == "disabled\n"
+        # It still starts with the machine.
+        assert (machine.root / "etc/systemd/system/multi-user.target.wants/gateway-core.service").is_symlink()
+        assert f"{OWN_CORE} isn't of this package" in said
+        assert "own.conf: /opt/gateway-api" in said
+
+
+@dataclass
+class Moment:
+    """What a machine holds of the package at a moment. `files` are those of operators and of the core."""
+
+    files: dict[str, bytes]
+    processes: list[int]
+    programs: bool
+    units: str
+    users: set[str]
+
+    @classmethod
+    def of(cls, machine: Machine) -> "Moment":
+        folders = [machine.root / name for name in ("etc/gateway-api", "var/lib/gateway-core")]
+        files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+        return cls(
+            files={str(path.relative_to(machine.root)): path.read_bytes() for path in files},
+            processes=machine.processes(PROGRAMS),
+            programs=(machine.root / PROGRAMS.lstrip("/")).exists(),
+            units=machine.attempt("systemctl", "list-unit-files", "--no-legend", "gateway-*").stdout,
+            users=set(re.findall(r"(?m)^gateway-\w+", (machine.root / "etc" / "passwd").read_text())),
+        )
+
+
+@dataclass
+class Life:
+    """What became of a machine, from the first installation to the purge."""
+
+    installed: Moment
+    upgraded: Moment
+    removed: Moment
+    again: Moment
+    purged: Moment
+    served_with_old_token: bool
+
+
+@pytest.fixture(scope="module")
+def life(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    with booted(tmp_path_factory.mktemp("life") / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, package))
+        choose_the_lab(machine)
+        api = here.api()
+        change = {"path": "system.hostname", "value": "bng7"}
+        assert api.send("POST", "/system/config/set", json=change).ok
+        assert api.send("POST", "/system/config/commit").ok
+        with (machine.root / "etc" / "gateway-api" / "gunicorn.conf.py").open("a") as file:
+            file.write("# an operator's\n")
+        installed = Moment.of(machine)
+        install(machine, newer, "--force-confold")
+        token = api.token("admin")
+        served = here.api().get("/system/config", role=None, token=token)["system"]["hostname"] == "bng7"
+        upgraded = Moment.of(machine)
+        machine.run("dpkg", "--remove", "gateway-api")
+        removed = Moment.of(machine)
+        install(machine, newer)
+        again = Moment.of(machine)
+        machine.run("dpkg", "--purge", "gateway-api")
+        yield Life(installed, upgraded, removed, again, Moment.of(machine), served)
+
+
+def test_an_upgrade_restarts_the_services(life: Life) -> None:
+    assert len(life.upgraded.processes) == len(life.installed.processes)
+    assert set(life.upgraded.processes).isdisjoint(life.installed.processes)
+
+
+def test_an_upgrade_keeps_tokens_and_configuration(life: Life) -> None:
+    assert life.served_with_old_token
+
+
+def test_an_upgrade_keeps_every_file_of_the_operator_and_the_core(life: Life) -> None:
+    kept = life.installed.files.keys() - {"etc/gateway-api/gateway-api.env"}
+    assert any(name.startswith("var/lib/gateway-core/configuration/") for name in kept)
+    for name in kept:
+        assert life.upgraded.files[name] == life.installed.files[name], name
+
+
+def test_an_upgrade_brings_what_nobody_has_edited(life: Life) -> None:
+    assert life.upgraded.files["etc/gateway-api/gateway-api.env"].endswith(b"# of version 99\n")
+
+
+def test_a_removal_stops_the_services(life: Life) -> None:
+    assert life.removed.processes == []
+
+
+def test_a_removal_takes_programs_and_units(life: Life) -> None:
+    assert not life.removed.programs
+    # What stays is the name of the core that the operator has chosen.
+    assert re.sub("(?m)^gateway-core.service .*\n", "", life.removed.units) == ""
+
+
+def test_a_removal_keeps_every_file_of_the_operator_and_the_core(life: Life) -> None:
+    kept = life.upgraded.files
+    assert {name: life.removed.files.get(name) for name in kept} == kept
+
+
+def test_an_installation_after_a_removal_serves_again_as_before(life: Life) -> None:
+    assert len(life.again.processes) == len(life.installed.processes)
+    assert life.again.files == life.removed.files
+
+
+def test_a_purge_takes_everything(life: Life) -> None:
+    assert life.purged == Moment(files={}, processes=[], programs=False, units="", users=set())
+
+
+_OWN_CORE = """[Service]
+User=gateway-core
+StateDirectory=gateway-core
+ExecStart=/bin/sh -c 'echo own > /var/lib/gateway-core/state; exec sleep infinity'
+"""
+
+
+def test_a_purge_leaves_state_and_user_of_a_core_that_is_not_of_the_package(
+    package: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        install(machine, package)
+        (machine.root / OWN_CORE.lstrip("/")).write_text(_OWN_CORE)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "start", "gateway-core")
+        state = machine.root / "var/lib/gateway-core/state"
+        wait_for("its state", state.exists)
+        said = machine.run("dpkg", "--purge", "gateway-api")
+        assert f"/var/lib/gateway-core and the user gateway-core stay: {OWN_CORE} " in said
+        assert state_of(machine, "gateway-core") == "active"
+        assert state.read_text() == "own\n"
+        left = Moment.of(machine)
+        assert left.users == {"gateway-core"}
+        assert left.files.keys() == {"var/lib/gateway-core/state"}

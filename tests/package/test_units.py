@@ -1,0 +1,271 @@
+"""The systemd units start what there is, with files where the project puts them."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from gateway_api.base.settings import KNOWN, Settings
+from tests.support.stack import Api, free_port, wait_for
+
+REPOSITORY = Path(__file__).parents[2]
+UNITS = sorted((REPOSITORY / "systemd").iterdir())
+PROGRAMS = [unit for unit in UNITS if unit.suffix == ".service"]
+ONCE = ("gateway-api-certificate", "gateway-api-renewal")
+SERVICES = [unit for unit in PROGRAMS if unit.stem not in ONCE]
+USERS = {"gateway-core-lab": "gateway-core"}
+#: Of 10, by systemd's own count.
+MOST_EXPOSED = {
+    "gateway-api": 1.0,
+    "gateway-api-token": 1.0,
+    "gateway-api-certificate": 0.3,
+    "gateway-api-renewal": 1.0,
+    "gateway-core-lab": 0.3,
+}
+
+
+def read(name: str) -> ConfigParser:
+    unit = ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(REPOSITORY / "systemd" / name)
+    return unit
+
+
+def service(name: str) -> dict[str, str]:
+    return dict(read(name)["Service"])
+
+
+def command(name: str, root: Path) -> list[str]:
+    """What the unit starts, with its folders below `root` and this environment's programs."""
+    text = service(name)["ExecStart"]
+    text = text.replace("/opt/gateway-api/bin", str(Path(sys.executable).parent))
+    text = re.sub(r"/etc/gateway-api/(?=gunicorn[\w-]*\.conf\.py)", f"{REPOSITORY / 'etc'}/", text)
+    return re.sub(r"(?<= )/(run|etc|var/lib)/[\w-]+", str(root), text).split()
+
+
+def value(unit: Path, section: str, name: str) -> str:
+    """That of a setting in a unit."""
+    return read(unit.name)[section][name]
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_unit_runs_as_a_user_of_its_own(unit: Path) -> None:
+    assert value(unit, "Service", "User") == USERS.get(unit.stem, unit.stem)
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_unit_comes_back_however_it_ends(unit: Path) -> None:
+    assert value(unit, "Service", "Restart") == "always"
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_starts_however_often_it_is_started(unit: Path) -> None:
+    assert value(unit, "Unit", "StartLimitIntervalSec") == "0"
+
+
+def test_the_core_is_told_which_boot_it_is_where_the_kernels_file_is_hidden() -> None:
+    assert service("gateway-core-lab.service")["ProcSubset"] == "pid"
+    assert "--boot-id %b" in service("gateway-core-lab.service")["ExecStart"]
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
+def test_a_unit_starts_after_the_clock_is_set(unit: Path) -> None:
+    assert "time-sync.target" in value(unit, "Unit", "After").split()
+
+
+@pytest.mark.parametrize("unit", PROGRAMS, ids=lambda unit: unit.name)
+def test_a_unit_is_hardly_exposed(unit: Path) -> None:
+    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (exposure,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+) ", said)
+    assert float(exposure) <= MOST_EXPOSED[unit.stem], said
+
+
+@pytest.mark.parametrize(
+    ("unit", "most"),
+    [("gateway-api", "1G"), ("gateway-api-token", "1G"), ("gateway-core-lab", "3G")],
+)
+def test_the_memory_of_a_service_is_bounded(unit: str, most: str) -> None:
+    assert service(f"{unit}.service")["MemoryMax"] == most
+
+
+def test_the_lab_is_the_core_only_for_who_enables_it() -> None:
+    assert read("gateway-core-lab.service")["Install"]["Alias"] == "gateway-core.service"
+    assert not (REPOSITORY / "systemd" / "gateway-core.service").exists()
+
+
+@pytest.mark.parametrize(
+    ("unit", "credential"),
+    [
+        ("gateway-api.service", "secret:/etc/gateway-api/secret"),
+        ("gateway-api-certificate.service", "key:/etc/gateway-api/tls/key.pem"),
+    ],
+)
+def test_what_only_root_reads_is_handed_over_by_systemd(unit: str, credential: str) -> None:
+    assert f"LoadCredential={credential}\n" in (REPOSITORY / "systemd" / unit).read_text()
+
+
+def test_the_core_s_unit_starts_a_core(tmp_path: Path, document: dict[str, Any]) -> None:
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    process = subprocess.Popen(command("gateway-core-lab.service", tmp_path))
+    try:
+        wait_for("the core's socket", (tmp_path / "core.sock").exists)
+    finally:
+        process.terminate()
+    assert process.wait(10) == 0
+
+
+@contextmanager
+def listening_as_systemd(folder: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(folder / "notify"))
+        systemd.settimeout(30)
+        yield systemd
+
+
+@contextmanager
+def started_api(folder: Path, state: Path, port: int, **settings: str) -> Iterator[Path]:
+    """As its unit starts it; gives what it says."""
+    environment = {
+        "NOTIFY_SOCKET": str(folder / "notify"),
+        "GATEWAY_API_RUNTIME": str(folder),
+        "GATEWAY_API_STATE": str(folder),
+        "GATEWAY_API_AUDIT": str(folder / "audit"),
+        "GATEWAY_API_BIND": f"127.0.0.1:{port}",
+        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
+        "GATEWAY_API_KEY": str(state / "key.pem"),
+        **settings,
+    }
+    log = folder / "log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(command("gateway-api.service", folder), env=environment, stderr=said)
+    try:
+        yield log
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_systemd_is_told_that_the_api_is_up_when_it_answers(tmp_path: Path, api: Api, state: Path) -> None:
+    port = free_port()
+    with listening_as_systemd(tmp_path) as systemd, started_api(tmp_path, state, port):
+        assert systemd.recv(1000) == b"READY=1"
+        url = f"https://localhost:{port}/api/v1/system/version"
+        assert requests.get(url, verify=state / "certificate.pem", timeout=1).ok
+
+
+def test_systemd_is_not_told_that_an_api_is_up_whose_workers_fail(
+    tmp_path: Path, api: Api, state: Path
+) -> None:
+    (tmp_path / "other.pem").write_text("no key")
+    failing = started_api(tmp_path, state, free_port(), GATEWAY_API_KEY=str(tmp_path / "other.pem"))
+    with listening_as_systemd(tmp_path) as systemd, failing as log:
+        wait_for("a worker to fail", lambda: "Exception in worker process" in log.read_text(), 30)
+        assert "Listening at" in log.read_text()
+        systemd.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            systemd.recv(1000)
+
+
+def test_the_core_s_unit_tells_systemd_when_it_listens(tmp_path: Path, document: dict[str, Any]) -> None:
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+    with listening_as_systemd(tmp_path) as systemd:
+        process = subprocess.Popen(command("gateway-core-lab.service", tmp_path), env=environment)
+        try:
+            assert systemd.recv(1000) == b"READY=1"
+            assert (tmp_path / "core.sock").is_socket()
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def test_a_reboot_keeps_what_was_logged_out() -> None:
+    assert Settings.state == Path("/var/lib", service("gateway-api.service")["StateDirectory"])
+
+
+def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
+    """What the API's unit says when it can't start: a sentence, and no traceback."""
+    environment = {
+        "SVC_API_SECRET": "x" * 32,
+        "GATEWAY_API_RUNTIME": str(tmp_path),
+        "GATEWAY_API_STATE": str(tmp_path),
+        "GATEWAY_API_AUDIT": str(tmp_path / "audit"),
+        "GATEWAY_API_BIND": "127.0.0.1:0",
+        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
+        "GATEWAY_API_KEY": str(state / "key.pem"),
+        **settings,
+    }
+    started = command("gateway-api.service", tmp_path)
+    ended = subprocess.run(started, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_a_runtime_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_RUNTIME=str(tmp_path / "none"))
+    assert "cannot start the gateway API: GATEWAY_API_RUNTIME" in said
+
+
+def test_a_state_folder_that_is_not_there_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_STATE=str(tmp_path / "none"))
+    ledger = f"the login ledger {tmp_path / 'none' / 'logins.sqlite'} (GATEWAY_API_STATE)"
+    assert f"cannot start the gateway API: cannot open or create {ledger}: [Errno 2]" in said
+
+
+def test_a_login_ledger_that_cannot_be_opened_gets_one_sentence(
+    tmp_path: Path, api: Api, state: Path
+) -> None:
+    ledger = tmp_path / "logins.sqlite"
+    ledger.mkdir()
+    said = refusal(tmp_path, state)
+    assert f"cannot open or create the login ledger {ledger} (GATEWAY_API_STATE): " in said
+    assert "has no room" not in said
+
+
+def test_an_audit_folder_that_cannot_be_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_AUDIT=str(tmp_path / "none" / "audit"))
+    assert "cannot start the gateway API: GATEWAY_API_AUDIT" in said
+
+
+def test_the_audit_log_is_in_a_folder_that_the_unit_makes() -> None:
+    section = service("gateway-api.service")
+    assert Settings.audit.parent == Path("/var/lib", section["StateDirectory"])
+
+
+def test_a_secret_that_cannot_sign_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, SVC_API_SECRET="ssh-rsa AAAA")
+    assert "cannot start the gateway API: SVC_API_SECRET" in said
+
+
+def test_a_log_format_that_is_none_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_LOG_FORMAT="xml")
+    assert "cannot start the gateway API: GATEWAY_API_LOG_FORMAT must be keyvalue or json" in said
+
+
+def test_a_misspelled_variable_gets_one_sentence(tmp_path: Path, api: Api, state: Path) -> None:
+    said = refusal(tmp_path, state, GATEWAY_API_WORKER="4")
+    assert "cannot start the gateway API: GATEWAY_API_WORKER is not a known variable; " in said
+    assert "did you mean GATEWAY_API_WORKERS?" in said
+
+
+def test_the_environment_file_names_every_variable_with_its_default() -> None:
+    text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
+    readers = "".join(
+        path.read_text()
+        for path in (*(REPOSITORY / "etc").glob("*.conf.py"), REPOSITORY / "gateway_api" / "settings.py")
+    )
+    named = dict(re.findall(r"^#([A-Z_]+)=(.*)$", text, re.MULTILINE))
+    assert set(named) == set(re.findall(r'"((?:GATEWAY|SVC)_[A-Z_]*[A-Z])"', readers)) | KNOWN
+    for value in filter(None, named.values()):
+        assert f'"{value}"' in readers

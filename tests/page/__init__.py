@@ -1,0 +1,1 @@
+"""The live page and the documentation page, in a browser."""

@@ -1,0 +1,211 @@
+"""The live page for everybody: by keyboard, on a phone, in the dark, read aloud."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.browser import PHONE, Screen, screen
+from tests.support.stack import Api, running_stack
+
+pytestmark = pytest.mark.slow
+
+LARGE = {"width": 1440, "height": 900}
+SCHEMES = ["light", "dark"]
+SIZES = {"laptop": LARGE, "phone": PHONE}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A gateway where nobody leaves by himself, and something is staged and waits."""
+    with running_stack(tmp_path_factory.mktemp("own"), sessions=200) as (api, _):
+        staged = {"path": 'bgp.neighbors."10.255.0.6".description', "value": "core2, in the cellar"}
+        api.send("POST", "/system/config/set", json=staged)
+        assert api.send("POST", "/system/config/commit", json={"confirm_seconds": 3600}).ok
+        api.send("POST", "/system/config/set", json={"path": "qos.default_down", "value": "150mbit"})
+        yield api
+
+
+def oldest(api: Api) -> int:
+    """The id of the session that has lasted longest."""
+    (session,) = api.get("/subscribers", params={"sort": "id", "limit": "1"})["sessions"]
+    found: int = session["id"]
+    return found
+
+
+def signed_out(shown: Screen) -> None:
+    shown.open()
+
+
+def refused(shown: Screen) -> None:
+    shown.open().sign_in("operator", "wrong")
+    expect(shown.page.get_by_role("alert")).to_be_visible()
+
+
+def overview(shown: Screen) -> None:
+    shown.open().sign_in().is_live()
+    expect(shown.page.locator("#vlans li").first).to_be_visible()
+    assert shown.api.send("DELETE", f"/subscribers/{oldest(shown.api)}").ok
+    expect(shown.page.locator("#feed li").first).to_be_visible()
+    expect(shown.page.locator("#health li").first).to_be_visible()
+
+
+def subscribers(shown: Screen) -> None:
+    shown.open("#subscribers").sign_in()
+    expect(shown.page.locator("#list tbody tr").first).to_be_visible()
+
+
+def record(shown: Screen) -> None:
+    shown.open("#subscribers").sign_in()
+    shown.page.locator("#list tbody button").first.click()
+    expect(shown.page.locator("#record-state")).to_have_text("Active")
+
+
+def configuration(shown: Screen) -> None:
+    shown.open("#configuration").sign_in()
+    expect(shown.page.locator("#diff ins")).to_be_visible()
+    expect(shown.page.locator("#archive tr").first).to_be_visible()
+    expect(shown.page.locator("#unconfirmed")).to_be_visible()
+
+
+def pressed(before: Callable[[Screen], None], name: str) -> Callable[[Screen], None]:
+    def press(shown: Screen) -> None:
+        before(shown)
+        shown.page.get_by_role("button", name=name).click()
+        expect(shown.page.get_by_role("dialog")).to_be_visible()
+
+    return press
+
+
+STATES: dict[str, Callable[[Screen], None]] = {
+    "signed out": signed_out,
+    "refused": refused,
+    "overview": overview,
+    "subscribers": subscribers,
+    "a record": record,
+    "configuration": configuration,
+    "the rate dialog": pressed(record, "Change rate…"),
+    "the disconnect dialog": pressed(record, "Disconnect…"),
+    "the commit dialog": pressed(configuration, "Commit…"),
+    "the discard dialog": pressed(configuration, "Discard…"),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("state", STATES)
+def test_axe_finds_nothing(browser: Browser, own: Api, state: str, scheme: str) -> None:
+    # Without motion: text that is half faded in has no contrast yet.
+    with screen(browser, own, viewport=LARGE, color_scheme=scheme, reduced_motion="reduce") as shown:
+        STATES[state](shown)
+        found = Axe().run(shown.page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_nothing_is_wider_than_a_phone(browser: Browser, own: Api, state: str) -> None:
+    with screen(browser, own, viewport=PHONE, is_mobile=True, has_touch=True) as shown:
+        STATES[state](shown)
+        widths = "[document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
+        assert shown.page.evaluate(widths) == [PHONE["width"]] * 3
+
+
+def test_axe_finds_nothing_on_a_phone(browser: Browser, own: Api) -> None:
+    with screen(browser, own, viewport=PHONE, reduced_motion="reduce") as shown:
+        record(shown)
+        found = Axe().run(shown.page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def focused(page: Page) -> str:
+    name: str = page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id")
+    return name
+
+
+def press_until(page: Page, key: str, wanted: str, most: int = 60) -> None:
+    """Goes on pressing until what is wanted has the focus."""
+    for _ in range(most):
+        page.keyboard.press(key)
+        if focused(page) == wanted:
+            return
+    raise AssertionError(f"{wanted} is not reached by {key}")
+
+
+def test_a_subscriber_is_found_and_disconnected_by_keyboard_alone(browser: Browser, own: Api) -> None:
+    names = own.environment
+    gone = oldest(own)
+    with screen(browser, own) as shown:
+        page = shown.open().page
+        expect(page.get_by_label("User name", exact=True)).to_be_focused()
+        page.keyboard.type(names["ADMIN_USER"])
+        page.keyboard.press("Tab")
+        page.keyboard.type(names["ADMIN_PASSWORD"])
+        page.keyboard.press("Enter")
+        shown.is_live()
+        press_until(page, "Tab", "Subscribers")
+        page.keyboard.press("Enter")
+        press_until(page, "Tab", "find-text")
+        page.keyboard.type(str(gone))
+        page.keyboard.press("Enter")
+        expect(page.locator("#record-title")).to_be_focused()
+        press_until(page, "Tab", "Disconnect…")
+        page.keyboard.press("Enter")
+        # A question whose answer can't be undone begins at the way back.
+        expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        expect(page.get_by_role("button", name="Disconnect…")).to_be_focused()
+        page.keyboard.press("Enter")
+        press_until(page, "Shift+Tab", "Disconnect")
+        page.keyboard.press("Enter")
+        expect(page.locator("#record-state")).to_contain_text("isconnect")
+        expect(page.locator("#record-close")).to_be_focused()
+    assert own.send("GET", f"/subscribers/{gone}").status_code == 404
+
+
+def test_the_first_stop_of_the_keyboard_leads_past_the_banner(browser: Browser, own: Api) -> None:
+    with screen(browser, own) as shown:
+        overview(shown)
+        shown.page.reload()
+        shown.sign_in()
+        shown.is_live()
+        press_until(shown.page, "Tab", "Skip to the content")
+        expect(shown.page.get_by_text("Skip to the content")).to_be_in_viewport()
+        shown.page.keyboard.press("Enter")
+        expect(shown.page.locator("#overview")).to_be_visible()
+        expect(shown.page.get_by_role("main")).to_be_focused()
+
+
+def test_what_has_the_focus_is_seen_to_have_it(browser: Browser, own: Api) -> None:
+    with screen(browser, own) as shown:
+        configuration(shown)
+        seen = set()
+        for _ in range(15):
+            shown.page.keyboard.press("Tab")
+            outline = shown.page.evaluate(
+                """() => { const style = getComputedStyle(document.activeElement);
+                    return [document.activeElement.tagName, style.outlineStyle, style.outlineWidth]; }"""
+            )
+            if outline[0] != "BODY":
+                assert outline[1:] == ["solid", "2px"], outline
+                seen.add(outline[0])
+    assert {"A", "BUTTON", "INPUT"} <= seen
+
+
+def test_nothing_moves_for_those_who_would_rather_it_did_not(browser: Browser, own: Api) -> None:
+    for motion, moving in (("no-preference", True), ("reduce", False)):
+        with screen(browser, own, reduced_motion=motion) as shown:
+            overview(shown)
+            name = "getComputedStyle(document.querySelector('#feed li')).animationName"
+            assert (shown.page.evaluate(name) != "none") is moving
+
+
+def test_the_view_s_name_is_the_title_and_takes_the_focus(browser: Browser, own: Api) -> None:
+    with screen(browser, own) as shown:
+        overview(shown)
+        shown.go("Subscribers")
+        expect(shown.page).to_have_title("Subscribers · Subscriber gateway")
+        expect(shown.page.get_by_role("heading", name="Subscribers", exact=True)).to_be_focused()
+        shown.page.go_back()
+        expect(shown.page.get_by_role("heading", name="Overview", exact=True)).to_be_focused()
+        expect(shown.page.get_by_role("link", name="Overview")).to_have_attribute("aria-current", "page")

@@ -1,0 +1,161 @@
+"""The configuration on the live page: what is staged is seen by all admins, and becomes what they decide."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.browser import Screen, screen
+from tests.support.stack import Api, running_stack
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "<img src=/x onerror=\"document.title='taken over'\">"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A gateway whose configuration nobody else changes."""
+    with running_stack(tmp_path_factory.mktemp("own"), sessions=20) as (api, _):
+        yield api
+
+
+@pytest.fixture
+def shown(browser: Browser, own: Api) -> Iterator[Screen]:
+    own.send("POST", "/system/config/discard")
+    with screen(browser, own) as opened:
+        opened.open("#configuration").sign_in()
+        expect(opened.page.locator("#waiting-none")).to_be_visible()
+        yield opened
+
+
+def stage(shown: Screen, path: str, value: str) -> None:
+    shown.page.get_by_label("Path").fill(path)
+    shown.page.get_by_label("Value").fill(value)
+    shown.page.get_by_role("button", name="Set", exact=True).click()
+
+
+def commit(shown: Screen, comment: str = "", window: str = "never") -> None:
+    shown.page.get_by_role("button", name="Commit…").click()
+    shown.page.get_by_label("Comment", exact=True).fill(comment)
+    shown.page.get_by_label("Take it back").select_option(window)
+    shown.page.get_by_role("dialog").get_by_role("button", name="Commit").click()
+
+
+def elsewhere(own: Api, path: str, value: str) -> None:
+    """Somebody else stages a change."""
+    assert own.send("POST", "/system/config/set", json={"path": path, "value": value}).ok
+
+
+def test_a_change_is_staged_seen_and_committed(shown: Screen) -> None:
+    before = shown.api.get("/system/config")["qos"]["default_down"]
+    stage(shown, "qos.default_down", "123mbit")
+    diff = shown.page.locator("#diff")
+    expect(diff.locator("del")).to_have_text(f'- qos.default_down = "{before}"')
+    expect(diff.locator("ins")).to_have_text('+ qos.default_down = "123mbit"')
+    expect(
+        shown.page.get_by_role("link", name="Configuration 2 lines waiting to be committed")
+    ).to_be_visible()
+    commit(shown, "slower for everybody")
+    expect(shown.page.locator("#configuration-state")).to_have_text("Committed 1 change.")
+    expect(diff).to_be_hidden()
+    assert shown.api.get("/system/config")["qos"]["default_down"] == "123mbit"
+    stage(shown, "qos.default_down", before)
+    commit(shown)
+    # What ran until now, and who had made it so.
+    expect(shown.page.locator("#archive tr").first).to_contain_text("slower for everybody")
+
+
+def test_what_the_api_refuses_is_said_beside_it(shown: Screen) -> None:
+    stage(shown, "qos.default_dwon", "1mbit")
+    problem = shown.page.locator("#stage-problem")
+    expect(problem).to_have_text("qos.default_dwon: is not a known path")
+    stage(shown, "qos.default_down", "fast")
+    expect(problem).to_contain_text("must be a number and a unit")
+    stage(shown, "qos.default_down", "5mbit")
+    expect(problem).to_be_hidden()
+
+
+def test_something_is_deleted(shown: Screen) -> None:
+    shown.page.get_by_label("Path").fill('bgp.neighbors."10.255.0.6"')
+    shown.page.get_by_role("button", name="Delete at this path").click()
+    expect(shown.page.locator("#diff del").first).to_contain_text("10.255.0.6")
+
+
+def test_what_is_staged_is_discarded_after_a_question(shown: Screen) -> None:
+    stage(shown, "qos.default_down", "5mbit")
+    shown.page.get_by_role("button", name="Discard…").click()
+    shown.page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+    expect(shown.page.locator("#waiting-none")).to_be_visible()
+    assert shown.api.get("/system/config/compare", "admin")["diff"] == ""
+
+
+def test_what_somebody_else_stages_shows_by_itself(shown: Screen) -> None:
+    elsewhere(shown.api, "qos.default_up", "7mbit")
+    expect(shown.page.locator("#diff ins")).to_contain_text("7mbit")
+
+
+def test_only_what_was_looked_at_is_committed(shown: Screen) -> None:
+    stage(shown, "qos.default_down", "6mbit")
+    expect(shown.page.locator("#diff ins")).to_contain_text("6mbit")
+    shown.page.get_by_role("button", name="Commit…").click()
+    elsewhere(shown.api, "qos.default_up", "8mbit")
+    # The page reads it, behind the question.
+    expect(shown.page.locator("#diff ins").nth(1)).to_contain_text("8mbit")
+    dialog = shown.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Commit").click()
+    problem = dialog.get_by_role("alert")
+    expect(problem).to_contain_text("changed")
+    assert shown.api.get("/system/config")["qos"]["default_up"] != "8mbit"
+    shown.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(shown.page.locator("#diff ins")).to_contain_text(["6mbit", "8mbit"])
+
+
+def test_a_commit_that_waits_is_confirmed(shown: Screen) -> None:
+    stage(shown, "system.hostname", "bng-confirmed")
+    commit(shown, "", "unless confirmed within 2 minutes")
+    expect(shown.page.locator("#unconfirmed-left")).to_contain_text("1 min")
+    shown.page.get_by_role("button", name="Confirm", exact=True).click()
+    expect(shown.page.locator("#configuration-state")).to_have_text("Confirmed: it stays.")
+    expect(shown.page.locator("#unconfirmed")).to_be_hidden()
+    assert shown.api.send("POST", "/system/config/confirm").status_code == 409
+
+
+def test_a_commit_of_somebody_else_that_waits_is_seen(shown: Screen) -> None:
+    elsewhere(shown.api, "system.hostname", "bng-waiting")
+    assert shown.api.send("POST", "/system/config/commit", json={"confirm_seconds": 600}).ok
+    expect(shown.page.locator("#unconfirmed-left")).to_contain_text("9 min")
+    assert shown.api.send("POST", "/system/config/confirm").ok
+    expect(shown.page.locator("#unconfirmed")).to_be_hidden()
+
+
+def test_paths_that_are_offered_are_known(shown: Screen) -> None:
+    paths = shown.page.locator("#paths option")
+    expect(paths.first).to_be_attached()
+    offered = paths.evaluate_all("options => options.map(option => option.value)")
+    assert "qos.default_down" in offered
+    for path in offered:
+        answer = shown.api.send("POST", "/system/config/set", json={"path": path, "value": "!"})
+        assert "is not a known path" not in answer.text, path
+    shown.page.get_by_label("Path").fill("qos.default_up")
+    expect(shown.page.locator("#stage-runs")).to_have_text('Runs: "20mbit"')
+
+
+def test_hostile_text_stays_text(shown: Screen) -> None:
+    stage(shown, 'bgp.neighbors."10.255.0.2".description', HOSTILE)
+    expect(shown.page.locator("#diff ins").first).to_contain_text(HOSTILE.replace('"', '\\"'))
+    commit(shown, HOSTILE)
+    expect(shown.page.locator("#configuration-state")).to_contain_text("Committed")
+    stage(shown, "qos.default_down", "9mbit")
+    commit(shown)
+    expect(shown.page.locator("#archive tr").first).to_contain_text(HOSTILE)
+    shown.go("Overview")
+    expect(shown.page.locator("#neighbours li").first).to_contain_text(HOSTILE)
+    assert "taken over" not in shown.page.title()
+    assert shown.page.locator("main img").count() == 0
+
+
+def test_the_gateway_s_name_is_shown(shown: Screen) -> None:
+    expect(shown.page.locator("#hostname")).to_have_text(
+        shown.api.get("/system/config")["system"]["hostname"]
+    )

@@ -1,0 +1,305 @@
+"""The live page while subscribers come and go, and while what it depends on breaks."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.browser import Screen, screen
+from tests.support.sse import Stream, master_of, wait_for_workers, workers_of
+from tests.support.stack import Api, core_of, running_stack, wait_for
+
+pytestmark = pytest.mark.slow
+
+Process = subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def lively(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, Process]]:
+    """A gateway where some come and go each second."""
+    with running_stack(tmp_path_factory.mktemp("lively"), sessions=100, arrivals=5) as started:
+        yield started
+
+
+@pytest.fixture
+def shown(browser: Browser, lively: tuple[Api, Process]) -> Iterator[Screen]:
+    with screen(browser, lively[0]) as opened:
+        opened.open().sign_in()
+        opened.is_live()
+        yield opened
+
+
+def kill_workers(process: Process) -> None:
+    workers = workers_of(process)
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    wait_for_workers(process, len(workers), set(workers))
+
+
+def happened(api: Api, after: str, until: str) -> dict[str, int]:
+    """How many came and went, as another client of the stream sees it."""
+    with Stream(
+        api.url, api.environment["GATEWAY_CA"], api.token("operator"), headers={"Last-Event-ID": after}
+    ) as stream:
+        events = stream.until(lambda message: message.id == until)
+    names = [message.name for message in events]
+    return {"came": names.count("session_up"), "went": names.count("session_down")}
+
+
+def behind(shown: Screen, events: int) -> dict[str, Any]:
+    """What the page has counted, when it is so many events after its first."""
+
+    def enough() -> dict[str, Any] | None:
+        seen = shown.since()
+        return (
+            seen if "until" in seen and sequence(seen["until"]) - sequence(seen["since"]) >= events else None
+        )
+
+    found: dict[str, Any] = wait_for(f"{events} events on the page", enough)
+    return found
+
+
+def sequence(id: str) -> int:
+    return int(id.rpartition("-")[2])
+
+
+def assert_counted(api: Api, seen: dict[str, Any]) -> None:
+    """Every event of the time, and each once."""
+    assert {name: seen[name] for name in ("came", "went")} == happened(api, seen["since"], seen["until"])
+
+
+def test_whoever_arrives_is_seen_without_reloading(shown: Screen) -> None:
+    first = shown.page.locator("#feed .up a").first
+    expect(first).to_be_visible()
+    # Or the first is another one by the click.
+    shown.page.get_by_role("button", name="Pause").click()
+    name = first.inner_text()
+    first.click()
+    expect(shown.page.get_by_role("heading", name=name)).to_be_visible()
+    assert sum(asked.is_navigation_request() for asked in shown.requests) == 1
+
+
+def test_counts_are_those_of_the_gateway(shown: Screen) -> None:
+    expect(shown.page.locator("#total")).not_to_have_text("\N{EN DASH}")
+
+    def same() -> bool:
+        counts = shown.api.get("/subscribers/summary")
+        return all(shown.number(name) == counts[name] for name in ("total", "pppoe", "dhcp"))
+
+    wait_for("the same counts", same)
+    before = shown.number("total")
+    wait_for("a change", lambda: shown.number("total") != before)
+
+
+def test_the_page_counts_every_event_once(shown: Screen) -> None:
+    seen = behind(shown, 30)
+    assert seen["came"] > 0 < seen["went"]
+    assert_counted(shown.api, seen)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_killed_workers_cost_no_event(shown: Screen, lively: tuple[Api, Process], times: int) -> None:
+    api, process = lively
+    first = behind(shown, 3)
+    for number in range(times):
+        behind(shown, 10 * (number + 1))
+        kill_workers(process)
+    seen = behind(shown, sequence(shown.since()["until"]) - sequence(first["since"]) + 20)
+    assert seen["since"] == first["since"]
+    assert_counted(api, seen)
+    shown.is_live()
+    assert shown.text("gaps") == ""
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_worker_that_is_killed_before_the_first_event_costs_none(browser: Browser, tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=20) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        shown.is_live()
+        wait_for("its place in the stream", lambda: "since" in shown.since())
+        with stopped(master_of(process)):
+            for worker in workers_of(process):
+                os.kill(worker, signal.SIGKILL)
+            # One that is not quite dead would take the request along.
+            wait_for("their end", lambda: not workers_of(process))
+        wait_for("a worker", lambda: api.send("DELETE", "/subscribers/3").ok)
+        expect(shown.page.locator("#went")).to_have_text("1")
+        assert shown.text("gaps") == ""
+
+
+def test_a_core_that_hangs_is_said_where_it_is_missed_and_the_page_heals(
+    shown: Screen, lively: tuple[Api, Process]
+) -> None:
+    with stopped(core_of(lively[1])):
+        expect(shown.page.locator("#traffic-problem")).to_have_text("Core daemon unreachable")
+        expect(shown.page.locator("#health .bad")).to_contain_text(["Core daemon unreachable"] * 2)
+    expect(shown.page.locator("#traffic-problem")).to_be_hidden()
+    expect(shown.page.locator("#health .bad")).to_have_count(0)
+
+
+def test_the_page_is_live_no_more_within_ten_seconds_of_a_core_that_hangs(
+    shown: Screen, lively: tuple[Api, Process]
+) -> None:
+    shown.go("Subscribers")
+    list_of_sessions = shown.page.locator("#list tbody")
+    expect(list_of_sessions.locator("tr").first).to_be_visible()
+    expect(list_of_sessions).to_have_css("opacity", "1")
+    with stopped(core_of(lively[1])):
+        connection = shown.page.locator("#connection")
+        expect(connection).to_have_text("The core daemon does not answer: trying again", timeout=10_000)
+        expect(list_of_sessions).not_to_have_css("opacity", "1")
+    shown.is_live()
+    expect(list_of_sessions).to_have_css("opacity", "1")
+
+
+def bars(shown: Screen) -> int:
+    """How many samples of the traffic are drawn."""
+    drawn = shown.page.locator("#traffic-chart path.down").get_attribute("d") or ""
+    return drawn.count("M")
+
+
+def test_a_restarted_core_leaves_a_hole_in_the_chart_of_the_traffic_and_no_false_number(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running_stack(tmp_path, sessions=50) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        wait_for("some samples", lambda: bars(shown) >= 3)
+        shown.page.evaluate(
+            """() => {
+                const place = document.getElementById('downstream');
+                window.numbers = [];
+                new MutationObserver(() => numbers.push(place.textContent)).observe(place, {childList: true});
+            }"""
+        )
+        known = bars(shown)
+        os.kill(core_of(process), signal.SIGKILL)
+        wait_for("samples of the new core", lambda: bars(shown) >= known + 4)
+        numbers = shown.page.evaluate("numbers")
+        assert numbers
+        assert not any(number.startswith("0") for number in numbers), numbers
+
+
+def test_events_that_come_late_are_counted_and_make_no_spike_in_the_chart(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running_stack(tmp_path, sessions=100, arrivals=10) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        behind(shown, 30)
+        before = shown.since()
+        # What is due meanwhile happens at its time, and is told when the core runs again.
+        with stopped(core_of(process)):
+            time.sleep(8)
+        seen = behind(shown, sequence(before["until"]) - sequence(before["since"]) + 100)
+        assert_counted(api, seen)
+        most = int(shown.page.locator("#arrivals-chart span").first.inner_text().removesuffix("/s"))
+        assert most < 50
+
+
+def test_a_core_that_was_restarted_is_a_gap_after_which_the_truth_is_read_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running_stack(tmp_path, sessions=50) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        expect(shown.page.locator("#total")).to_have_text("50")
+        api.send("DELETE", "/subscribers/1")
+        expect(shown.page.locator("#total")).to_have_text("49")
+        os.kill(core_of(process), signal.SIGKILL)
+        expect(shown.page.locator("#gaps")).to_contain_text("Events were lost 1 times")
+        expect(shown.page.locator("#total")).to_have_text("50")
+        shown.is_live()
+        api.send("DELETE", "/subscribers/2")
+        expect(shown.page.locator("#went")).to_have_text("2")
+
+
+def test_a_gateway_that_goes_is_said_to_be_gone_and_the_page_goes_on_when_it_is_back(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with ExitStack() as first:
+        api, _ = first.enter_context(running_stack(tmp_path, sessions=50))
+        with screen(browser, api) as shown:
+            shown.open().sign_in()
+            shown.is_live()
+            first.close()
+            expect(shown.page.locator("#connection")).to_have_text("Connection lost: trying again")
+            with running_stack(tmp_path, sessions=60, PORT=api.url.rpartition(":")[2]):
+                shown.is_live()
+                expect(shown.page.locator("#total")).to_have_text("60")
+
+
+def test_the_feed_can_be_read_in_peace(shown: Screen) -> None:
+    expect(shown.page.locator("#feed li").nth(4)).to_be_visible()
+    shown.page.get_by_role("button", name="Pause").click()
+    before = shown.page.locator("#feed").inner_text()
+    came = shown.number("came")
+    wait_for("more events", lambda: shown.number("came") > came + 3)
+    assert shown.page.locator("#feed").inner_text() == before
+    shown.page.get_by_role("button", name="Pause").click()
+    wait_for("the feed to go on", lambda: shown.page.locator("#feed").inner_text() != before)
+
+
+def test_traffic_is_what_the_trunks_carry(shown: Screen) -> None:
+    expect(shown.page.locator("#downstream")).to_contain_text("bit/s")
+    expect(shown.page.locator("#trunks")).to_contain_text("trunk0: ")
+    down, up = (shown.text(name).split() for name in ("downstream", "upstream"))
+    rates = {"kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
+    # Each of the lab's subscribers takes what they may have, which is five times what they may send.
+    assert float(down[0]) * rates[down[1]] > 2 * float(up[0]) * rates[up[1]]
+
+
+def test_the_busiest_vlans_are_those_with_the_most_sessions(shown: Screen) -> None:
+    expect(shown.page.locator("#vlans li").first).to_be_visible()
+    shown_counts = [int(text) for text in shown.page.locator("#vlans b").all_inner_texts()]
+    vlans = shown.api.get("/interfaces/vlans")["vlans"]
+    assert len(shown_counts) == min(10, len(vlans))
+    assert shown_counts == sorted(shown_counts, reverse=True)
+    # Some came and went meanwhile.
+    assert abs(shown_counts[0] - max(vlan["session_count"] for vlan in vlans)) <= 3
+
+
+def test_every_bgp_neighbour_is_shown_with_its_state(shown: Screen) -> None:
+    peers = shown.api.get("/routing/bgp/summary")["ipv4Unicast"]["peers"]
+    rows = shown.page.locator("#neighbours li")
+    expect(rows).to_have_count(len(peers))
+    expect(rows).to_contain_text([f"{address}Established" for address in peers])
+    expect(shown.page.locator("#bgp-up")).to_have_text(f"{len(peers)} of {len(peers)}")
+
+
+def out_of_sight(shown: Screen, away: bool) -> None:
+    """A headless browser shows all of its tabs: what it would say of one that nobody sees is said for it."""
+    shown.page.evaluate(
+        """away => {
+            Object.defineProperty(document, 'hidden', {value: away, configurable: true});
+            document.dispatchEvent(new Event('visibilitychange'));
+        }""",
+        away,
+    )
+
+
+def test_nothing_is_asked_for_while_nobody_looks_and_no_event_is_missed(shown: Screen) -> None:
+    behind(shown, 3)
+    out_of_sight(shown, True)
+    # Until the answers to what was asked before are there, and longer than the page reads anything in.
+    shown.page.wait_for_timeout(1000)
+    asked, until = len(shown.requests), shown.since()["until"]
+    shown.page.wait_for_timeout(4000)
+    assert len(shown.requests) == asked
+    assert shown.since()["until"] == until
+    out_of_sight(shown, False)
+    seen = behind(shown, sequence(until) - sequence(shown.since()["since"]) + 30)
+    assert_counted(shown.api, seen)
+    assert shown.text("gaps") == ""

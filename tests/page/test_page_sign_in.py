@@ -1,0 +1,134 @@
+"""Signing in on the live page, and what becomes of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gateway_api.base.errors import CoreAbsent
+from tests.support.browser import Screen, screen
+from tests.support.stack import Api, running_api
+
+
+@pytest.fixture
+def shown(browser: Browser, api: Api) -> Iterator[Screen]:
+    with screen(browser, api) as opened:
+        yield opened.open()
+
+
+def token_of(shown: Screen) -> str:
+    """The one that the page sends."""
+    sent = [asked.headers.get("authorization", "") for asked in shown.requests]
+    return next(value.removeprefix("Bearer ") for value in reversed(sent) if value)
+
+
+def kept(page: Page) -> list[object]:
+    """All that a page can leave in a browser."""
+    found: list[object] = page.evaluate(
+        """async () => [localStorage.length, sessionStorage.length, document.cookie,
+            (await indexedDB.databases()).length, (await caches.keys()).length, history.state]"""
+    )
+    return found + page.context.cookies()
+
+
+def test_nothing_of_the_gateway_is_shown_or_asked_for_before(shown: Screen) -> None:
+    expect(shown.page.get_by_role("dialog")).to_be_visible()
+    expect(shown.page.get_by_role("banner")).to_be_hidden()
+    assert [asked.url for asked in shown.requests if "/api/" in asked.url] == []
+
+
+def test_a_wrong_password_is_said_to_be_wrong_and_can_be_corrected(shown: Screen) -> None:
+    shown.sign_in("operator", "wrong")
+    expect(shown.page.get_by_role("alert")).to_have_text("Incorrect username or password")
+    shown.sign_in("operator")
+    expect(shown.page.get_by_role("dialog")).to_be_hidden()
+    shown.is_live()
+
+
+def test_without_a_core_the_way_to_choose_one_is_shown(
+    browser: Browser, api: Api, state: Path, tmp_path: Path
+) -> None:
+    with (
+        running_api(tmp_path / "core.sock", state) as url,
+        screen(browser, Api({**api.environment, "GATEWAY_URL": url})) as shown,
+    ):
+        shown.open().sign_in("operator")
+        said = f"Core daemon unreachable. {CoreAbsent.HINT}"
+        expect(shown.page.get_by_role("alert")).to_have_text(said)
+
+
+def test_the_token_is_in_the_memory_of_the_page_alone(shown: Screen) -> None:
+    shown.sign_in()
+    shown.is_live()
+    assert kept(shown.page) == [0, 0, "", 0, 0, None]
+    token = token_of(shown)
+    assert all(token not in asked.url for asked in shown.requests)
+    assert token not in shown.page.content()
+    shown.page.reload()
+    expect(shown.page.get_by_role("dialog")).to_be_visible()
+
+
+def test_signing_out_makes_the_token_worthless(shown: Screen) -> None:
+    shown.sign_in()
+    shown.is_live()
+    token = token_of(shown)
+    assert shown.api.send("GET", "/subscribers/summary", token=token).ok
+    shown.page.get_by_role("button", name="Sign out", exact=True).click()
+    expect(shown.page.get_by_role("dialog")).to_be_visible()
+    assert shown.api.send("GET", "/subscribers/summary", token=token).status_code == 401
+
+
+def test_signing_out_everywhere_asks_first_and_ends_all_tokens_of_the_user(shown: Screen) -> None:
+    elsewhere = shown.api.new_token("operator")
+    shown.sign_in("operator")
+    shown.is_live()
+    shown.page.get_by_role("button", name="Sign out everywhere").click()
+    shown.page.get_by_role("button", name="Cancel").click()
+    assert shown.api.send("GET", "/subscribers/summary", token=elsewhere).ok
+    shown.page.get_by_role("button", name="Sign out everywhere").click()
+    shown.page.get_by_role("dialog").get_by_role("button", name="Sign out everywhere").click()
+    expect(shown.page.get_by_label("Password")).to_be_visible()
+    assert shown.api.send("GET", "/subscribers/summary", token=elsewhere).status_code == 401
+    shown.api.forget_tokens()
+
+
+def test_whoever_s_token_has_ended_signs_in_again_and_is_where_they_were(shown: Screen) -> None:
+    shown.sign_in().find("5")
+    expect(shown.page.locator("#record-state")).to_have_text("Active")
+    shown.page.get_by_role("button", name="Change rate").click()
+    shown.page.get_by_label("Downstream").fill("321 Mbit")
+    shown.api.send("POST", "/auth/logout", token=token_of(shown))
+    expect(shown.page.locator("#sign-in-why")).to_contain_text("Your session has ended")
+    asked = len(shown.requests)
+    # Seen in the answers, not only on the screen: nothing is asked for meanwhile.
+    shown.page.wait_for_timeout(3000)
+    assert len(shown.requests) <= asked + 1
+    shown.sign_in()
+    expect(shown.page.get_by_label("Downstream")).to_have_value("321 Mbit")
+    shown.page.get_by_role("dialog").get_by_role("button", name="Change rate").click()
+    expect(shown.page.locator("#record-state")).to_contain_text("Rate change requested")
+    shown.is_live()
+
+
+def test_escape_does_not_lead_past_the_sign_in(shown: Screen) -> None:
+    for _ in range(3):
+        shown.page.keyboard.press("Escape")
+    expect(shown.page.get_by_role("dialog")).to_be_visible()
+
+
+def test_too_many_wrong_passwords_make_the_user_wait_and_the_page_says_so(shown: Screen) -> None:
+    shown.page.get_by_label("User name", exact=True).fill("nobody-known")
+    for _ in range(7):
+        shown.page.get_by_label("Password").fill("wrong")
+        with shown.page.expect_response("**/auth/login") as answered:
+            shown.page.get_by_role("button", name="Sign in").click()
+        if answered.value.status == 429:
+            break
+    assert answered.value.status == 429
+    expect(shown.page.get_by_role("alert")).to_have_text(answered.value.json()["message"])
+
+
+def test_who_signed_in_is_said(shown: Screen) -> None:
+    shown.sign_in("operator")
+    expect(shown.page.locator("#who")).to_have_text("operator")

@@ -1,0 +1,1 @@
+"""What tests share: running gateways, clients, clocks and stand-ins."""

@@ -1,0 +1,130 @@
+"""Debian's Chromium in front of our pages, as somebody uses them who knows nothing of how they are made."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+
+from tests.support.stack import Api
+
+PHONE = {"width": 360, "height": 740}
+LAPTOP = {"width": 1440, "height": 900}
+#: Milliseconds until what should be on the screen is.
+PATIENCE = 30_000
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """One browser; not for a whole run of the tests, as an asyncio loop runs as long as it does."""
+    expect.set_options(timeout=PATIENCE)
+    executable = shutil.which("chromium")
+    assert executable, "Debian's chromium is not installed"
+    # Its sandbox doesn't start as root.
+    settings = {"executable_path": executable, "args": ["--no-sandbox", "--no-proxy-server"]}
+    with sync_playwright() as playwright, playwright.chromium.launch(**settings) as browser:
+        yield browser
+
+
+class Screen:
+    """The page on one screen. `complaints` are what the browser and the page's own modules had to say of it;
+    `requests` are all that it asked for."""
+
+    def __init__(self, page: Page, api: Api) -> None:
+        self.page = page
+        self.api = api
+        self.complaints: list[str] = []
+        self.requests: list[Request] = []
+        page.set_default_timeout(PATIENCE)
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", self._asked)
+
+    def open(self, view: str = "") -> "Screen":
+        """The page, signed out."""
+        self.page.goto(f"{self.api.url}/{view}")
+        return self
+
+    def sign_in(self, role: str = "admin", password: str | None = None) -> "Screen":
+        """As somebody of a role, with his own password or another."""
+        names = self.api.environment
+        self.page.get_by_label("User name", exact=True).fill(names[f"{role.upper()}_USER"])
+        self.page.get_by_label("Password").fill(password or names[f"{role.upper()}_PASSWORD"])
+        self.page.get_by_role("button", name="Sign in").click()
+        return self
+
+    def go(self, view: str) -> "Screen":
+        """To another view, by its name."""
+        self.page.get_by_role("navigation").get_by_role("link", name=view).click()
+        return self
+
+    def text(self, id: str) -> str:
+        return self.page.locator(f"#{id}").inner_text()
+
+    def number(self, id: str) -> int:
+        """What stands there, as a number."""
+        return int(self.text(id).replace(",", ""))
+
+    def find(self, text: str) -> "Screen":
+        """Types it into the search, and has it searched for."""
+        self.go("Subscribers")
+        self.page.get_by_label("Find a subscriber").fill(text)
+        self.page.get_by_role("button", name="Find").click()
+        return self
+
+    def is_live(self) -> None:
+        """Waits until it says so."""
+        expect(self.page.locator("#connection")).to_have_text("Live")
+
+    def since(self) -> dict[str, Any]:
+        """What came and went, and the ids of the events after which and until which: all of one moment."""
+        found: dict[str, Any] = self.page.evaluate(
+            """() => ({...document.getElementById('arrivals-chart').dataset,
+                came: document.getElementById('came').textContent,
+                went: document.getElementById('went').textContent})"""
+        )
+        return {**found, "came": _number(found["came"]), "went": _number(found["went"])}
+
+    def _asked(self, request: Request) -> None:
+        self.requests.append(request)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        # A request that the API refuses, or that no API takes: chromium always says so.
+        if message.type in ("error", "warning") and not re.match("Failed to load resource", message.text):
+            self.complaints.append(message.text)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+@contextmanager
+def screen(browser: Browser, api: Api, **more: Any) -> Iterator[Screen]:
+    """A screen of its own, with no memory of others; fails when the browser complained of the page, or the
+    page asked anybody else for anything."""
+    context = browser.new_context(ignore_https_errors=True, **more)
+    made = Screen(context.new_page(), api)
+    try:
+        yield made
+    finally:
+        context.close()
+    assert made.complaints == []
+    elsewhere = [asked.url for asked in made.requests if not asked.url.startswith(f"{api.url}/")]
+    assert elsewhere == []
+
+
+class Watched:
+    """A window of a browser of its own; `complaints` are what its console and its policies have said, and
+    `requests` the addresses that it has asked."""
+
+    def __init__(self, browser: Browser) -> None:
+        # The gateway signs its certificate itself.
+        context = browser.new_context(ignore_https_errors=True, viewport=LAPTOP)
+        self.page: Page = context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))

@@ -1,0 +1,207 @@
+"""A varlink peer that misbehaves in one way: `python -m tests.support.liar SOCKET --mode NAME`.
+
+The socket appears once it listens. With `--count FILE`, a line is added to the file for each call that was
+read whole: the call. With `--honest SOCKET`, questions about access are passed on to the core there, and
+only the others are answered badly. It serves until it is ended by a signal.
+"""
+
+import argparse
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+Mode = Callable[[socket.socket, Iterator[bytes]], None]
+
+#: What a trickling peer waits between two bytes, in seconds.
+PAUSE = 0.1
+
+FOREVER = threading.Event()
+
+_ACCESS = re.compile(rb"\.Get(Api|Token)Access\"")
+
+
+def refuse(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Accepts and hangs up at once."""
+
+
+def cut(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Hangs up after the first bytes of the call."""
+    connection.recv(10)
+
+
+def hangup(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Reads the call and hangs up without an answer."""
+    next(calls)
+
+
+def once(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers one call a connection, reads the second and hangs up."""
+    connection.sendall(_echo(next(calls)))
+    next(calls)
+
+
+def hang(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Accepts and neither reads nor answers."""
+    FOREVER.wait()
+
+
+def half(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Hangs up in the middle of its reply."""
+    next(calls)
+    connection.sendall(b'{"parameters":{"session":{"id":7,')
+
+
+def garbage(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with bytes that are no text."""
+    _repeat(connection, calls, bytes(range(255, 127, -1)))
+
+
+def text(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with a text that is no JSON."""
+    _repeat(connection, calls, b"HTTP/1.1 200 OK")
+
+
+def array(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with a JSON array."""
+    _repeat(connection, calls, b'[{"parameters":{}}]')
+
+
+def list_of_parameters(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with parameters that are an array."""
+    _repeat(connection, calls, b'{"parameters":[1]}')
+
+
+def badutf8(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with parameters that are no UTF-8."""
+    _repeat(connection, calls, b'{"parameters":{"username":"\xff\xfe"}}')
+
+
+def wrongshape(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with a valid reply that has none of the expected fields."""
+    _repeat(connection, calls, b'{"parameters":{"unexpected":1}}')
+
+
+def twice(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers each call with two replies at once."""
+    _repeat(connection, calls, b'{"parameters":{"answer":1}}\0{"parameters":{"answer":2}}')
+
+
+def late(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers each call, and a moment later once more."""
+    for call in calls:
+        connection.sendall(_echo(call))
+        time.sleep(PAUSE)
+        connection.sendall(b'{"parameters":{"late":true}}\0')
+
+
+def endless(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with a message that never ends."""
+    next(calls)
+    connection.sendall(b'{"parameters":{"a":"')
+    while True:
+        connection.sendall(b"x" * (1 << 20))
+
+
+def trickle(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers with a valid reply, one byte at a time."""
+    for call in calls:
+        for byte in _echo(call):
+            connection.sendall(bytes([byte]))
+            time.sleep(PAUSE)
+
+
+def echo(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Answers as it should: with the parameters of the call."""
+    for call in calls:
+        connection.sendall(_echo(call))
+
+
+def full(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Never accepts, and its backlog is full."""
+    raise AssertionError("nobody is accepted")
+
+
+MODES: dict[str, Mode] = {
+    mode.__name__: mode
+    for mode in (
+        refuse, cut, hangup, once, hang, half, garbage, text, array, list_of_parameters, badutf8,
+        wrongshape, twice, late, endless, trickle, echo, full,
+    )
+}  # fmt: skip
+
+
+def _echo(call: bytes) -> bytes:
+    return json.dumps({"parameters": json.loads(call).get("parameters", {})}).encode() + b"\0"
+
+
+def _repeat(connection: socket.socket, calls: Iterator[bytes], message: bytes) -> None:
+    for _ in calls:
+        connection.sendall(message + b"\0")
+
+
+def _calls(connection: socket.socket, count: Path | None) -> Iterator[bytes]:
+    held = b""
+    while data := connection.recv(1 << 16):
+        held += data
+        while b"\0" in held:
+            call, _, held = held.partition(b"\0")
+            if count is not None:
+                with count.open("ab") as file:
+                    file.write(call + b"\n")
+            yield call
+
+
+def _serve(connection: socket.socket, mode: Mode, count: Path | None, honest: Path | None) -> None:
+    with connection:
+        try:
+            calls = _calls(connection, count)
+            if honest is not None:
+                calls = chain([_first_other(connection, calls, honest)], calls)
+            mode(connection, calls)
+        except (OSError, StopIteration):
+            pass
+
+
+def _first_other(connection: socket.socket, calls: Iterator[bytes], honest: Path) -> bytes:
+    while _ACCESS.search(call := next(calls)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as core:
+            core.connect(str(honest))
+            core.sendall(call + b"\0")
+            while not (data := core.recv(1 << 16)).endswith(b"\0"):
+                connection.sendall(data)
+            connection.sendall(data)
+    return call
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("socket", type=Path)
+    parser.add_argument("--mode", choices=MODES, required=True)
+    parser.add_argument("--count", type=Path, help="gets a line for each call read")
+    parser.add_argument("--honest", type=Path, help="a core that is asked about access")
+    arguments = parser.parse_args()
+    arguments.socket.unlink(missing_ok=True)
+    unready = arguments.socket.with_suffix(".new")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(unready))
+        if arguments.mode == "full":
+            listener.listen(0)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as filler:
+                filler.connect(str(unready))
+                unready.rename(arguments.socket)
+                FOREVER.wait()
+        listener.listen(128)
+        unready.rename(arguments.socket)
+        while True:
+            connection, _ = listener.accept()
+            served = (connection, MODES[arguments.mode], arguments.count, arguments.honest)
+            threading.Thread(target=_serve, args=served, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""A machine to install things on: a booted systemd in a container, over this machine's own files, or those of
+another release of Debian.
+
+What it writes is in memory, its network is its own, and both end with it.
+"""
+
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from tests.support.stack import descendants, wait_for
+
+#: Mounted where nobody else sees it, so that nothing is left, however the tests end. Services that this
+#: machine has of its own are not started there. A control group of its own, or two machines would take each
+#: other's services for theirs.
+_BOOT = """
+set -e
+for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
+    if [ -e "$hierarchy/cgroup.procs" ]; then
+        mkdir "$hierarchy/$2"
+        echo 0 > "$hierarchy/$2/cgroup.procs"
+    fi
+done
+mount -t tmpfs -o mode=755 tmpfs "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay -o "lowerdir=$3,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
+: > "$1/root/etc/machine-id"
+rm -rf "$1/root/etc/systemd/system/"*.wants "$1/root/usr/sbin/policy-rc.d"
+exec systemd-nspawn --quiet --register=no --keep-unit --private-network --boot --directory="$1/root" \\
+    --console=pipe --link-journal=no
+"""
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_NUMBERS = count()
+
+
+class Machine:
+    """`leader` is the process id, out here, of its systemd."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self.root = Path(f"/proc/{leader}/root")
+
+    def run(self, *command: str, timeout: float = 120) -> str:
+        """What a command says that must succeed."""
+        ended = self.attempt(*command, timeout=timeout)
+        assert ended.returncode == 0, f"{command}: {ended.stdout}"
+        return ended.stdout
+
+    def attempt(self, *command: str, timeout: float = 120) -> "subprocess.CompletedProcess[str]":
+        """Both outputs come as one."""
+        return subprocess.run(
+            self.entering(*command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def entering(self, *command: str) -> list[str]:
+        """The command that runs this one there."""
+        return ["nsenter", f"--target={self._leader}", "--all", *command]
+
+    def is_up(self) -> bool:
+        return self.attempt("systemctl", "is-system-running").stdout.strip() in ("running", "degraded")
+
+    def processes(self, word: str) -> list[int]:
+        """Those with the word in their command, parents first, by their ids out here."""
+        found = []
+        for pid in descendants(self._leader):
+            try:
+                if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+            except OSError:
+                continue
+        return found
+
+    @contextmanager
+    def network(self) -> Iterator[None]:
+        """For this thread, and those that it starts: sockets are of the machine's network."""
+        with Path("/proc/thread-self/ns/net").open() as own:
+            with Path(f"/proc/{self._leader}/ns/net").open() as its:
+                _enter(its.fileno())
+            try:
+                yield
+            finally:
+                _enter(own.fileno())
+
+
+@contextmanager
+def booted(folder: Path, files: Path = Path("/")) -> Iterator[Machine]:
+    """A machine that begins with these files, until the end of the block. It takes root."""
+    folder.mkdir()
+    log = folder.with_suffix(".log")
+    group = f"gateway-api-test-{os.getpid()}-{next(_NUMBERS)}"
+    with log.open("wb") as console:
+        process = subprocess.Popen(
+            [
+                # Should the tests be killed, it has to go as well, with all that it has started.
+                *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"),
+                *("--mount-proc", "sh", "-c", _BOOT, "sh", str(folder), group, str(files)),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+        )
+
+    def leader() -> int | None:
+        assert process.poll() is None, log.read_text()
+        return next(filter(_is_a_machine_s_first, descendants(process.pid)), None)
+
+    try:
+        machine = Machine(wait_for("the machine's systemd", leader))
+        wait_for("the machine to be up", machine.is_up)
+        yield machine
+    finally:
+        started = descendants(process.pid)
+        process.kill()
+        process.wait(10)
+        wait_for("the machine to be gone", lambda: all(gone(pid) for pid in started), 10)
+        for hierarchy in Path("/sys/fs/cgroup").glob(f"**/{group}"):
+            for path in [*sorted(hierarchy.rglob("*/"), reverse=True), hierarchy]:
+                path.rmdir()
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def _is_a_machine_s_first(pid: int) -> bool:
+    """Whether it is the first process in a namespace within the one that is started in."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    ids = _ids(status)
+    return len(ids) == len(_ids(Path("/proc/self/status").read_text())) + 2 and ids[-1] == "1"
+
+
+def _ids(status: str) -> list[str]:
+    """A process's ids, in each of the namespaces that it is in, from the outermost on."""
+    (ids,) = re.findall(r"(?m)^NSpid:(.*)", status)
+    return str(ids).split()
+
+
+def _enter(namespace: int) -> None:
+    if _LIBC.setns(namespace, 0):
+        raise OSError(ctypes.get_errno(), "cannot enter the machine's network")

@@ -1,0 +1,276 @@
+"""Receivers of webhooks: well-behaved ones, and such that hang, cut, trickle, flood or lie.
+
+`python -m tests.support.receivers FILE` is a fast one in a process of its own: it prints its port and writes
+the id of each message to FILE, one a line. With `--times` each line goes on with when it came and when it
+happened, epoch seconds.
+"""
+
+import json
+import socket
+import ssl
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+#: What an endless answer ends at all the same, so that whoever reads it all doesn't take the machine down.
+_ENOUGH = 400 << 20
+
+
+def answer(status: int, *headers: str, body: bytes = b"") -> bytes:
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request. `at` is monotonic seconds, `connection` counts from 1."""
+
+    at: float
+    line: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    connection: int
+
+    def header(self, name: str) -> str:
+        (value,) = (value for key, value in self.headers if key.lower() == name)
+        return value
+
+    @property
+    def id(self) -> str:
+        return self.header("webhook-id")
+
+
+class Receiver:
+    """Listens at a free port of 127.0.0.1 until the end of the block. `reply` makes the bytes of an answer;
+    without bytes the connection is closed."""
+
+    def __init__(
+        self, reply: "bytes | Callable[[Received], bytes]" = OK, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._reply = reply
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._numbers = count(1)
+        self._threads: list[threading.Thread] = []
+        self._over = threading.Event()
+        self.received: list[Received] = []
+        #: When each connection came, and when each was found ended by the other side.
+        self.opened: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+        port: int = self._listener.getsockname()[1]
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/hook"
+
+    @property
+    def ids(self) -> list[str]:
+        return [one.id for one in self.received]
+
+    def __enter__(self) -> "Receiver":
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for connection in self._connections:
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue
+        for thread in self._threads:
+            thread.join(10)
+
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            number = next(self._numbers)
+            self.opened[number] = time.monotonic()
+            with self._lock:
+                self._connections.add(connection)
+            self._start(self._serve, connection, number)
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        plain = connection
+        try:
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            self.converse(connection, number)
+        except OSError:
+            self.ended.setdefault(number, time.monotonic())
+        finally:
+            with self._lock:
+                self._connections.discard(plain)
+            connection.close()
+
+    def converse(self, connection: socket.socket, number: int) -> None:
+        """Everything that happens on one connection. Raises OSError where it ended."""
+        while (request := self.read(connection, number)) is not None:
+            reply = self._reply if isinstance(self._reply, bytes) else self._reply(request)
+            if not reply:
+                return
+            connection.sendall(reply)
+        self.ended[number] = time.monotonic()
+
+    def read(self, connection: socket.socket, number: int) -> Received | None:
+        """The next request, or None at the end."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            more = connection.recv(65536)
+            if not more:
+                return None
+            data += more
+        head, _, body = data.partition(b"\r\n\r\n")
+        line, *fields = head.decode().split("\r\n")
+        headers = [(key, value.strip()) for key, _, value in (field.partition(":") for field in fields)]
+        length = next((int(value) for key, value in headers if key.lower() == "content-length"), 0)
+        while len(body) < length:
+            body += connection.recv(65536)
+        request = Received(time.monotonic(), line, headers, body, number)
+        self.received.append(request)
+        return request
+
+    def wait_for_end(self, connection: socket.socket, number: int) -> None:
+        """Reads until the other side ends the connection."""
+        while connection.recv(65536):
+            pass
+        self.ended[number] = time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Raises OSError at the end of the block."""
+        if self._over.wait(seconds):
+            raise ConnectionAbortedError
+
+
+class Rude(Receiver):
+    """Reads a request and then does something else than to answer it. `behave` is given what it needs."""
+
+    def __init__(self, behave: "Behaviour", scheme: str = "http", reads: bool = True) -> None:
+        super().__init__()
+        self._behave = behave
+        self._scheme = scheme
+        self._reads = reads
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self.port}/hook"
+
+    def converse(self, connection: socket.socket, number: int) -> None:
+        if self._reads and self.read(connection, number) is None:
+            self.ended[number] = time.monotonic()
+            return
+        self._behave(self, connection, number)
+
+
+Behaviour = Callable[[Rude, socket.socket, int], None]
+
+
+def hang(receiver: Rude, connection: socket.socket, number: int) -> None:
+    receiver.wait_for_end(connection, number)
+
+
+def reset(_: Rude, connection: socket.socket, __: int) -> None:
+    # With a linger of nothing, to close is to reset: socket(7).
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def close(_: Rude, __: socket.socket, ___: int) -> None:
+    """The connection is closed when this returns."""
+
+
+def trickle(before: bytes, each: bytes = b"a", every: float = 1.0) -> Behaviour:
+    """Sends a little every second, for ever."""
+
+    def behave(receiver: Rude, connection: socket.socket, number: int) -> None:
+        connection.sendall(before)
+        while True:
+            receiver.pause(every)
+            connection.sendall(each)
+
+    return behave
+
+
+def flood(before: bytes, each: bytes) -> Behaviour:
+    """Sends as fast as it can."""
+
+    def behave(receiver: Rude, connection: socket.socket, number: int) -> None:
+        connection.sendall(before)
+        many = each * ((64 << 10) // len(each))
+        for _ in range(_ENOUGH // len(many)):
+            connection.sendall(many)
+        receiver.wait_for_end(connection, number)
+
+    return behave
+
+
+def say(words: bytes) -> Behaviour:
+    """Sends this, whatever it was asked, and closes."""
+
+    def behave(_: Rude, connection: socket.socket, __: int) -> None:
+        connection.sendall(words)
+
+    return behave
+
+
+def _serve_fast(connection: socket.socket, log: Any, times: bool) -> None:
+    with connection:
+        data = b""
+        while True:
+            while b"\r\n\r\n" not in data:
+                more = connection.recv(65536)
+                if not more:
+                    return
+                data += more
+            head, _, rest = data.partition(b"\r\n\r\n")
+            fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+            length = int(fields[b"content-length"])
+            while len(rest) < length:
+                rest += connection.recv(65536)
+            data = rest[length:]
+            line = fields[b"webhook-id"]
+            if times:
+                line += b" %.3f %d" % (time.time(), json.loads(rest[:length])["data"]["at"])
+            log.write(line + b"\n")
+            connection.sendall(OK)
+
+
+def main() -> None:
+    """Until its standard input ends."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    times = "--times" in sys.argv
+    with Path(sys.argv[1]).open("wb", buffering=0) as log:
+
+        def accept() -> None:
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=_serve_fast, args=(connection, log, times), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

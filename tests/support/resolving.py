@@ -1,0 +1,210 @@
+"""`python -m tests.support.resolving`, in a network and a mount namespace of its own: attempts to deliver
+to names that a DNS server of ours resolves as it likes. Prints what came of each, as JSON.
+
+No part of the service is replaced: the C library reads the files that are mounted over the machine's, and
+asks the server that listens where they say.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from pathlib import Path
+
+from gateway_api.hub.attempt import Outcome, Sender
+from gateway_api.hub.message import Message
+from gateway_api.hub.url import check_url
+
+PORT = 8080
+METADATA = "169.254.169.254"
+#: Addresses of this namespace that somebody listens at.
+_OURS = ("127.0.0.1", METADATA, "10.9.9.9", "10.9.9.10", "fd00:9::9")
+#: Nobody takes a connection there, or refuses it.
+_SILENT = ("127.9.9.1", "127.9.9.2", "127.9.9.3")
+
+_NAME_SERVERS = ("127.0.0.1", "127.0.0.3")
+#: Answers to the first question about a name and to the second; from then on the last.
+NAMES: dict[str, list[list[str]]] = {
+    "loopback.test": [["127.0.0.1"]],
+    "private.test": [["10.9.9.9"]],
+    "private6.test": [["fd00:9::9"]],
+    "metadata.test": [[METADATA]],
+    "mapped.test": [[f"::ffff:{METADATA}"]],
+    "unspecified.test": [["0.0.0.0"]],
+    "unspecified6.test": [["::"]],
+    "mapped-unspecified.test": [["::ffff:0.0.0.0"]],
+    "group.test": [["224.0.0.1"]],
+    "broadcast.test": [["255.255.255.255"]],
+    "turncoat.test": [["127.0.0.1"], [METADATA]],
+    "repentant.test": [[METADATA], ["127.0.0.1"]],
+    "denied-later.test": [["10.9.9.10"]],
+    "second-chance.test": [["127.0.0.2", "127.0.0.1"]],
+    "metadata-second.test": [["127.0.0.2", METADATA]],
+    "nobody.test": [[]],
+    "black-holes.test": [list(_SILENT)],
+}
+#: The server says nothing about it.
+SILENCE = "silence.test"
+
+
+class Dns:
+    """Answers A and AAAA questions from NAMES (RFC 1035), each kind's questions counted by itself."""
+
+    def __init__(self, address: str) -> None:
+        self._asked: dict[tuple[str, int], int] = {}
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((address, 53))
+
+    def run(self) -> None:
+        while True:
+            question, client = self._socket.recvfrom(512)
+            reply = self._reply(question)
+            if reply:
+                self._socket.sendto(reply, client)
+
+    def _reply(self, question: bytes) -> bytes:
+        labels, at = [], 12
+        while length := question[at]:
+            labels.append(question[at + 1 : at + 1 + length].decode())
+            at += 1 + length
+        name, kind = ".".join(labels).lower(), int.from_bytes(question[at + 1 : at + 3])
+        if name == SILENCE:
+            return b""
+        known = NAMES.get(name)
+        times = self._asked[name, kind] = self._asked.get((name, kind), 0) + 1
+        answers = [] if known is None else [ip_address(a) for a in known[min(times, len(known)) - 1]]
+        wanted = [address.packed for address in answers if {4: 1, 6: 28}[address.version] == kind]
+        flags = 0x8180 if known is not None else 0x8183
+        head = question[:2] + b"".join(n.to_bytes(2) for n in (flags, 1, len(wanted), 0, 0))
+        records = (
+            b"\xc0\x0c" + kind.to_bytes(2) + b"\x00\x01" + bytes(4) + len(data).to_bytes(2) + data
+            for data in wanted
+        )
+        return head + question[12 : at + 5] + b"".join(records)
+
+
+class Listener:
+    """A receiver at one address, which remembers how often it was reached."""
+
+    def __init__(self, address: str) -> None:
+        self.reached = 0
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.create_server((address, PORT), family=family)
+
+    def run(self) -> None:
+        while True:
+            connection, _ = self._socket.accept()
+            self.reached += 1
+            with connection:
+                connection.recv(65536)
+                # The next attempt has to connect again, and so to ask for the address.
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+class BlackHole:
+    """An address whose queue of connections is full: what comes is not answered at all."""
+
+    def __init__(self, address: str) -> None:
+        self._listener = socket.create_server((address, PORT), backlog=0)
+        self._waiting = [socket.socket() for _ in range(4)]
+        for one in self._waiting:
+            one.setblocking(False)
+            one.connect_ex((address, PORT))
+
+
+def _attempt(name: str, denied: list[str] | None = None) -> tuple[Sender, list[str]]:
+    url = f"http://{name}:{PORT}/hook"
+    # As at its registration: a name is none of its business.
+    check_url(url)
+    networks: list[str] = denied if denied is not None else []
+    return Sender(url, None, lambda: networks, None), networks
+
+
+def _send(sender: Sender) -> dict[str, object]:
+    outcome: Outcome = sender.send(Message("life-1", "session.up", b"{}"))
+    return {"status": outcome.status, "error": outcome.error, "seconds": outcome.seconds}
+
+
+def _watched(name: str) -> dict[str, object]:
+    """An attempt of which the hub's watch sees the deadline."""
+    sender, _ = _attempt(name)
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.25):
+            sender.cut(time.monotonic())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        return _send(sender)
+    finally:
+        done.set()
+        thread.join()
+        sender.close()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+def _prepare(folder: Path) -> None:
+    _run("ip", "link", "set", "lo", "up")
+    for address in _OURS[1:]:
+        _run(
+            "ip", "addr", "add", f"{address}/{128 if ':' in address else 32}", "dev", "lo", *_at_once(address)
+        )
+    # What is mounted here is seen here alone.
+    _run("mount", "--make-rprivate", "/")
+    for name, text in {
+        "resolv.conf": "".join(f"nameserver {address}\n" for address in _NAME_SERVERS),
+        "hosts": f"127.0.0.1 localhost\n{METADATA} hosts-file.test\n",
+        "nsswitch.conf": "hosts: files dns\n",
+        # RFC 3484 would sort the addresses of a name, and the tests want to know which is first.
+        "gai.conf": "sortv4 no\n",
+    }.items():
+        (folder / name).write_text(text)
+        place = Path("/etc") / name
+        if place.exists():
+            _run("mount", "--bind", str(folder / name), str(place.resolve()))
+
+
+def _at_once(address: str) -> tuple[str, ...]:
+    """An IPv6 address would be tentative for a second."""
+    return ("nodad",) if ":" in address else ()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _prepare(Path(folder))
+        for address in _NAME_SERVERS:
+            threading.Thread(target=Dns(address).run, daemon=True).start()
+        listeners = {address: Listener(address) for address in _OURS}
+        for listener in listeners.values():
+            threading.Thread(target=listener.run, daemon=True).start()
+        holes = [BlackHole(address) for address in _SILENT]
+        with ThreadPoolExecutor() as pool:
+            slow = {name: pool.submit(_watched, name) for name in ("black-holes.test", SILENCE)}
+            results = {}
+            for name in (*NAMES, "hosts-file.test", "unknown.test"):
+                if name in slow:
+                    continue
+                sender, networks = _attempt(name)
+                first = _send(sender)
+                if name == "denied-later.test":
+                    networks.append("10.9.9.10/32")
+                results[name] = [first, _send(sender)]
+                sender.close()
+            results |= {name: [attempt.result()] for name, attempt in slow.items()}
+        del holes
+    reached = {address: listener.reached for address, listener in listeners.items()}
+    json.dump({"results": results, "reached": reached}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""A client of the event stream that takes nothing but what the contract promises, byte for byte."""
+
+import json
+import re
+import socket
+import ssl
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from http.client import HTTPException, HTTPSConnection
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from tests.support.stack import Api, descendants, wait_for
+
+PATH = "/api/v1/events/subscribers"
+_BLOCK = re.compile(rb"id: ([0-9a-z]+)-([0-9]+)\nevent: ([a-z_]+)\ndata: (\{[^\r\n]*\})\n\n")
+_HEARTBEAT = b":\n"
+_ESTABLISHED = "01"
+
+
+class Message(NamedTuple):
+    """One event as the stream has it."""
+
+    boot_id: str
+    sequence: int
+    name: str
+    text: bytes
+
+    @property
+    def id(self) -> str:
+        return f"{self.boot_id}-{self.sequence}"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.text)
+        return found
+
+
+def messages_in(buffer: bytearray) -> list[Message]:
+    """The whole messages at the buffer's beginning, which it loses. Fails on any other bytes."""
+    found, position = [], 0
+    while True:
+        while buffer.startswith(_HEARTBEAT, position):
+            position += len(_HEARTBEAT)
+        block = _BLOCK.match(buffer, position)
+        if block is None:
+            break
+        boot_id, sequence, name, text = map(bytes, block.groups())
+        found.append(Message(boot_id.decode(), int(sequence), name.decode(), text))
+        position = block.end()
+    del buffer[:position]
+    assert b"\n\n" not in buffer, f"no event: {bytes(buffer[:500])!r}"
+    return found
+
+
+class Stream:
+    """One request for events, open until it is closed. `query` and `headers` are added to it."""
+
+    def __init__(
+        self,
+        url: str,
+        certificate: Path | str,
+        token: str | None,
+        query: str = "",
+        headers: Mapping[str, str] | None = None,
+        *,
+        method: str = "GET",
+        timeout: float = 20,
+        receive_buffer: int | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        self.server_port = int(parts.port or 443)
+        context = ssl.create_default_context(cafile=str(certificate))
+        self._connection = HTTPSConnection("localhost", self.server_port, context=context)
+        self._buffer = bytearray()
+        self._ready: deque[Message] = deque()
+        wanted = dict(headers or {})
+        if token is not None:
+            wanted["Authorization"] = f"Bearer {token}"
+        plain = socket.socket()
+        try:
+            if receive_buffer is not None:
+                # Before it connects: that is when the window is agreed on.
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            plain.settimeout(timeout)
+            plain.connect(("127.0.0.1", self.server_port))
+            self.own_port: int = plain.getsockname()[1]
+            self._connection.sock = context.wrap_socket(plain, server_hostname=parts.hostname)
+            self._connection.request(method, PATH + query, headers=wanted)
+            self._response = self._connection.getresponse()
+        except BaseException:
+            plain.close()
+            self._connection.close()
+            raise
+        self.status = self._response.status
+        self.headers = self._response.headers
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+    def read(self) -> bytes:
+        """What comes next; nothing at the proper end of the body. Raises OSError and HTTPException."""
+        return self._response.read1(1 << 16)
+
+    def read_all(self) -> bytes:
+        """An answer that ends."""
+        return self._response.read()
+
+    def messages(self) -> Iterator[Message]:
+        """Until the proper end of the body; it may be left, and gone on with."""
+        while True:
+            while self._ready:
+                yield self._ready.popleft()
+            piece = self.read()
+            if not piece:
+                assert not self._buffer, f"cut within an event: {bytes(self._buffer)!r}"
+                return
+            self._buffer += piece
+            self._ready.extend(messages_in(self._buffer))
+
+    def take(self, number: int) -> list[Message]:
+        """The next messages."""
+        found = list(islice(self.messages(), number))
+        assert len(found) == number, f"the stream ended after {len(found)} of {number} events"
+        return found
+
+    def until(self, wanted: Callable[[Message], bool]) -> list[Message]:
+        """The next messages, the last of which is wanted."""
+        found: list[Message] = []
+        for message in self.messages():
+            found.append(message)
+            if wanted(message):
+                return found
+        raise AssertionError(f"the stream ended after {found}")
+
+
+def listen(api: Api, query: str = "", role: str = "operator", **more: Any) -> Stream:
+    """A stream of the stack's API that must have been opened."""
+    token = more.pop("token", None) or api.token(role)
+    stream = Stream(api.url, api.environment["GATEWAY_CA"], token, query, **more)
+    if stream.status != 200:
+        said = stream.read_all()
+        stream.close()
+        raise AssertionError((stream.status, said))
+    return stream
+
+
+def resume(api: Api, id: str, **more: Any) -> Stream:
+    """A stream that goes on after an event, as an event source asks for it."""
+    return listen(api, headers={"Last-Event-ID": id}, **more)
+
+
+class Collector:
+    """A client that comes back with the last id whenever its stream ends, and keeps all that it got."""
+
+    def __init__(self, open_stream: Callable[[Mapping[str, str]], Stream]) -> None:
+        self._open = open_stream
+        self.messages: list[Message] = []
+        #: How often it came back.
+        self.returns = 0
+        self.failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Collector":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        if self.failure is not None:
+            raise self.failure
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def has(self, sequence: int) -> bool:
+        """Whether it got that far. Raises what ended it."""
+        if self.failure is not None:
+            raise self.failure
+        return bool(self.messages) and self.messages[-1].sequence >= sequence
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                with suppress(OSError, HTTPException):
+                    self._listen()
+                self.returns += 1
+                self._stop.wait(0.02)
+        except BaseException as failure:  # noqa: BLE001 - raised where the test can see it
+            self.failure = failure
+
+    def _listen(self) -> None:
+        headers = {"Last-Event-ID": self.messages[-1].id} if self.messages else {}
+        with self._open(headers) as stream:
+            for message in stream.messages():
+                self.messages.append(message)
+                if self._stop.is_set():
+                    return
+
+
+def collector(api: Api, role: str = "operator") -> Collector:
+    token = api.token(role)
+    certificate = api.environment["GATEWAY_CA"]
+
+    def open_stream(headers: Mapping[str, str]) -> Stream:
+        stream = Stream(api.url, certificate, token, headers=headers)
+        if stream.status != 200:
+            stream.close()
+            raise AssertionError(f"refused with {stream.status}")
+        return stream
+
+    return Collector(open_stream)
+
+
+def assert_gapless(messages: list[Message]) -> None:
+    """Each event exactly once, in order, of one life of the core."""
+    assert messages
+    first = messages[0]
+    assert {message.name for message in messages} <= {"session_up", "session_down"}
+    assert {message.boot_id for message in messages} == {first.boot_id}
+    sequences = [message.sequence for message in messages]
+    assert sequences == list(range(first.sequence, first.sequence + len(messages)))
+
+
+# The processes of a stack
+
+
+def master_of(process: "subprocess.Popen[bytes]") -> int:
+    """gunicorn's arbiter."""
+    gunicorn = [pid for pid in descendants(process.pid) if b"gunicorn.conf.py" in _file(pid, "cmdline")]
+    (master,) = (pid for pid in gunicorn if _parent(pid) == process.pid)
+    return master
+
+
+def workers_of(process: "subprocess.Popen[bytes]") -> list[int]:
+    """gunicorn's workers, the dead ones left out."""
+    return [pid for pid in descendants(master_of(process)) if _file(pid, "cmdline")]
+
+
+def worker_of(stream: Stream, workers: list[int]) -> int:
+    """Which of the workers has the server's end of a stream."""
+    inode = server_end(stream)[1]
+    (worker,) = (pid for pid in workers if f"socket:[{inode}]" in _links(pid))
+    return worker
+
+
+def is_cut(stream: Stream) -> bool:
+    """Whether the server has given a stream up, though its client never reads."""
+    return server_end(stream)[0] != _ESTABLISHED
+
+
+def server_end(stream: Stream) -> tuple[str, str]:
+    """State and inode of the server's socket: proc_net_tcp in the kernel's documentation."""
+    wanted = [f"0100007F:{port:04X}" for port in (stream.server_port, stream.own_port)]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1:3] == wanted:
+            return fields[3], fields[9]
+    return "", ""
+
+
+def resident_megabytes(pid: int) -> float:
+    return int(_file(pid, "statm").split()[1]) * 4096 / 1e6
+
+
+def wait_for_workers(process: "subprocess.Popen[bytes]", number: int, gone: set[int]) -> list[int]:
+    """The workers, when there are so many without those that are gone."""
+
+    def there() -> list[int]:
+        found = [pid for pid in workers_of(process) if pid not in gone]
+        return found if len(found) == number else []
+
+    found: list[int] = wait_for(f"{number} workers", there, 20)
+    return found
+
+
+def _parent(pid: int) -> int:
+    # After the name, which may hold anything, come the state and the parent: proc(5).
+    fields = _file(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
+
+
+def _file(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        # It has ended.
+        return b""
+
+
+def _links(pid: int) -> set[str]:
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.add(str(entry.readlink()))
+    return found

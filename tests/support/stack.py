@@ -1,0 +1,249 @@
+"""A running gateway: the processes that `make run` starts, on a free port and in a folder of its own."""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from gateway_api.auth.ledger import name_of, open_ledger
+from gateway_api.auth.tokens import Tokens
+from gateway_api.daemon.calls import Calls
+from gateway_api.daemon.commands import Daemon
+from gateway_api.wire.varlink.client import Client
+
+START_TIMEOUT = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(what: str, ready: Any, timeout: float = START_TIMEOUT) -> Any:
+    """The first true value of `ready()`; fails the test with `what` when none comes in time."""
+    deadline = time.monotonic() + timeout
+    while not (value := ready()):
+        assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Api:
+    """The API as a client sees it. Paths are relative to `/api/v1`, unless they are `/metrics`."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.url = environment["GATEWAY_URL"]
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.verify = environment["GATEWAY_CA"]
+        self._tokens: dict[str, str] = {}
+
+    def send(
+        self, method: str, path: str, role: str | None = "admin", token: str | None = None, **more: Any
+    ) -> requests.Response:
+        """`role` is admin, operator or None for no token."""
+        headers = dict(more.pop("headers", {}))
+        if token or role:
+            headers["Authorization"] = f"Bearer {token or self.token(str(role))}"
+        url = self.url + (path if path == "/metrics" else f"/api/v1{path}")
+        return self.session.request(method, url, headers=headers, timeout=30, **more)
+
+    def get(self, path: str, role: str | None = "operator", **more: Any) -> Any:
+        """The data of a GET that must succeed."""
+        answer = self.send("GET", path, role, **more)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        assert answer.json()["status"] == "ok"
+        return answer.json()["data"]
+
+    def log_in(self, username: str, password: str) -> requests.Response:
+        body = {"username": username, "password": password}
+        return self.send("POST", "/auth/login", None, json=body)
+
+    def token(self, role: str) -> str:
+        if role not in self._tokens:
+            self._tokens[role] = self.new_token(role)
+        return self._tokens[role]
+
+    def new_token(self, role: str) -> str:
+        name = role.upper()
+        answer = self.log_in(self.environment[f"{name}_USER"], self.environment[f"{name}_PASSWORD"])
+        assert answer.status_code == 200, answer.text
+        token: str = answer.json()["access_token"]
+        return token
+
+    def forget_tokens(self) -> None:
+        """Has everybody log in again: somebody has ended the tokens."""
+        self._tokens.clear()
+
+
+def read_environment(path: Path) -> dict[str, str]:
+    """The shell assignments in a file."""
+    words = shlex.split(path.read_text())
+    return dict(word.split("=", 1) for word in words)
+
+
+@contextmanager
+def running_stack(
+    state: Path, sessions: int = 200, arrivals: float = 0, wrap: tuple[str, ...] = (), **more: Any
+) -> Iterator[tuple[Api, "subprocess.Popen[bytes]"]]:
+    """Core and API as `make run` has them, until the end of the block. `wrap` is a command to
+    start them with."""
+    environment = {
+        **os.environ,
+        "PORT": str(free_port()),
+        "STATE": str(state),
+        "SESSIONS": str(sessions),
+        "ARRIVALS": str(arrivals),
+        **{key: str(value) for key, value in more.items()},
+    }
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [*wrap, sys.executable, "-m", "gateway_api.cli.run"],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        published = state / "environment"
+
+        def ready() -> bool:
+            assert process.poll() is None, (state / "log").read_text()
+            return published.exists()
+
+        wait_for("the stack to answer", ready)
+        yield Api(read_environment(published)), process
+    finally:
+        stop(process)
+
+
+def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:
+    """A token as a running stack issues it, for so many seconds and at any time."""
+    client = Client(state / "core.sock", timeout=10)
+    user = Daemon(Calls(client)).api_access().user(username)
+    client.close()
+    assert user is not None
+    secret = (state / "secret").read_bytes()
+    with closing(open_ledger(state / "logins.sqlite")) as ledger:
+        tokens = Tokens(secret, name_of(ledger), clock)
+    return tokens.issue(username, user.role, user.generation, lifetime)
+
+
+def stop(process: "subprocess.Popen[bytes]", timeout: float = 10) -> float:
+    """Asks it to end, as Ctrl-C would; the seconds that it took."""
+    began = time.monotonic()
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout)
+        finally:
+            process.kill()
+    return time.monotonic() - began
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    parent_of = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            # After the name, which may hold anything, come the state and the parent: proc(5).
+            parent_of[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, new = [], [pid]
+    while new:
+        new = [child for child, parent in parent_of.items() if parent in new]
+        found += new
+    return found
+
+
+def core_of(process: "subprocess.Popen[bytes]") -> int:
+    """The process id of the core daemon of a stack."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(process.pid)}
+    (core,) = (pid for pid, command in commands.items() if b"gateway_api.cli.core" in command)
+    return core
+
+
+@contextmanager
+def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: str) -> Iterator[str]:
+    """gunicorn alone, against whatever is at `core_socket`; gives its base address. `state` is the
+    folder of a stack that ran before: it has the certificate. `settings` are more of the environment."""
+    port = free_port()
+    # Of its own: the stack may still run, with a hub in its folder.
+    runtime = state / "alone"
+    runtime.mkdir(exist_ok=True)
+    environment = {
+        **os.environ,
+        "GATEWAY_CORE_SOCKET": str(core_socket),
+        "GATEWAY_API_RUNTIME": str(runtime),
+        # Shared: a token of the stack is one here as well.
+        "GATEWAY_API_STATE": str(state),
+        "GATEWAY_API_AUDIT": str(runtime / "audit"),
+        "GATEWAY_API_BIND": f"127.0.0.1:{port}",
+        "GATEWAY_API_CERTIFICATE": str(state / "certificate.pem"),
+        "GATEWAY_API_KEY": str(state / "key.pem"),
+        "GATEWAY_API_WORKERS": str(workers),
+        "SVC_API_SECRET": (state / "secret").read_text(),
+        **settings,
+    }
+    gunicorn = str(Path(sys.executable).parent / "gunicorn")
+    configuration = str(Path(__file__).parents[2] / "etc" / "gunicorn.conf.py")
+    url = f"https://localhost:{port}"
+    with (state / "api.log").open("ab") as log:
+        process = subprocess.Popen(
+            [gunicorn, "--config", configuration], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+
+    def answers() -> bool:
+        assert process.poll() is None, (state / "api.log").read_text()
+        try:
+            session = requests.Session()
+            session.trust_env = False
+            version = f"{url}/api/v1/system/version"
+            return session.get(version, verify=state / "certificate.pem", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    try:
+        wait_for("the API to answer", answers)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@contextmanager
+def running_core(socket_path: Path, factory: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """The embedded core alone, until the end of the block. Its configuration is in a folder beside the
+    socket, and in the beginning that of `factory`."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "gateway_api.cli.core", "--socket", str(socket_path)),
+            *("--configuration", str(socket_path.parent / "configuration")),
+            *("--factory", str(factory), *arguments),
+        ]
+    )
+    try:
+
+        def ready() -> bool:
+            assert process.poll() is None
+            return socket_path.exists()
+
+        wait_for("the core's socket", ready)
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.wait(10)

@@ -1,0 +1,1 @@
+"""Processes, files and commands, as an operator meets them."""

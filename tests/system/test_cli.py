@@ -1,0 +1,228 @@
+"""`gateway-api` as an operator runs it."""
+
+import os
+import pty
+import re
+import select
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway_api.auth.passwords import verify
+from gateway_api.version import VERSION
+
+COMMAND = str(Path(sys.executable).parent / "gateway-api")
+HASH = re.compile(r"\$2b\$12\$[./A-Za-z0-9]{53}")
+
+#: Makes the terminal at standard input the one that /dev/tty means, as a login shell has it.
+_TAKE_TERMINAL = """
+import fcntl, os, signal, sys, termios
+# Whoever runs the tests in the background may ignore it.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def piped(text: bytes, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [COMMAND, *(arguments or ("hash-password",))],
+        input=text,
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+
+
+def typed(*lines: str, arguments: Sequence[str] = ("hash-password",)) -> tuple[int, str]:
+    """The exit status, and all that a terminal shows, when each prompt gets the next line."""
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _TAKE_TERMINAL, COMMAND, *arguments],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+    )
+    os.close(inside)
+    shown = ""
+    left = list(lines)
+    prompts = 0
+    deadline = time.monotonic() + 20
+    try:
+        while time.monotonic() < deadline:
+            if not select.select([terminal], [], [], 0.1)[0]:
+                continue
+            try:
+                data = os.read(terminal, 4096)
+            except OSError:
+                # How Linux says that the other end of a terminal is gone.
+                break
+            shown += data.decode()
+            if shown.count(": ") > prompts and left:
+                prompts += 1
+                os.write(terminal, left.pop(0).encode())
+        return process.wait(5), shown
+    finally:
+        process.kill()
+        process.wait(5)
+        os.close(terminal)
+
+
+def the_hash_in(text: str) -> str:
+    found = HASH.findall(text)
+    assert len(found) == 1, text
+    return str(found[0])
+
+
+def test_a_piped_password_is_hashed() -> None:
+    done = piped(b"pass word\n")
+    assert done.returncode == 0
+    assert verify("pass word", the_hash_in(done.stdout.decode()))
+
+
+def test_a_piped_password_gives_one_line_and_nothing_else() -> None:
+    done = piped(b"secret\n")
+    assert HASH.fullmatch(done.stdout.decode().removesuffix("\n"))
+    assert done.stderr == b""
+
+
+def test_a_piped_password_needs_no_newline() -> None:
+    assert verify("secret", the_hash_in(piped(b"secret").stdout.decode()))
+
+
+def test_only_the_first_line_of_a_pipe_is_the_password() -> None:
+    assert verify("secret", the_hash_in(piped(b"secret\nmore\n").stdout.decode()))
+
+
+@pytest.mark.parametrize("text", [b"", b"\n"])
+def test_an_empty_piped_password_is_refused(text: bytes) -> None:
+    done = piped(text)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"must not be empty" in done.stderr
+
+
+def test_a_piped_password_of_72_bytes_is_hashed() -> None:
+    assert verify("x" * 72, the_hash_in(piped(b"x" * 72).stdout.decode()))
+
+
+@pytest.mark.parametrize("text", [b"x" * 73, b"a\0b\n"])
+def test_a_piped_password_that_bcrypt_cannot_tell_apart_is_refused(text: bytes) -> None:
+    done = piped(text)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"at most 72 bytes" in done.stderr
+
+
+@pytest.mark.parametrize("text", [b"", b"x" * 73, b"\xff\xfe\n"])
+def test_a_refusal_is_one_line_and_no_traceback(text: bytes) -> None:
+    done = piped(text)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"gateway-api: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_password_typed_twice_is_hashed() -> None:
+    status, shown = typed("typed secret\n", "typed secret\n")
+    assert status == 0
+    assert verify("typed secret", the_hash_in(shown))
+
+
+def test_a_typed_password_is_not_shown() -> None:
+    _, shown = typed("typed secret\n", "typed secret\n")
+    assert "Password: " in shown
+    assert "typed secret" not in shown
+
+
+def test_two_passwords_that_differ_give_no_hash() -> None:
+    status, shown = typed("first one\n", "second one\n")
+    assert status == 1
+    assert "don't match" in shown
+    assert not HASH.search(shown)
+
+
+def test_two_passwords_that_differ_are_not_shown() -> None:
+    _, shown = typed("first one\n", "second one\n")
+    assert "first one" not in shown
+    assert "second one" not in shown
+
+
+def test_an_empty_typed_password_is_refused() -> None:
+    status, shown = typed("\n", "\n")
+    assert status == 1
+    assert "must not be empty" in shown
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04"])
+def test_leaving_the_prompt_gives_no_hash_and_no_traceback(key: str) -> None:
+    status, shown = typed(key)
+    assert status == 1
+    assert "no password, no hash" in shown
+    assert "Traceback" not in shown
+
+
+def test_without_a_command_the_usage_is_shown() -> None:
+    done = subprocess.run([COMMAND], capture_output=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert b"hash-password" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [([COMMAND], "gateway-api"), ([sys.executable, "-m", "gateway_api.cli.core"], "gateway-core")],
+)
+def test_the_version_is_told(command: list[str], name: str) -> None:
+    said = subprocess.run([*command, "--version"], capture_output=True, timeout=20, check=True).stdout
+    assert said.decode() == f"{name} {VERSION}\n"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """A folder with a certificate and its key, and a key of another."""
+    command = [
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", "/CN=x", "-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    another = ["openssl", "genrsa", "-out", str(tmp_path / "another"), "2048"]
+    subprocess.run(another, check=True, capture_output=True)
+    return tmp_path
+
+
+def join(folder: Path, key: str) -> "subprocess.CompletedProcess[bytes]":
+    return piped(b"", "join-certificate", *(str(folder / name) for name in ("certificate", key, "pair")))
+
+
+def test_a_certificate_and_its_key_become_one_file_for_their_owner(pair: Path) -> None:
+    assert join(pair, "key").returncode == 0
+    assert (pair / "pair").stat().st_mode & 0o777 == 0o600
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(pair / "pair")
+
+
+def test_a_key_of_another_certificate_is_refused_and_what_was_there_stays(pair: Path) -> None:
+    join(pair, "key")
+    held = (pair / "pair").read_bytes()
+    refused = join(pair, "another")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(b"gateway-api: the certificate and the key can't be used together")
+    assert (pair / "pair").read_bytes() == held
+
+
+def test_a_key_that_is_not_there_gets_one_sentence(pair: Path) -> None:
+    refused = join(pair, "none")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(b"gateway-api: ")
+    assert refused.stderr.count(b"\n") == 1
+
+
+def test_a_key_that_wants_a_password_is_refused_unasked(pair: Path) -> None:
+    locked = [
+        *("openssl", "ec", "-aes128", "-passout", "pass:word", "-in", str(pair / "key")),
+        *("-out", str(pair / "locked")),
+    ]
+    subprocess.run(locked, check=True, capture_output=True)
+    assert join(pair, "locked").returncode == 1

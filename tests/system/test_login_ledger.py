@@ -1,0 +1,215 @@
+"""The ledger of logins under a running API: a full disk, a power cut, a reboot, a broken file."""
+
+import errno
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.support.stack import Api, descendants, running_api, wait_for
+
+STILL_VALID = "Cannot store the logout: the token is still valid"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The state folder of an API of its own."""
+    made = tmp_path / "state"
+    made.mkdir()
+    return made
+
+
+@contextmanager
+def running(api: Api, state: Path, folder: Path, runtime: Path | None = None) -> Iterator[Api]:
+    """One worker in front of the shared core, whose logins are in `folder`."""
+    settings = {"GATEWAY_API_STATE": str(folder)}
+    if runtime is not None:
+        settings["GATEWAY_API_RUNTIME"] = str(runtime)
+    with running_api(state / "core.sock", state, workers=1, **settings) as url:
+        yield Api({**api.environment, "GATEWAY_URL": url})
+
+
+def log_out(api: Api, token: str) -> requests.Response:
+    return api.send("POST", "/auth/logout", token=token, headers={"X-Request-ID": "the-logout"})
+
+
+def holds(api: Api, token: str) -> bool:
+    status = api.send("GET", "/qos", token=token).status_code
+    assert status in (200, 401)
+    return status == 200
+
+
+def said_since(log: Path, before: int) -> str:
+    return log.read_bytes()[before:].decode()
+
+
+# A full disk
+
+
+@pytest.fixture
+def small_disk(folder: Path) -> Iterator[Path]:
+    """The state folder on a file system of its own, of 1 MiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextmanager
+def filled(disk: Path) -> Iterator[None]:
+    """Nothing more goes onto it until the end of the block."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError) as refused:
+        while True:
+            file.write(bytes(4096))
+    assert refused.value.errno == errno.ENOSPC
+    yield
+    filler.unlink()
+
+
+def test_on_a_full_disk_logins_go_on_and_are_counted_and_a_logout_says_that_it_failed(
+    api: Api, state: Path, small_disk: Path
+) -> None:
+    log = state / "api.log"
+    password = api.environment["OPERATOR_PASSWORD"]
+    with running(api, state, small_disk) as own:
+        token, before = own.new_token("admin"), log.stat().st_size
+        with filled(small_disk):
+            assert [own.log_in("operator", "wrong").status_code for _ in range(6)] == [401] * 5 + [429]
+            wait_for("the end of the pause", lambda: own.log_in("operator", password).status_code == 200, 10)
+            # That has cleared what was counted.
+            assert [own.log_in("operator", "wrong").status_code for _ in range(5)] == [401] * 5
+            answer = log_out(own, token)
+            assert (answer.status_code, answer.json()) == (500, {"status": "error", "message": STILL_VALID})
+            assert holds(own, token)
+        said = said_since(log, before)
+        assert "Traceback" not in said
+        (line,) = (line for line in said.splitlines() if STILL_VALID in line)
+        assert "level=error" in line
+        assert "request_id=the-logout" in line
+        assert log_out(own, token).status_code == 200
+        assert not holds(own, token)
+
+
+def test_the_api_starts_on_a_full_disk_and_knows_what_was_revoked(
+    api: Api, state: Path, small_disk: Path
+) -> None:
+    with running(api, state, small_disk) as own:
+        token, other = own.new_token("operator"), own.new_token("operator")
+        assert log_out(own, token).status_code == 200
+    with filled(small_disk), running(api, state, small_disk) as own:
+        assert [holds(own, each) for each in (token, other)] == [False, True]
+        assert holds(own, own.new_token("operator"))
+    assert "the disk of the login ledger is full" in (state / "api.log").read_text()
+
+
+# A power cut takes what isn't synced
+
+
+def test_a_logout_is_answered_when_it_is_on_the_disk(api: Api, state: Path, folder: Path) -> None:
+    output = folder.parent / "trace"
+    with running(api, state, folder) as own:
+        token = own.new_token("operator")
+        with tracing(worker_of(folder), output):
+            assert log_out(own, token).status_code == 200
+            wait_for("the end of the trace", lambda: "<socket:" in output.read_text(), 10)
+    seen = list(events(output.read_text()))
+    answered = max(number for number, (call, _) in enumerate(seen) if call == "answer")
+    written = [number for number, event in enumerate(seen) if event == ("write", "logins.sqlite-wal")]
+    assert written
+    assert ("sync", "logins.sqlite-wal") in seen[written[-1] : answered], seen
+    # The file's name, too: SQLite syncs the folder when it syncs a new file for the first time.
+    assert ("sync", folder.name) in seen[:answered], seen
+
+
+def worker_of(folder: Path) -> int:
+    """The process that has the ledger open."""
+    mine = descendants(int(Path("/proc/self").resolve().name))
+    for pid in mine:
+        links = Path(f"/proc/{pid}/fd").iterdir()
+        if any(str(link.resolve()).startswith(str(folder / "logins")) for link in links):
+            return pid
+    pytest.fail("nobody has the ledger open")
+
+
+@contextmanager
+def tracing(pid: int, output: Path) -> Iterator[None]:
+    """What all threads of a process do to files and sockets, in the order in which it was done."""
+    calls = "trace=pwrite64,write,fsync,fdatasync,sendto,sendmsg"
+    command = ["strace", "-f", "-y", "-s", "0", "-p", str(pid), "-e", calls, "-o", str(output)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "attached" in line, f"strace is not allowed to trace a process here, which this needs: {line}"
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def events(trace: str) -> Iterator[tuple[str, str]]:
+    """What was done, and to which file. A call counts where it ends, a write where it begins."""
+    begun: dict[str, str] = {}
+    for line in trace.splitlines():
+        thread, _, text = line.partition(" ")
+        text = text.strip()
+        if "resumed>" in text:
+            text = begun.pop(thread) + text
+        elif text.endswith("<unfinished ...>"):
+            begun[thread] = text
+            if not text.startswith(("pwrite64", "write", "send")):
+                continue
+        call = re.match(r"(\w+)\(\d+<([^>]*)>", text)
+        if call is None:
+            continue
+        name, path = call.groups()
+        if "sync" in name:
+            yield "sync", Path(path).name
+        elif path.startswith(("socket:", "TCP")):
+            yield "answer", ""
+        else:
+            yield "write", Path(path).name
+
+
+# A reboot, an upgrade, a broken file
+
+
+def test_a_revoked_token_stays_revoked_after_a_reboot(api: Api, state: Path, folder: Path) -> None:
+    runtimes = [folder.parent / name for name in ("run", "run after the reboot")]
+    for runtime in runtimes:
+        runtime.mkdir()
+    with running(api, state, folder, runtimes[0]) as own:
+        token, other = own.new_token("operator"), own.new_token("operator")
+        assert log_out(own, token).status_code == 200
+    with running(api, state, folder, runtimes[1]) as own:
+        assert not holds(own, token)
+        assert holds(own, other)
+
+
+def test_a_broken_ledger_ends_all_tokens_and_begins_anew(api: Api, state: Path, folder: Path) -> None:
+    with running(api, state, folder) as own:
+        tokens = [own.new_token("operator") for _ in range(2)]
+        assert log_out(own, tokens[0]).status_code == 200
+    (folder / "logins.sqlite").write_bytes(b"garbage" * 1000)
+    with running(api, state, folder) as own:
+        assert [holds(own, token) for token in tokens] == [False, False]
+        assert holds(own, own.new_token("operator"))
+    assert "began a new ledger" in (state / "api.log").read_text()
+
+
+def test_a_ledger_of_an_older_version_with_names_in_clear_is_removed(
+    api: Api, state: Path, folder: Path
+) -> None:
+    runtime = folder.parent / "run"
+    runtime.mkdir()
+    old = [runtime / f"ledger.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
+    for path in old:
+        path.write_bytes(b"p4ssw0rd")
+    with running(api, state, folder, runtime):
+        assert not any(path.exists() for path in old)

@@ -1,0 +1,242 @@
+"""`gateway-api rescue`, as root runs it against a real core."""
+
+import json
+import os
+import socket as socket_
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.auth.passwords import verify
+from gateway_api.daemon.calls import Calls
+from gateway_api.daemon.commands import Daemon
+from gateway_api.daemon.configuration import ConfigurationCommands, Edit
+from gateway_api.wire.varlink.client import Client
+from tests.conftest import SECRET_HASH
+from tests.support.stack import running_core, wait_for
+from tests.system.test_cli import COMMAND, typed
+
+FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
+
+
+@dataclass
+class Gateway:
+    """A core, and root's shell."""
+
+    socket: Path
+    client: Client
+
+    def rescue(self, *arguments: str, feed: str = "") -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [COMMAND, "rescue", *arguments],
+            input=feed,
+            env={**os.environ, "GATEWAY_CORE_SOCKET": str(self.socket)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def done(self, *arguments: str, feed: str = "") -> str:
+        """The sentence of one that must succeed."""
+        ended = self.rescue(*arguments, feed=feed)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.stdout.count("\n") == 1
+        return ended.stdout
+
+    def refused(self, *arguments: str, feed: str = "") -> str:
+        """The sentence of one that must not."""
+        ended = self.rescue(*arguments, feed=feed)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert ended.stderr.startswith("gateway-api: ")
+        assert ended.stderr.count("\n") == 1
+        return ended.stderr
+
+    @property
+    def access(self) -> Any:
+        return Daemon(Calls(self.client)).api_access()
+
+    @property
+    def configuration(self) -> ConfigurationCommands:
+        return ConfigurationCommands(Calls(self.client))
+
+    def commit(self, path: str, value: Any, confirm_seconds: int | None = None) -> None:
+        self.configuration.edit([Edit("set", path, value)], None)
+        self.configuration.commit("admin", None, confirm_seconds, None)
+
+    def running(self, section: str) -> Any:
+        return json.loads(bytes(self.configuration.running()[0][section]))
+
+    def staged(self) -> str:
+        return self.configuration.compare(None).diff
+
+    def told(self) -> dict[str, Any]:
+        """The last change that the core noted."""
+        reply = json.loads(bytes(self.client.call("org.gatewayapi.core.ListChanges", {})))
+        change: dict[str, Any] = reply["changes"][-1]
+        return change
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    document = json.loads(FACTORY.read_text())
+    document["api"]["users"] = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    socket = tmp_path / "core.sock"
+    started = running_core(socket, tmp_path / "factory.json", "--sessions", "1")
+    with started, closing(Client(socket, timeout=10)) as client:
+        yield Gateway(socket, client)
+
+
+def test_a_disabled_api_is_enabled(gateway: Gateway) -> None:
+    gateway.commit("api.enabled", False)
+    assert gateway.done("enable") == "The API is enabled.\n"
+    assert gateway.access.enabled
+    told = gateway.told()
+    assert (told["action"], told["user"], told["author"]) == ("rescue.enable", "root", "root")
+    assert told["before"] == {"diff": "- api.enabled = false\n+ api.enabled = true\n"}
+    assert told["after"]["changes"] == 1
+
+
+def test_an_enabled_api_is_said_to_be_enabled_already(gateway: Gateway) -> None:
+    before = gateway.configuration.running()[1]
+    assert gateway.done("enable") == "The API is enabled already; nothing was changed.\n"
+    assert gateway.configuration.running()[1] == before
+
+
+def test_what_somebody_has_staged_is_neither_lost_nor_committed(gateway: Gateway) -> None:
+    gateway.commit("api.enabled", False)
+    gateway.configuration.edit([Edit("set", "system.hostname", "staged")], None)
+    staged = gateway.staged()
+    gateway.done("enable")
+    gateway.done("password", "admin", feed="another one\n")
+    assert gateway.staged() == staged
+    assert gateway.running("system")["hostname"] != "staged"
+    gateway.done("undo")
+    assert gateway.staged() == staged
+    gateway.configuration.commit("admin", None, None, None)
+    assert gateway.access.enabled
+    assert gateway.running("system")["hostname"] == "staged"
+
+
+def test_a_password_is_set_and_ends_the_user_s_tokens(gateway: Gateway) -> None:
+    before = gateway.access.user("admin")
+    said = gateway.done("password", "admin", feed="a new one\n")
+    assert said == "The password of admin, whose role is admin, is set.\n"
+    user = gateway.access.user("admin")
+    assert verify("a new one", user.password_hash)
+    assert user.role == "admin"
+    assert user.generation != before.generation
+    told = gateway.told()
+    assert told["action"] == "rescue.password"
+    assert "api.users.admin.password_hash = ********" in told["before"]["diff"]
+
+
+def test_a_password_of_nobody_is_refused_and_creates_an_admin_on_demand(gateway: Gateway) -> None:
+    assert "there is no user night; --create-admin makes one" in gateway.refused(
+        "password", "night", feed="x\n"
+    )
+    assert gateway.access.user("night") is None
+    said = gateway.done("password", "--create-admin", "night", feed="watch\n")
+    assert said == "There is a new user night with the role admin and this password.\n"
+    user = gateway.access.user("night")
+    assert user.role == "admin"
+    assert verify("watch", user.password_hash)
+
+
+def test_a_name_with_dots_is_a_name(gateway: Gateway) -> None:
+    gateway.done("password", "--create-admin", "jo.doe", feed="watch\n")
+    gateway.done("password", "jo.doe", feed="again\n")
+    assert verify("again", gateway.access.user("jo.doe").password_hash)
+
+
+@pytest.mark.parametrize("feed", ["", "\n", "x" * 73])
+def test_a_password_that_can_be_none_changes_nothing(gateway: Gateway, feed: str) -> None:
+    assert "a password must" in gateway.refused("password", "admin", feed=feed)
+    assert verify("secret", gateway.access.user("admin").password_hash)
+
+
+def test_a_password_is_typed_twice_and_not_shown(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_CORE_SOCKET", str(gateway.socket))
+    status, shown = typed("typed one\n", "typed one\n", arguments=("rescue", "password", "admin"))
+    assert status == 0
+    assert "typed one" not in shown
+    assert verify("typed one", gateway.access.user("admin").password_hash)
+    status, shown = typed("first\n", "second\n", arguments=("rescue", "password", "admin"))
+    assert status == 1
+    assert "don't match" in shown
+    status, shown = typed("\x03", arguments=("rescue", "password", "admin"))
+    assert status == 1
+    assert "Traceback" not in shown
+
+
+def test_the_last_commit_is_undone_and_that_can_be_undone(gateway: Gateway) -> None:
+    gateway.commit("system.hostname", "wrong")
+    said = gateway.done("undo")
+    assert said == "The last commit is undone: 1 value changed back. To undo this, undo again.\n"
+    assert gateway.running("system")["hostname"] != "wrong"
+    assert gateway.told()["action"] == "rescue.undo"
+    gateway.done("undo")
+    assert gateway.running("system")["hostname"] == "wrong"
+
+
+def test_where_nothing_was_committed_nothing_is_undone(gateway: Gateway) -> None:
+    assert "nothing to undo" in gateway.refused("undo")
+
+
+def test_an_unconfirmed_commit_that_is_undone_does_not_wait_any_more(gateway: Gateway) -> None:
+    gateway.commit("system.hostname", "wrong", confirm_seconds=600)
+    gateway.done("undo")
+    assert gateway.configuration.compare(None).confirm_deadline is None
+
+
+def test_what_comes_back_after_a_rescue_is_rescued_too(gateway: Gateway) -> None:
+    gateway.commit("api.enabled", False)
+    gateway.commit("system.hostname", "for-a-while", confirm_seconds=2)
+    gateway.done("enable")
+    gateway.done("password", "admin", feed="a new one\n")
+    wait_for("the return", lambda: gateway.running("system")["hostname"] != "for-a-while", 20)
+    assert gateway.access.enabled
+    assert verify("a new one", gateway.access.user("admin").password_hash)
+
+
+def test_without_a_core_it_says_that_none_runs(tmp_path: Path) -> None:
+    socket = tmp_path / "core.sock"
+    with closing(Client(socket, timeout=1)) as client:
+        nowhere = Gateway(socket, client)
+        for arguments in (("enable",), ("password", "admin"), ("undo",)):
+            said = nowhere.refused(*arguments, feed="x\n")
+            assert f"the core daemon is not running: nobody listens at {socket}" in said
+
+
+def test_a_core_that_left_its_socket_behind_is_said_not_to_run(tmp_path: Path) -> None:
+    with socket_.socket(socket_.AF_UNIX) as left:
+        left.bind(str(tmp_path / "core.sock"))
+    with closing(Client(tmp_path / "core.sock", timeout=1)) as client:
+        said = Gateway(tmp_path / "core.sock", client).refused("enable")
+    assert "the core daemon is not running" in said
+
+
+def test_only_root_may(gateway: Gateway) -> None:
+    # Imported before it becomes somebody else, who may not be able to read the modules.
+    program = (
+        "import locale, os, shutil, sys\nfrom gateway_api.cli.api import main\n"
+        "os.setgid(65534)\nos.setuid(65534)\n"
+        "sys.argv = ['gateway-api', 'rescue', 'enable']\nsys.exit(main())"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "gateway-api: only root may do this\n")
+
+
+@pytest.mark.parametrize("arguments", [(), ("everything",), ("password",), ("enable", "now")])
+def test_a_wrong_call_is_shown_how_it_is_called(gateway: Gateway, arguments: tuple[str, ...]) -> None:
+    ended = gateway.rescue(*arguments)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("usage: gateway-api ")

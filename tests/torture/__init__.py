@@ -1,0 +1,1 @@
+"""Crashes, floods and large numbers."""

@@ -1,0 +1,225 @@
+"""What a client of the API gets while the core is stopped, hangs, lies or comes back."""
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from gateway_api.base.errors import CoreAbsent
+from tests.support.stack import issued, running_api, running_core, wait_for
+
+UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}
+
+LIES = [
+    *("refuse", "cut", "hangup", "hang", "half", "garbage", "text", "array", "list_of_parameters"),
+    *("badutf8", "wrongshape", "twice", "endless", "trickle", "full"),
+]
+#: Lies that begin before a call is read can't be told of one call alone.
+LIES_AFTER_THE_ACCESS_CHECK = [lie for lie in LIES if lie not in ("refuse", "cut", "full")]
+
+
+@dataclass
+class Lone:
+    """An API without a core: `socket` is where it looks for one, `factory` is for a core."""
+
+    url: str
+    certificate: Path
+    socket: Path
+    factory: Path
+    token: str
+
+    def ask(self, method: str = "GET", path: str = "/subscribers", **more: Any) -> requests.Response:
+        """On a connection of its own, as an operator with curl would."""
+        headers = {"Authorization": f"Bearer {self.token}", "Connection": "close", **more.pop("headers", {})}
+        session = requests.Session()
+        session.trust_env = False
+        with session:
+            return session.request(
+                method,
+                f"{self.url}/api/v1{path}",
+                headers=headers,
+                verify=self.certificate,
+                timeout=20,
+                **more,
+            )
+
+
+@pytest.fixture(scope="module")
+def lone(api: Any, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lone]:
+    folder = tmp_path_factory.mktemp("lone")
+    # With the users' generations: one token is for this core and for the one of the shared stack.
+    shutil.copytree(state / "configuration", folder / "configuration")
+    stored = folder / "configuration" / "state.json"
+    stored.write_text(json.dumps({**json.loads(stored.read_bytes()), "candidate": None, "deadline": None}))
+    token = issued(state, "admin", 3600)
+    with running_api(folder / "core.sock", state) as url:
+        yield Lone(url, state / "certificate.pem", folder / "core.sock", state / "factory.json", token)
+
+
+@contextmanager
+def lying_core(lone: Lone, mode: str, *arguments: str) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.liar", str(lone.socket), "--mode", mode, *arguments]
+    )
+    try:
+        wait_for("the liar", lone.socket.exists)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        lone.socket.unlink()
+
+
+@contextmanager
+def real_core(lone: Lone) -> Iterator["subprocess.Popen[bytes]"]:
+    with running_core(lone.socket, lone.factory, "--sessions", "50") as process:
+        yield process
+
+
+def assert_unreachable(answer: requests.Response, began: float) -> None:
+    assert time.monotonic() - began < 5
+    assert (answer.status_code, answer.json()) == (500, UNREACHABLE)
+
+
+def assert_well_within_a_second(lone: Lone) -> None:
+    """What has been wrong is over: the answers of both workers are right, and at once."""
+    began = time.monotonic()
+    for _ in range(6):
+        answer = lone.ask()
+        assert (answer.status_code, answer.json()["data"]["count"]) == (200, 50)
+    assert time.monotonic() - began < 1
+
+
+def test_without_a_core_it_is_500_and_version_still_answers(lone: Lone) -> None:
+    for path in ("/subscribers", "/health", "/system/config"):
+        answer = lone.ask(path=path)
+        assert (answer.status_code, answer.json()) == (500, {**UNREACHABLE, "hint": CoreAbsent.HINT})
+    assert lone.ask(path="/system/version").status_code == 200
+
+
+def test_without_a_core_metrics_say_so_and_give_no_gauges(lone: Lone) -> None:
+    answer = requests.get(f"{lone.url}/metrics", verify=lone.certificate, timeout=10)
+    assert answer.status_code == 200
+    assert "gateway_api_core_up 0.0\n" in answer.text
+    assert "svc_" not in answer.text
+
+
+def test_without_a_core_nobody_is_still_told_401(lone: Lone) -> None:
+    assert lone.ask(headers={"Authorization": "Bearer x"}).status_code == 401
+    assert lone.ask(path="/nope").status_code == 404
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_core_that_lies_is_500_within_5_s_and_forgotten_when_a_real_one_comes(lone: Lone, lie: str) -> None:
+    with lying_core(lone, lie):
+        began = time.monotonic()
+        assert_unreachable(lone.ask(), began)
+    with real_core(lone):
+        assert_well_within_a_second(lone)
+
+
+@pytest.mark.parametrize("lie", LIES_AFTER_THE_ACCESS_CHECK)
+def test_a_core_that_lies_after_the_access_check_is_500_within_5_s(lone: Lone, lie: str, api: Any) -> None:
+    with lying_core(lone, lie, "--honest", api.environment["CORE_SOCKET"]):
+        for method, path, body in (
+            ("GET", "/subscribers", None),
+            ("DELETE", "/subscribers/1", None),
+            ("PUT", "/subscribers/1/rate", {"rate_down": "1m", "rate_up": "1m"}),
+        ):
+            if lie in ("wrongshape", "trickle") and method != "GET":
+                continue  # A change has an empty reply: nothing to be wrong, little to be slow.
+            began = time.monotonic()
+            assert_unreachable(lone.ask(method, path, json=body), began)
+
+
+def test_a_change_is_sent_once_even_when_its_answer_never_comes(lone: Lone, api: Any, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    honest = ("--honest", api.environment["CORE_SOCKET"], "--count", str(count))
+    with lying_core(lone, "hangup", *honest):
+        assert_unreachable(lone.ask("DELETE", "/subscribers/1"), time.monotonic())
+    assert count.read_bytes().count(b"DisconnectSession") == 1
+
+
+def test_a_core_that_hangs_is_500_for_many_at_once_and_fine_when_it_goes_on(lone: Lone) -> None:
+    with real_core(lone) as core:
+        assert_well_within_a_second(lone)
+        core.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        code = "import sys; from tests.torture.test_core_faults import ask_many; ask_many(*sys.argv[1:])"
+        given = [lone.url, str(lone.certificate), lone.token]
+        asked = subprocess.run(
+            [sys.executable, "-c", code, *given], capture_output=True, text=True, check=True
+        )
+        assert time.monotonic() - began < 8
+        statuses = json.loads(asked.stdout)
+        assert {status for status, _ in statuses} == {500}
+        assert max(seconds for _, seconds in statuses) < 5
+        core.send_signal(signal.SIGCONT)
+        assert_well_within_a_second(lone)
+
+
+def ask_many(url: str, certificate: str, token: str) -> None:
+    """Sixty requests at once; prints the status and the seconds of each."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    lone = Lone(url, Path(certificate), Path(), Path(), token)
+
+    def ask(_: int) -> tuple[int, float]:
+        began = time.monotonic()
+        return lone.ask().status_code, time.monotonic() - began
+
+    with ThreadPoolExecutor(60) as pool:
+        sys.stdout.write(json.dumps(list(pool.map(ask, range(60)))))
+
+
+def test_a_restarted_core_serves_the_next_request(lone: Lone) -> None:
+    for _ in range(3):
+        with real_core(lone):
+            assert_well_within_a_second(lone)
+
+
+def test_a_killed_core_is_replaced_without_a_failed_request(lone: Lone) -> None:
+    with real_core(lone) as core:
+        assert_well_within_a_second(lone)
+        core.kill()
+        core.wait()
+        lone.socket.unlink()
+        with real_core(lone):
+            assert_well_within_a_second(lone)
+
+
+def test_a_fault_of_the_core_is_in_the_log_with_the_request_id(lone: Lone, state: Path) -> None:
+    lone.ask(headers={"X-Request-ID": "find-me-in-the-log"})
+    lines = [line for line in (state / "api.log").read_text().splitlines() if "find-me-in-the-log" in line]
+    assert any("cannot call org.gatewayapi.core" in line for line in lines)
+
+
+def test_a_commit_that_the_disk_refuses_says_which_step_failed_and_works_later(
+    lone: Lone, state: Path
+) -> None:
+    with real_core(lone) as core:
+        wait_for("the core", lambda: lone.ask().ok)
+        lone.ask("POST", "/system/config/set", json={"path": "radius.secret", "value": "a-new-one"})
+        before = lone.ask(path="/system/config").content
+        limits = resource.prlimit(core.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(core.pid, resource.RLIMIT_FSIZE, (10, limits[1]))
+        answer = lone.ask("POST", "/system/config/commit", headers={"X-Request-ID": "disk-full"})
+        message = "Cannot write the revision: File too large. Nothing was changed"
+        assert (answer.status_code, answer.json()) == (500, {"status": "error", "message": message})
+        assert f'request_id=disk-full message="POST /api/v1/system/config/commit: {message}"' in (
+            (state / "api.log").read_text()
+        )
+        assert lone.ask(path="/system/config").content == before
+        resource.prlimit(core.pid, resource.RLIMIT_FSIZE, limits)
+        assert lone.ask("POST", "/system/config/commit").json()["data"]["changes"] == 1

@@ -1,0 +1,85 @@
+"""Ten clients who guess passwords without a pause, and what everybody else notices of it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.guessers import CLIENTS, session_from
+from tests.support.stack import Api, running_stack
+
+pytestmark = pytest.mark.slow
+
+SAMPLES = 500
+LOGINS = 5
+
+
+@dataclass
+class Flood:
+    """Seconds that health and right logins from another address took meanwhile, and what the guessers were
+    answered, how often."""
+
+    health: list[float]
+    logins: list[float]
+    answers: dict[str, int]
+
+
+def login(api: Api, address: str) -> float:
+    """Seconds that a right login takes from this address, until it succeeds."""
+    environment = api.environment
+    body = {"username": environment["ADMIN_USER"], "password": environment["ADMIN_PASSWORD"]}
+    began = time.monotonic()
+    with session_from(address) as session:
+        answered = session.post(
+            f"{api.url}/api/v1/auth/login", json=body, verify=environment["GATEWAY_CA"], timeout=10
+        )
+        assert answered.status_code == 200, answered.text
+    return time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
+    state = tmp_path_factory.mktemp("flood")
+    with running_stack(state, sessions=100) as (api, _):
+        guessers = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.guessers", api.url, api.environment["GATEWAY_CA"]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        try:
+            assert guessers.stdout is not None
+            assert guessers.stdout.readline() == b"guessing\n"
+            health = []
+            with session_from("127.0.0.1") as session:
+                for _ in range(SAMPLES):
+                    began = time.monotonic()
+                    answered = session.get(
+                        f"{api.url}/api/v1/health", verify=api.environment["GATEWAY_CA"], timeout=10
+                    )
+                    assert answered.status_code == 200
+                    health.append(time.monotonic() - began)
+            logins = [login(api, f"127.0.10.{number + 1}") for number in range(LOGINS)]
+            answers, _ = guessers.communicate(timeout=60)
+        finally:
+            guessers.kill()
+            guessers.wait()
+        yield Flood(health, logins, json.loads(answers))
+
+
+def test_health_stays_below_20_ms(flood: Flood) -> None:
+    assert sorted(flood.health)[int(SAMPLES * 0.99)] < 0.02
+
+
+def test_a_right_login_from_elsewhere_succeeds_within_a_second(flood: Flood) -> None:
+    assert max(flood.logins) < 1
+
+
+def test_the_guessers_are_refused_and_told_to_wait(flood: Flood) -> None:
+    assert set(flood.answers) <= {"401", "429"}
+    assert sum(flood.answers.values()) > CLIENTS

@@ -1,0 +1,82 @@
+"""A hundred thousand sessions: everything that works for five hundred works, and in time."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support.stack import Api, running_stack
+
+pytestmark = pytest.mark.slow
+
+SESSIONS = 100_000
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running_stack(tmp_path_factory.mktemp("large"), sessions=SESSIONS, arrivals=10) as (client, _):
+        yield client
+
+
+def seconds(large: Api, path: str) -> float:
+    began = time.monotonic()
+    large.get(path)
+    return time.monotonic() - began
+
+
+def test_the_list_has_every_session_once(large: Api) -> None:
+    data = large.get("/subscribers")
+    assert data["count"] == len({item["id"] for item in data["sessions"]}) > SESSIONS * 0.9
+
+
+def test_a_session_is_found_shown_and_disconnected(large: Api) -> None:
+    (wanted,) = large.get("/subscribers", params={"limit": "1", "sort": "-id"})["sessions"]
+    assert large.get("/subscribers", params={"username": wanted["username"]})["sessions"] == [wanted]
+    detail = large.get(f"/subscribers/{wanted['id']}")
+    assert detail["ip_address"] == wanted["ip_address"]
+    assert large.send("DELETE", f"/subscribers/{wanted['id']}").status_code == 200
+    assert large.send("GET", f"/subscribers/{wanted['id']}").status_code == 404
+
+
+def test_one_session_and_one_page_do_not_cost_what_the_list_costs(large: Api) -> None:
+    def fastest(path: str) -> float:
+        return min(seconds(large, path) for _ in range(5))
+
+    whole = fastest("/subscribers")
+    for path in (
+        "/subscribers?username=nobody",
+        "/subscribers?limit=100",
+        "/interfaces?limit=100",
+        "/subscribers/summary",
+    ):
+        assert fastest(path) < whole / 5, path
+
+
+def test_a_list_too_large_for_one_answer_asks_for_pages(large: Api) -> None:
+    answer = large.send("GET", "/interfaces")
+    assert answer.status_code == 400
+    assert "limit" in answer.json()["message"]
+
+
+def whole_list(api: Api) -> Any:
+    """Its data; another reader of the same worker may have to be waited for."""
+    while (answer := api.send("GET", "/subscribers")).status_code == 503:
+        time.sleep(int(answer.headers["Retry-After"]))
+    assert answer.status_code == 200
+    return answer.json()["data"]
+
+
+def test_health_answers_while_lists_are_fetched(large: Api) -> None:
+    # Sessions of their own: one connection carries one request at a time.
+    others = [Api(large.environment) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        lists = [pool.submit(whole_list, other) for other in others for _ in range(3)]
+        longest = 0.0
+        while not all(done.done() for done in lists):
+            began = time.monotonic()
+            large.get("/health", None)
+            longest = max(longest, time.monotonic() - began)
+        assert all(done.result()["count"] > SESSIONS * 0.9 for done in lists)
+    assert longest < 2

@@ -1,0 +1,159 @@
+"""5,000 clients who hold connections and never get to the point, and everybody else meanwhile."""
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from tests.support.slow_clients import KINDS
+from tests.support.stack import Api, descendants, running_stack, wait_for
+
+pytestmark = pytest.mark.slow
+
+EACH = 1250
+#: Seconds from the last step forward until a connection must be closed; and the bytes per second of an answer
+#: that give more.
+DEADLINES = {"slow reader": 10, "slow body": 20, "slow head": 10, "idle": 10}
+RATE = 32 << 10
+#: How much later is still in time.
+SLACK = 10
+#: Samples of each state: enough for a p99.
+SAMPLES = 400
+
+
+@dataclass
+class Held:
+    """Seconds that health took, each on a connection of its own, before and while strays were held; how many
+    of them at the beginning of that and at its end; seconds that each kind's lived, and may live; MB of the
+    API before and at the most; and how long the strays took to come."""
+
+    before: list[float]
+    meanwhile: list[float]
+    held: tuple[int, int]
+    lived: dict[str, list[float | None]]
+    deadlines: dict[str, float]
+    memory_before: float
+    memory: float
+    opening: float
+    log: str
+
+
+def p99(seconds: list[float]) -> float:
+    return sorted(seconds)[int(len(seconds) * 0.99)]
+
+
+def sampled(api: Api, samples: int) -> list[float]:
+    """Health, as monitoring asks for it: each time on a new connection."""
+    found = []
+    for _ in range(samples):
+        began = time.monotonic()
+        with requests.Session() as session:
+            session.trust_env = False
+            answered = session.get(
+                f"{api.url}/api/v1/health", verify=api.environment["GATEWAY_CA"], timeout=10
+            )
+        assert answered.status_code == 200
+        found.append(time.monotonic() - began)
+    return found
+
+
+def memory(stack: int) -> float:
+    """MB of the arbiter and its workers."""
+    found = 0.0
+    for pid in descendants(stack):
+        if b"gunicorn" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            found += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    return found
+
+
+def connections(port: str) -> int:
+    """How many the service has, as the kernel counts."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(1 for line in lines if line[1].endswith(f":{int(port):04X}") and line[3] == "01")
+
+
+def measured(state: Path) -> Held:
+    """Holds them against a stack in this folder. Takes most of a minute."""
+    with running_stack(state, sessions=2000) as (api, process):
+        answer_size = len(api.send("GET", "/subscribers").content)
+        deadlines = DEADLINES | {"slow reader": DEADLINES["slow reader"] + answer_size / RATE}
+        before, memory_before = sampled(api, SAMPLES), memory(process.pid)
+        most, over = [memory_before], threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.2):
+                most.append(memory(process.pid))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        port = str(urlsplit(api.url).port)
+        began = time.monotonic()
+        strays = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.slow_clients", port, str(EACH), api.token("admin")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        try:
+            assert strays.stdout is not None
+            assert strays.stdout.readline() == b"held\n"
+            opening = time.monotonic() - began
+            first = connections(port)
+            meanwhile = sampled(api, SAMPLES)
+            last = connections(port)
+            lived: dict[str, list[float | None]] = {}
+            answer: list[bytes] = []
+            reader = threading.Thread(target=lambda: answer.append(strays.stdout.readline()), daemon=True)  # type: ignore[union-attr]
+            reader.start()
+            wait_for("the end of all strays", lambda: answer, max(deadlines.values()) + SLACK + 30)
+            lived = json.loads(answer[0])
+        finally:
+            strays.kill()
+            strays.communicate()
+            over.set()
+            watcher.join()
+    log = (state / "log").read_text()
+    return Held(before, meanwhile, (first, last), lived, deadlines, memory_before, max(most), opening, log)
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
+    return measured(tmp_path_factory.mktemp("strays"))
+
+
+def test_health_is_answered_nearly_as_quickly_as_without_them(held: Held) -> None:
+    assert p99(held.meanwhile) < 5 * p99(held.before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_is_closed_within_10_seconds_of_its_deadline(held: Held, kind: str) -> None:
+    lived, latest = held.lived[kind], held.deadlines[kind] + SLACK
+    assert len(lived) == EACH
+    assert max(latest if one is None else one for one in lived) < latest
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "slow reader"])
+def test_none_is_closed_before_its_deadline(held: Held, kind: str) -> None:
+    # Slow readers may be: what waits for them is in memory.
+    assert min(one for one in held.lived[kind] if one is not None) > DEADLINES[kind] - 0.5
+
+
+def test_most_of_them_are_there_at_the_same_time(held: Held) -> None:
+    assert held.held[0] > 0.8 * EACH * len(KINDS)
+
+
+def test_they_cost_less_memory_than_the_unit_may_have(held: Held) -> None:
+    assert held.memory < 1024
+
+
+def test_the_log_says_how_many_were_closed_and_why(held: Held) -> None:
+    for words in ("finish its TLS handshake", "send the head of a request", "send a request's body"):
+        assert f"they did not {words} in time" in held.log

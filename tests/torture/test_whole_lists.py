@@ -1,0 +1,219 @@
+"""Many who ask for whole lists at a time: all get the whole, or 503 and when to come back."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+
+from gateway_api.base.errors import TooManyLists
+from gateway_api.daemon.whole_lists import WholeLists
+from tests.support.stack import Api, core_of, running_stack, wait_for
+
+SESSIONS = 200_000
+READERS = 32
+#: MB that the core may take beside them, who took it to 1,900 before. What it has by itself is 480.
+MOST_OF_CORE = 1_100
+
+
+class Key:
+    """What all readers ask for. It counts its look-ups: one by each reader, two by the first."""
+
+    def __init__(self) -> None:
+        self.looked_up = 0
+
+    def __hash__(self) -> int:
+        self.looked_up += 1
+        return 1
+
+
+class Maker:
+    """Makes lists that are numbered from 1, each when it may."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.begun, self.may = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self) -> bytes:
+        self.made += 1
+        number = self.made
+        self.begun.release()
+        assert self.may.acquire(timeout=20)
+        return b"%d" % number
+
+
+def taken(lists: WholeLists, key: Hashable, make: Callable[[], bytes]) -> bytes:
+    """The body, which is sent at once."""
+    body, sent = lists.take(key, make)
+    sent()
+    return body
+
+
+def test_all_who_ask_while_a_list_is_made_share_the_next_one() -> None:
+    lists, key, make = WholeLists(patience=60), Key(), Maker()
+    with ThreadPoolExecutor(6) as readers:
+        first = readers.submit(taken, lists, key, make)
+        assert make.begun.acquire(timeout=20)
+        before = key.looked_up
+        others = [readers.submit(taken, lists, key, make) for _ in range(5)]
+        wait_for("all to have asked", lambda: key.looked_up == before + 6)
+        make.may.release(2)
+        assert first.result(20) == b"1"
+        bodies = [other.result(20) for other in others]
+    assert bodies == [b"2"] * 5
+    # One in memory, too.
+    assert all(body is bodies[0] for body in bodies)
+    assert make.made == 2
+
+
+def test_another_list_is_not_shared() -> None:
+    lists = WholeLists(patience=60)
+    with ThreadPoolExecutor(2) as readers:
+        bodies = [readers.submit(taken, lists, name, name.encode) for name in ("pppoe", "dhcp")]
+        assert [body.result(20) for body in bodies] == [b"pppoe", b"dhcp"]
+
+
+def test_a_list_that_has_to_wait_too_long_is_one_too_many() -> None:
+    lists, make = WholeLists(patience=0.01), Maker()
+    with ThreadPoolExecutor(1) as readers:
+        first = readers.submit(taken, lists, "all", make)
+        assert make.begun.acquire(timeout=20)
+        with pytest.raises(TooManyLists) as refused:
+            taken(lists, "all", make)
+        assert refused.value.retry_after == 1
+        make.may.release(2)
+        assert first.result(20) == b"1"
+    assert taken(lists, "all", make) == b"2"
+
+
+def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None:
+    lists, key, make = WholeLists(patience=60), Key(), Maker()
+
+    def fail() -> bytes:
+        raise OSError("core")
+
+    with ThreadPoolExecutor(4) as readers:
+        first = readers.submit(taken, lists, "other", make)
+        assert make.begun.acquire(timeout=20)
+        failing = [readers.submit(taken, lists, key, fail) for _ in range(3)]
+        wait_for("all to have asked", lambda: key.looked_up == 4)
+        make.may.release()
+        assert first.result(20) == b"1"
+        for one in failing:
+            with pytest.raises(OSError, match="core"):
+                one.result(20)
+    make.may.release()
+    assert taken(lists, "all", make) == b"2"
+
+
+def test_lists_that_are_being_sent_keep_others_back_until_they_are_sent() -> None:
+    lists = WholeLists(patience=0.01, most=100)
+    _, first_sent = lists.take("a", lambda: bytes(99))
+    lists.take("b", lambda: bytes(1))
+    with pytest.raises(TooManyLists):
+        lists.take("c", bytes)
+    first_sent()
+    assert taken(lists, "c", bytes) == b""
+
+
+def test_small_lists_that_nobody_reads_keep_none_back() -> None:
+    lists = WholeLists(patience=0.01, most=100)
+    for number in range(20):
+        lists.take(number, lambda: bytes(4))
+    assert taken(lists, "all", bytes) == b""
+
+
+def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
+    lists, key, make = WholeLists(patience=1, most=100), Key(), Maker()
+    with ThreadPoolExecutor(3) as readers:
+        first = readers.submit(lists.take, "other", make)
+        assert make.begun.acquire(timeout=20)
+        shared = [readers.submit(lists.take, key, lambda: bytes(100)) for _ in range(2)]
+        wait_for("both to have asked", lambda: key.looked_up == 3)
+        make.may.release()
+        first.result(20)
+        one_sent, last_sent = (reader.result(20)[1] for reader in shared)
+    one_sent()
+    with pytest.raises(TooManyLists):
+        lists.take("c", bytes)
+    last_sent()
+    assert taken(lists, "c", bytes) == b""
+
+
+def test_slow_readers_keep_no_list_back_for_longer_than_30_seconds() -> None:
+    now = 0.0
+    lists = WholeLists(patience=0.01, most=100, clock=lambda: now)
+    lists.take("a", lambda: bytes(100))
+    now = 29.9
+    with pytest.raises(TooManyLists):
+        lists.take("c", bytes)
+    now = 30.0
+    assert taken(lists, "c", bytes) == b""
+
+
+def most_memory(pid: int) -> float:
+    """MB, of all its life."""
+    (line,) = [
+        line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")
+    ]
+    return int(line.split()[1]) / 1024
+
+
+def read_all(api: Api, token: str, seen: Counter[int], over: threading.Event) -> None:
+    """Reads the whole list until it is over, as a client that does what a 503 says."""
+    with requests.Session() as session:
+        session.trust_env = False
+        headers = {"Authorization": f"Bearer {token}"}
+        while not over.is_set():
+            answer = session.get(
+                f"{api.url}/api/v1/subscribers",
+                verify=api.environment["GATEWAY_CA"],
+                headers=headers,
+                timeout=60,
+            )
+            seen[answer.status_code] += 1
+            if answer.status_code == 200:
+                assert answer.content.count(b'"started_at":') == SESSIONS
+                assert answer.content.endswith(b'"count":%d}}' % SESSIONS)
+            else:
+                assert answer.json()["message"] == "Too many whole lists at a time, try again in 1 s"
+                over.wait(int(answer.headers["Retry-After"]))
+
+
+@pytest.mark.slow
+def test_32_readers_of_200000_sessions_get_the_whole_or_503_and_leave_time_for_health(tmp_path: Path) -> None:
+    with running_stack(tmp_path / "state", sessions=SESSIONS) as (api, process):
+        token, seen, over = api.token("operator"), Counter[int](), threading.Event()
+        failures: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                read_all(api, token, seen, over)
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        threads = [threading.Thread(target=read) for _ in range(READERS)]
+        for thread in threads:
+            thread.start()
+        health = []
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            began = time.monotonic()
+            assert api.send("GET", "/health", None).status_code == 200
+            health.append(time.monotonic() - began)
+        over.set()
+        for thread in threads:
+            thread.join()
+        memory = most_memory(core_of(process))
+        health.sort()
+        p50, p99 = health[len(health) // 2], health[int(len(health) * 0.99)]
+        print(f"{dict(seen)}, core {memory:.0f} MB, health {p50:.3f} s, p99 {p99:.3f} s of {len(health)}")
+        assert failures == []
+        assert set(seen) == {200, 503}
+        assert memory < MOST_OF_CORE
+        assert p50 < 0.5

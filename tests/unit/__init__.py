@@ -1,0 +1,1 @@
+"""Each module by itself, without a process of its own."""

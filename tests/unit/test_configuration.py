@@ -1,0 +1,441 @@
+"""Which configuration documents are valid, and what is shown of one."""
+
+import copy
+import json
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import Invalid, Problem
+from gateway_api.base.redact import MASK
+from gateway_api.core.configuration.documents import Unreadable
+from gateway_api.core.configuration.running import RunningConfiguration
+from tests.conftest import SECRET_HASH
+
+FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
+
+#: A user like the document's own.
+USER = {"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}
+
+#: The sections that must be there.
+SECTIONS = ("system", "interfaces", "radius", "cgnat", "qos", "demux", "api")
+
+
+def place(document: dict[str, Any], path: str) -> tuple[Any, str | int]:
+    """The object or list that holds the value at a dotted path, and the value's key in it."""
+    *above, last = (int(part) if part.isdigit() else part for part in path.split("."))
+    held: Any = document
+    for part in above:
+        held = held[part]
+    return held, last
+
+
+def put(document: dict[str, Any], path: str, value: Any) -> None:
+    held, key = place(document, path)
+    held[key] = value
+
+
+def remove(document: dict[str, Any], path: str) -> None:
+    held, key = place(document, path)
+    del held[key]
+
+
+def problems(document: Any) -> list[Problem]:
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    return list(refused.value.problems)
+
+
+def reversed_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reversed_keys(held) for key, held in reversed(value.items())}
+    return [reversed_keys(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture
+def bare(document: dict[str, Any]) -> dict[str, Any]:
+    """The least that is valid."""
+    del document["bgp"], document["api"]["token_lifetime"]
+    document["radius"] = {}
+    return document
+
+
+def test_the_factory_document_with_users_is_valid(document: dict[str, Any]) -> None:
+    sections = RunningConfiguration.of(document).sections
+    assert sections.system.hostname == "bng1"
+    assert sections.cgnat.handoff_gateway == IPv4Address("10.255.1.2")
+    assert sections.cgnat.source_range == IPv4Network("100.64.0.0/10")
+    assert (sections.qos.default_down, sections.qos.default_up) == (100_000_000, 20_000_000)
+    assert [user.username for user in sections.api.users] == ["admin", "operator"]
+
+
+def test_the_factory_document_lacks_nothing_but_an_admin() -> None:
+    assert [p.path for p in problems(json.loads(FACTORY.read_text()))] == ["api.users"]
+
+
+def test_without_users_the_api_must_be_off(document: dict[str, Any]) -> None:
+    document["api"] = {"enabled": False}
+    assert RunningConfiguration.of(document).sections.api.users == ()
+
+
+def test_what_may_be_left_out_has_its_default(bare: dict[str, Any]) -> None:
+    sections = RunningConfiguration.of(bare).sections
+    assert sections.bgp is None
+    assert sections.api.token_lifetime == 3600
+    radius = sections.radius
+    assert (radius.server, radius.secret) == (None, None)
+    assert (radius.authentication_port, radius.accounting_port) == (1812, 1813)
+
+
+def test_a_vlan_range_may_be_a_single_id(document: dict[str, Any]) -> None:
+    put(document, "demux.vlan_profiles.0.vlan_range", "4094")
+    vlan_range = RunningConfiguration.of(document).sections.demux.vlan_profiles[0].vlan_range
+    assert (vlan_range.first, vlan_range.last, len(vlan_range)) == (4094, 4094, 1)
+
+
+def test_a_handoff_interface_that_does_not_exist_is_no_problem_while_cgnat_is_off(
+    document: dict[str, Any],
+) -> None:
+    document["cgnat"].update(enabled=False, handoff_interface="absent0")
+    assert not RunningConfiguration.of(document).sections.cgnat.enabled
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("system.hostname", ""),
+        ("system.hostname", "-bng"),
+        ("system.hostname", "a" * 64),
+        ("system.hostname", "bng1\n"),
+        ("system.hostname", 1),
+        ("interfaces.trunks", "trunk0"),
+        ("interfaces.trunks", {"0": "trunk0"}),
+        ("interfaces.trunks", ["trunk0", "trunk1", "trunk0"]),
+        ("interfaces.uplinks", ["uplink0", "cgnat0", "uplink0"]),
+        ("radius.server", "radius.example"),
+        ("radius.server", "10.0.0.256"),
+        ("radius.server", 167772161),
+        ("radius.authentication_port", 0),
+        ("radius.authentication_port", 65536),
+        ("radius.accounting_port", "1813"),
+        ("radius.secret", ""),
+        ("radius.secret", 12345),
+        ("cgnat.enabled", "yes"),
+        ("cgnat.enabled", 1),
+        ("cgnat.vrf_name", "vrf of sixteen_c"),
+        ("cgnat.vrf_table", True),
+        ("cgnat.vrf_table", 100.0),
+        ("cgnat.vrf_table", "100"),
+        ("cgnat.vrf_table", 0),
+        ("cgnat.vrf_table", 2**32),
+        ("cgnat.handoff_interface", "absent0"),
+        ("cgnat.handoff_gateway", "10.255.1"),
+        ("cgnat.source_range", "100.64.0.0"),
+        ("cgnat.source_range", "100.64.0.1/10"),
+        ("cgnat.source_range", "100.64.0.0/33"),
+        ("cgnat.source_range", "100.64.0.0/31"),
+        ("cgnat.source_range", "fd00::/8"),
+        ("cgnat.source_range", ["100.64.0.0/10"]),
+        ("cgnat.source_range", "127.0.0.0/8"),
+        ("cgnat.vrf_name", "default"),
+        ("qos.default_down", "fast"),
+        ("qos.default_down", "0"),
+        ("qos.default_down", "401gbit"),
+        ("qos.default_up", "5MBps"),
+        ("qos.default_up", 20_000_000),
+        ("demux.trunks", ["trunk0", "trunk2"]),
+        ("demux.trunks", ["uplink0"]),
+        ("demux.trunks", ["trunk0", "trunk0"]),
+        ("demux.vlan_profiles", {}),
+        ("demux.vlan_profiles.0", "pppoe"),
+        ("demux.vlan_profiles.0.name", "1st"),
+        ("demux.vlan_profiles.1.type", "PPPoE"),
+        ("demux.vlan_profiles.0.vlan_range", "0-5"),
+        ("demux.vlan_profiles.0.vlan_range", "4095"),
+        ("demux.vlan_profiles.0.vlan_range", "4000-4095"),
+        ("demux.vlan_profiles.0.vlan_range", "300-200"),
+        ("demux.vlan_profiles.0.vlan_range", "100-"),
+        ("demux.vlan_profiles.0.vlan_range", "-5"),
+        ("demux.vlan_profiles.0.vlan_range", " 5"),
+        ("demux.vlan_profiles.0.vlan_range", 5),
+        ("demux.vlan_profiles.1.outer_vlan_range", "0"),
+        ("demux.vlan_profiles.1.overhead_profile", "atm"),
+        ("demux.rate_limits", []),
+        ("demux.rate_limits.vlans_per_second", 0),
+        ("demux.rate_limits.burst", True),
+        ("demux.rate_limits.max_vlans", 4094 * 4094 + 1),
+        ("demux.idle_timeout", -1),
+        ("demux.idle_timeout", 300.5),
+        ("api.enabled", "true"),
+        ("api.token_lifetime", 59),
+        ("api.token_lifetime", 86401),
+        ("api.token_lifetime", True),
+        ("api.users", {"admin": USER}),
+        ("api.users", []),
+        ("api.users", [{**USER, "role": "operator"}]),
+        ("api.users", [USER, {**USER, "role": "operator"}]),
+        ("api.users.1", "operator"),
+        ("api.users.0.username", ""),
+        ("api.users.0.username", "ad min"),
+        ("api.users.0.username", "a" * 65),
+        ("api.users.0.password_hash", "secret"),
+        ("api.users.0.password_hash", SECRET_HASH[:-1]),
+        ("api.users.0.password_hash", SECRET_HASH + "\n"),
+        ("api.users.0.password_hash", SECRET_HASH.replace("$04$", "$03$")),
+        ("api.users.0.password_hash", SECRET_HASH.replace("$04$", "$15$")),
+        ("api.users.1.role", "root"),
+        ("bgp.as_number", 0),
+        ("bgp.as_number", 2**32),
+        ("bgp.router_id", "router"),
+        ("bgp.neighbors.0.address", "::1"),
+        ("bgp.neighbors.1.remote_as", "64513"),
+        ("bgp.neighbors.1.description", "x" * 81),
+        ("bgp", []),
+        ("bgp", True),
+        *((section, []) for section in SECTIONS),
+        *((section, "text") for section in SECTIONS),
+    ],
+)
+def test_a_broken_value_is_named_by_its_path(document: dict[str, Any], path: str, value: Any) -> None:
+    put(document, path, value)
+    assert [(p.path, p.code) for p in problems(document)] == [(path, "invalid")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "trunk/",
+        "/",
+        "two words",
+        "a:b",
+        "tr\u00fcnk",
+        "sixteen_letters_",
+        "trunk0\n",
+        "a\tb",
+    ],
+)
+def test_a_name_that_no_interface_can_have_is_refused(document: dict[str, Any], name: str) -> None:
+    put(document, "interfaces.uplinks.0", name)
+    assert {p.path for p in problems(document)} == {"interfaces.uplinks.0"}
+
+
+@pytest.mark.parametrize("name", ["a", "eth0.100", "enp1s0f0np0", "fifteen_letters", "br-lan", "...", "a@b"])
+def test_a_name_that_an_interface_can_have_is_valid(document: dict[str, Any], name: str) -> None:
+    put(document, "interfaces.uplinks.0", name)
+    assert RunningConfiguration.of(document).sections.interfaces.uplinks[0] == name
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("interfaces.trunks", ["trunk0", "trunk1", "lo"], "interfaces.trunks"),
+        ("interfaces.uplinks", ["trunk0", "cgnat0"], "interfaces.uplinks"),
+        ("interfaces.uplinks", ["cgnat0", "lo"], "interfaces.uplinks"),
+        ("interfaces.uplinks", ["cgnat0", "cgnat"], "cgnat.vrf_name"),
+        ("cgnat.vrf_name", "trunk1", "cgnat.vrf_name"),
+        ("cgnat.vrf_name", "lo", "cgnat.vrf_name"),
+        ("cgnat.vrf_name", "trunk1.100", "cgnat.vrf_name"),
+        ("cgnat.vrf_name", "trunk1.7.100", "cgnat.vrf_name"),
+    ],
+)
+def test_a_name_that_another_interface_has_is_refused(
+    document: dict[str, Any], path: str, value: Any, named: str
+) -> None:
+    put(document, path, value)
+    assert [p.path for p in problems(document)] == [named]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *SECTIONS,
+        "system.hostname",
+        "interfaces.uplinks",
+        "cgnat.enabled",
+        "cgnat.source_range",
+        "qos.default_up",
+        "demux.trunks",
+        "demux.vlan_profiles.1.outer_vlan_range",
+        "demux.rate_limits",
+        "demux.rate_limits.burst",
+        "api.enabled",
+        "api.users.1.password_hash",
+        "bgp.router_id",
+        "bgp.neighbors.0.remote_as",
+    ],
+)
+def test_what_is_missing_is_named_by_its_path(document: dict[str, Any], path: str) -> None:
+    remove(document, path)
+    assert [(p.path, p.code) for p in problems(document)] == [(path, "missing")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *SECTIONS,
+        "system.hostname",
+        "interfaces.trunks",
+        "interfaces.trunks.0",
+        "radius.authentication_port",
+        "cgnat.enabled",
+        "cgnat.vrf_table",
+        "qos.default_down",
+        "demux.vlan_profiles",
+        "demux.vlan_profiles.0",
+        "demux.vlan_profiles.0.vlan_range",
+        "demux.rate_limits",
+        "api.token_lifetime",
+        "api.users",
+        "api.users.0",
+        "api.users.0.role",
+        "bgp.neighbors",
+    ],
+)
+def test_null_is_refused_where_something_must_be(document: dict[str, Any], path: str) -> None:
+    put(document, path, None)
+    assert [p.path for p in problems(document)] == [path]
+
+
+@pytest.mark.parametrize(
+    "path", ["radius.server", "radius.secret", "demux.vlan_profiles.1.outer_vlan_range", "bgp"]
+)
+def test_null_is_valid_where_nothing_may_be(document: dict[str, Any], path: str) -> None:
+    put(document, path, None)
+    assert RunningConfiguration.of(document).document == document
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "sytem",
+        "system.host_name",
+        "interfaces.trunk",
+        "radius.port",
+        "cgnat.comment",
+        "qos.default",
+        "demux.vlan_profiles.0.vlans",
+        "demux.rate_limits.max",
+        "demux.idle",
+        "api.user",
+        "api.users.1.password",
+        "bgp.neighbors.0.as",
+    ],
+)
+def test_an_unknown_key_is_named_by_its_path(document: dict[str, Any], path: str) -> None:
+    put(document, path, "anything")
+    assert [(p.path, p.code) for p in problems(document)] == [(path, "unknown")]
+
+
+def test_all_that_is_wrong_is_named_at_once(document: dict[str, Any]) -> None:
+    put(document, "system.hostname", "-")
+    put(document, "qos.default_up", "fast")
+    put(document, "api.users.1.role", "root")
+    remove(document, "demux.idle_timeout")
+    wrong = {"system.hostname", "qos.default_up", "api.users.1.role", "demux.idle_timeout"}
+    assert {p.path for p in problems(document)} == wrong
+
+
+def test_all_names_that_refer_to_nothing_are_named_at_once(document: dict[str, Any]) -> None:
+    put(document, "demux.trunks", ["absent0"])
+    put(document, "cgnat.handoff_interface", "absent1")
+    assert {p.path for p in problems(document)} == {"demux.trunks", "cgnat.handoff_interface"}
+
+
+def test_the_text_of_a_refusal_has_paths_and_rules_but_no_value(document: dict[str, Any]) -> None:
+    put(document, "api.users.0.password_hash", "plain text")
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    assert str(refused.value).startswith("api.users.0.password_hash: must be a bcrypt hash")
+    assert "plain text" not in str(refused.value)
+
+
+def test_every_secret_is_masked_in_what_is_shown(document: dict[str, Any]) -> None:
+    put(document, "radius.secret", "between-us")
+    shown = RunningConfiguration.of(document).redacted()
+    assert shown["radius"]["secret"] == MASK
+    assert [user["password_hash"] for user in shown["api"]["users"]] == [MASK, MASK]
+    assert "between-us" not in json.dumps(shown)
+    assert SECRET_HASH not in json.dumps(shown)
+
+
+def test_all_but_the_secrets_is_shown_as_it_was_written(document: dict[str, Any]) -> None:
+    shown = RunningConfiguration.of(document).redacted()
+    for user in shown["api"]["users"]:
+        user["password_hash"] = SECRET_HASH
+    assert shown == document
+
+
+def test_showing_a_configuration_leaves_the_document_alone(document: dict[str, Any]) -> None:
+    put(document, "radius.secret", "between-us")
+    running = RunningConfiguration.of(document)
+    before = copy.deepcopy(document)
+    running.redacted()["api"]["users"].clear()
+    assert running.document == before
+
+
+def test_a_configuration_is_read_from_its_file(document: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "running.json").write_text(json.dumps(document))
+    assert RunningConfiguration.read(tmp_path / "running.json") == RunningConfiguration.of(document)
+
+
+def test_a_configuration_without_users_has_those_of_another_file(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    without = copy.deepcopy(document)
+    without["api"]["users"] = []
+    (tmp_path / "factory.json").write_text(json.dumps(without))
+    (tmp_path / "users.json").write_text(json.dumps(document["api"]["users"]))
+    read = RunningConfiguration.read(tmp_path / "factory.json", tmp_path / "users.json")
+    assert read == RunningConfiguration.of(document)
+
+
+def test_a_configuration_with_users_needs_no_other_file(document: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    read = RunningConfiguration.read(tmp_path / "factory.json", tmp_path / "absent.json")
+    assert read == RunningConfiguration.of(document)
+
+
+def test_a_broken_value_in_a_file_is_named_by_its_path(document: dict[str, Any], tmp_path: Path) -> None:
+    put(document, "qos.default_up", "fast")
+    (tmp_path / "running.json").write_text(json.dumps(document))
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.read(tmp_path / "running.json")
+    assert [p.path for p in refused.value.problems] == ["qos.default_up"]
+
+
+def test_a_file_that_does_not_exist_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match=r"absent\.json"):
+        RunningConfiguration.read(tmp_path / "absent.json")
+
+
+def test_a_folder_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable):
+        RunningConfiguration.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"{} {}", b"hostname: bng1", b'{"system": NaN}', b'{"system": Infinity}', b"{'a': 1}"),
+        *(b"[]", b"null", b"true", b"1", b'"text"', b'\xff{"a": 1}', b'{"a": "\xff"}', b"[" * 100_000),
+        *(b'{"a": ' + b"[" * 100_000, b"\0"),
+    ],
+    ids=lambda content: content[:12].decode("latin-1") + str(len(content)),
+)
+def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "running.json").write_bytes(content)
+    with pytest.raises(Unreadable, match=r"running\.json"):
+        RunningConfiguration.read(tmp_path / "running.json")
+
+
+def test_vlans_whose_names_would_be_too_long_for_linux_are_refused(document: dict[str, Any]) -> None:
+    document["demux"]["vlan_profiles"][1].update(vlan_range="100-1000", outer_vlan_range="1000")
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    assert [problem.path for problem in refused.value.problems] == ["demux.vlan_profiles.1.vlan_range"]

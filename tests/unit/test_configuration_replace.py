@@ -1,0 +1,252 @@
+"""A whole configuration that replaces the one that runs: what its masks stand for, and when it is refused."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import Invalid
+from gateway_api.base.redact import MASK, redacted
+from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.outcome import Staged, Stale
+from gateway_api.core.configuration.running import LARGEST
+from gateway_api.core.configuration.steps import StepFailed
+from gateway_api.core.configuration.unmask import unmasked
+from gateway_api.core.configuration.workspace import Workspace
+from tests.conftest import SECRET_HASH
+from tests.support.clocks import NOW, StillClock
+from tests.unit.test_configuration import put
+from tests.unit.test_workspace import opened, stage
+
+OTHER_HASH = SECRET_HASH[:-1] + "a"
+
+
+@pytest.fixture
+def document(document: dict[str, Any]) -> dict[str, Any]:
+    """With a secret of every kind, no two of them the same."""
+    document["radius"] = {"server": None, "secret": "between-us"}
+    document["api"]["auth_token"] = "0123456789abcdef"
+    document["api"]["users"][1]["password_hash"] = OTHER_HASH
+    local = [{"username": name, "password": f"of-{name}"} for name in ("sue", "tom")]
+    return {**document, "subscribers": {"local": local}}
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> Iterator[Workspace]:
+    with opened(tmp_path, document, clock) as made:
+        yield made
+
+
+def refused(document: Any, running: dict[str, Any]) -> list[str]:
+    with pytest.raises(Invalid) as caught:
+        unmasked(document, running)
+    assert {problem.message for problem in caught.value.problems} == {
+        "must be a value: the mask hides nothing that runs here"
+    }
+    return [problem.path for problem in caught.value.problems]
+
+
+# Masks
+
+
+def test_what_is_shown_stands_for_what_runs(document: dict[str, Any]) -> None:
+    shown = redacted(document)
+    assert MASK in str(shown)
+    assert unmasked(shown, document) == document
+
+
+def test_a_value_that_is_none_of_a_secret_s_stays_whatever_it_is(document: dict[str, Any]) -> None:
+    for value in (None, 1, True, "new", [], {}, [MASK + "*"], {"a": MASK}):
+        wanted = {**document, "radius": {"secret": value}, "nonsense": value, "bgp": value}
+        assert unmasked(wanted, document) == wanted
+
+
+def test_an_item_s_secret_goes_with_its_key_and_not_with_its_place(document: dict[str, Any]) -> None:
+    shown = redacted(document)
+    shown["api"]["users"].reverse()
+    del shown["subscribers"]["local"][0]
+    made = unmasked(shown, document)
+    assert made["api"]["users"] == list(reversed(document["api"]["users"]))
+    assert made["subscribers"]["local"] == document["subscribers"]["local"][1:]
+
+
+def test_a_mask_where_no_secret_runs_is_refused_by_its_place(document: dict[str, Any]) -> None:
+    shown = redacted(document)
+    shown["api"]["users"][1]["username"] = "another"
+    del document["api"]["auth_token"]
+    document["radius"]["secret"] = None
+    shown["radius"]["secret"] = MASK
+    assert refused(shown, document) == ["radius.secret", "api.users.1.password_hash", "api.auth_token"]
+
+
+@pytest.mark.parametrize(
+    "path", ["system.hostname", "interfaces.trunks.0", "api.users.0.role", "bgp", "demux.vlan_profiles.0"]
+)
+def test_a_mask_where_no_secret_belongs_is_refused(document: dict[str, Any], path: str) -> None:
+    wanted = copy.deepcopy(document)
+    put(wanted, path, MASK)
+    assert refused(wanted, document) == [path]
+
+
+@pytest.mark.parametrize(
+    "items", [None, 1, MASK, [None], [MASK], [[]], [{"username": []}], [{"username": 1}]]
+)
+def test_items_that_are_none_are_passed_on_or_refused(document: dict[str, Any], items: Any) -> None:
+    wanted = {**document, "api": {"users": items}}
+    if MASK in str(items):
+        refused(wanted, document)
+    else:
+        assert unmasked(wanted, document) == wanted
+
+
+def test_neither_document_is_changed(document: dict[str, Any]) -> None:
+    shown = redacted(document)
+    before = copy.deepcopy((shown, document))
+    unmasked(shown, document)
+    assert (shown, document) == before
+
+
+def test_a_document_of_masks_gets_a_short_answer(document: dict[str, Any]) -> None:
+    users = [{"username": f"user{number}", "password_hash": MASK} for number in range(1000)]
+    assert len(refused({"api": {"users": users}}, document)) == 20
+
+
+# Replacing
+
+
+def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: dict[str, Any]) -> None:
+    seen: list[str] = []
+    workspace.follow(lambda sections: seen.append(sections.system.hostname))
+    wanted = {**redacted(document), "system": {"hostname": "bng7"}, "qos": {**document["qos"]}}
+    wanted["qos"]["default_up"] = "5mbit"
+    outcome = workspace.replace_running(wanted, "me", "all of it", None)
+    assert (outcome.changes, outcome.deadline, seen) == (2, None, ["bng7"])
+    assert (outcome.commit.author, outcome.commit.comment) == ("me", "all of it")
+    assert workspace.view.running.document == {
+        **document, "system": {"hostname": "bng7"}, "qos": wanted["qos"],
+    }  # fmt: skip
+    assert workspace.view.changes() == []
+    assert workspace.archived(1)[1] == document
+    assert outcome.etag == workspace.view.etag
+
+
+def test_it_outlives_the_process(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> None:
+    with opened(tmp_path, document, clock) as workspace:
+        workspace.replace_running({**redacted(document), "bgp": None}, "me", None, None)
+    with opened(tmp_path, document, clock) as again:
+        assert again.view.running.document == {**document, "bgp": None}
+
+
+def test_what_runs_already_is_no_commit(workspace: Workspace, document: dict[str, Any]) -> None:
+    before = workspace.view.etag
+    outcome = workspace.replace_running(redacted(document), "me", None, None)
+    assert (outcome.changes, outcome.commit.author, outcome.etag) == (0, "factory", before)
+    assert workspace.archive() == ()
+
+
+def test_a_document_that_does_not_hold_changes_nothing(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    before = workspace.view
+    wanted = {**document, "extra": {}, "qos": {"default_down": "fast"}}
+    with pytest.raises(Invalid) as caught:
+        workspace.replace_running(wanted, "me", None, None)
+    assert {problem.path for problem in caught.value.problems} == {
+        "extra", "qos.default_down", "qos.default_up",
+    }  # fmt: skip
+    assert workspace.view is before
+
+
+def test_what_somebody_has_staged_is_neither_mixed_in_nor_lost(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    stage(workspace, "bng2")
+    before = workspace.view
+    with pytest.raises(Staged):
+        workspace.replace_running({**document, "bgp": None}, "me", None, None)
+    assert workspace.view is before
+    workspace.discard(None)
+    assert workspace.replace_running({**document, "bgp": None}, "me", None, None).changes > 0
+
+
+def test_what_was_staged_and_taken_back_is_nobody_s_work(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    stage(workspace, "bng2")
+    stage(workspace, "bng1")
+    assert workspace.replace_running({**document, "bgp": None}, "me", None, None).changes > 0
+
+
+def test_it_wants_the_configuration_that_the_caller_has_seen(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    seen = workspace.view.etag
+    workspace.replace_running({**document, "bgp": None}, "me", None, [seen])
+    with pytest.raises(Stale) as caught:
+        workspace.replace_running(document, "me", None, [seen])
+    assert caught.value.etag == workspace.view.etag
+    assert workspace.view.running.document["bgp"] is None
+
+
+def test_as_any_commit_it_confirms_one_that_waits(
+    workspace: Workspace, document: dict[str, Any], clock: StillClock
+) -> None:
+    stage(workspace, "bng2")
+    workspace.commit("admin", None, 60, None)
+    assert workspace.replace_running(redacted(workspace.view.running.document), "me", None, None).deadline
+    assert workspace.replace_running({**document, "bgp": None}, "me", None, None).deadline is None
+    clock.now = NOW + 61
+    assert not workspace.return_if_due()
+
+
+def test_after_the_deadline_of_another_commit_it_is_refused_for_a_second_look(
+    workspace: Workspace, document: dict[str, Any], clock: StillClock
+) -> None:
+    stage(workspace, "bng2")
+    workspace.commit("admin", None, 60, None)
+    clock.now = NOW + 61
+    with pytest.raises(Stale):
+        workspace.replace_running({**document, "bgp": None}, "me", None, None)
+    assert workspace.view.running.document == document
+
+
+def test_one_that_has_grown_too_large_is_refused(workspace: Workspace, document: dict[str, Any]) -> None:
+    local = [{"username": f"user{n:05}{'x' * 50}", "password": "y" * 128} for n in range(10_000)]
+    assert len(str(local)) > LARGEST
+    with pytest.raises(Invalid, match="at most"):
+        workspace.replace_running({**document, "subscribers": {"local": local}}, "me", None, None)
+
+
+def test_a_check_that_fails_changes_nothing(
+    tmp_path: Path, document: dict[str, Any], clock: StillClock
+) -> None:
+    def check(_: Path) -> None:
+        if fails:
+            raise StepFailed("check the services' files", "no")
+
+    fails = False
+    with opened(tmp_path, document, clock, check) as workspace:
+        fails, before = True, workspace.view
+        with pytest.raises(StepFailed):
+            workspace.replace_running({**document, "bgp": None}, "me", None, None)
+        assert workspace.view is before
+        fails = False
+        assert workspace.replace_running({**document, "bgp": None}, "me", None, None).changes > 0
+
+
+def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
+    workspace: Workspace, document: dict[str, Any]
+) -> None:
+    wanted = redacted(document)
+    wanted["api"]["auth_token"] = "fedcba9876543210"
+    assert workspace.replace_running(wanted, "me", None, None).changes == 1
+    workspace.edit([Operation("set", "api.auth_token", "0123456789abcdef")], None)
+    lines = [line for change in workspace.view.changes() for line in change.lines()]
+    assert lines == [f"- api.auth_token = {MASK}", f"+ api.auth_token = {MASK}"]

@@ -1,0 +1,351 @@
+"""Rules of the schema on what goes into the services' files, and on what must not be ambiguous."""
+
+import string
+from collections.abc import Iterable
+from ipaddress import IPv4Address
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import Invalid
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import LocalSubscriber
+from tests.unit.test_configuration import problems, put
+
+PRINTABLE = [chr(code) for code in range(0x20, 0x7F)]
+
+#: What at least one of the services' files would read as something else than a part of the secret.
+SPECIAL_IN_A_SECRET = " \"'#,\\"
+
+#: Line ends, as any reader may see them, and what no ASCII file holds.
+NEVER = list("\n\r\t\x00\x0b\x0c\x1b\x7f\x85\u00a0\u00e9\u2028\uff03")
+
+SUBSCRIBER = {"username": "alice@isp", "password": "pw-alice", "ip_address": None}
+
+
+def accepted(document: dict[str, Any]) -> bool:
+    return RunningConfiguration.of(document).document == document
+
+
+def refused_at(document: dict[str, Any]) -> list[str]:
+    return [problem.path for problem in problems(document)]
+
+
+def refused_characters(
+    document: dict[str, Any], path: str, characters: Iterable[str], *around: str
+) -> set[str]:
+    """Those with which a value at the path is refused, and nothing else is; in each of the texts `around`,
+    where `{}` stands for the character."""
+    refused = set()
+    for character in characters:
+        for text in around:
+            put(document, path, text.format(character))
+            try:
+                RunningConfiguration.of(document)
+            except Invalid as error:
+                assert [problem.path for problem in error.problems] == [path]
+                refused.add((character, text))
+    found = {character for character, _ in refused}
+    assert len(refused) == len(found) * len(around), "it depends on the place"
+    return found
+
+
+def profile(name: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "pppoe",
+        "vlan_range": vlan_range,
+        "outer_vlan_range": outer_vlan_range,
+        "overhead_profile": "none",
+    }
+
+
+def with_profiles(document: dict[str, Any], *profiles: dict[str, Any]) -> dict[str, Any]:
+    document["demux"]["vlan_profiles"] = list(profiles)
+    return document
+
+
+def with_short_trunks(document: dict[str, Any]) -> None:
+    """So that any VLAN leaves names of interfaces short enough: that is another rule."""
+    put(document, "interfaces.trunks", ["tr0"])
+    put(document, "demux.trunks", ["tr0"])
+
+
+def with_subscribers(document: dict[str, Any], *local: Any) -> dict[str, Any]:
+    document["subscribers"] = {"local": list(local)}
+    return document
+
+
+# A RADIUS server and its secret.
+
+
+@pytest.mark.parametrize("without", [{}, {"secret": None}])
+def test_a_radius_server_needs_a_secret(document: dict[str, Any], without: dict[str, Any]) -> None:
+    document["radius"] = {"server": "10.0.0.5", **without}
+    assert refused_at(document) == ["radius.secret"]
+
+
+@pytest.mark.parametrize(
+    "radius", [{"server": "10.0.0.5", "secret": "s3cret"}, {"server": None, "secret": "s3cret"}, {}]
+)
+def test_a_secret_is_enough_for_a_server_and_none_is_needed_without(
+    document: dict[str, Any], radius: dict[str, Any]
+) -> None:
+    document["radius"] = radius
+    assert accepted(document)
+
+
+@pytest.mark.parametrize("path", ["radius.secret", "subscribers.local.0.password"])
+def test_a_secret_may_hold_all_printable_characters_but_those_that_would_end_it_in_a_file(
+    document: dict[str, Any], path: str
+) -> None:
+    with_subscribers(document, {**SUBSCRIBER})
+    refused = refused_characters(document, path, PRINTABLE + NEVER, "a{}", "a{}b")
+    assert refused == {*SPECIAL_IN_A_SECRET, *NEVER}
+
+
+@pytest.mark.parametrize(("path", "most"), [("radius.secret", 48), ("subscribers.local.0.password", 128)])
+def test_a_secret_is_as_long_as_its_readers_can_hold(document: dict[str, Any], path: str, most: int) -> None:
+    with_subscribers(document, {**SUBSCRIBER})
+    put(document, path, "x" * most)
+    assert accepted(document)
+    for secret in ("", "x" * (most + 1)):
+        put(document, path, secret)
+        assert refused_at(document) == [path]
+
+
+@pytest.mark.parametrize("path", ["radius.secret", "subscribers.local.0.password"])
+def test_a_refusal_does_not_tell_the_secret(document: dict[str, Any], path: str) -> None:
+    with_subscribers(document, {**SUBSCRIBER})
+    put(document, path, "hunter2 with spaces")
+    assert "hunter2" not in str(problems(document))
+
+
+# Linux's own routing tables.
+
+
+@pytest.mark.parametrize("table", [1, 100, 252, 256, 4294967295])
+def test_a_routing_table_that_is_nobodys_may_be_the_vrfs(document: dict[str, Any], table: int) -> None:
+    put(document, "cgnat.vrf_table", table)
+    assert accepted(document)
+
+
+@pytest.mark.parametrize("table", [-1, 0, 253, 254, 255, 4294967296])
+def test_a_routing_table_of_linux_and_what_is_none_are_refused(document: dict[str, Any], table: int) -> None:
+    put(document, "cgnat.vrf_table", table)
+    assert refused_at(document) == ["cgnat.vrf_table"]
+
+
+# VLANs belong to one profile.
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *[(("100-200", None), (other, None)) for other in ("200-300", "1-100", "150", "50-250", "100-200")],
+        (("7", None), ("7", None)),
+        (("7", None), ("0007", None)),
+        (("1-4094", None), ("4094", None)),
+        (("100-200", "10-20"), ("200-300", "20-30")),
+        (("100-200", "10-20"), ("150", "15")),
+        (("150", "10-20"), ("1-4094", "20")),
+    ],
+)
+def test_vlans_of_two_profiles_are_refused(
+    document: dict[str, Any], one: tuple[str, str | None], other: tuple[str, str | None]
+) -> None:
+    with_short_trunks(document)
+    for first, second in ((one, other), (other, one)):
+        with_profiles(document, profile("a", *first), profile("b", *second))
+        assert refused_at(document) == ["demux.vlan_profiles.1.vlan_range"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("100-199", None), ("200-300", None)),
+        (("100", None), ("101", None)),
+        (("100-200", "10-20"), ("100-200", "21-30")),
+        (("100-200", "10-20"), ("201-300", "10-20")),
+        (("100-200", "10-20"), ("201-300", "21-30")),
+        (("100-200", None), ("100-200", "10-20")),
+        (("10-20", None), ("100-200", "10-20")),
+        (("1-4094", None), ("1-4094", "1-4094")),
+    ],
+)
+def test_vlans_that_differ_in_a_tag_or_in_how_many_they_have_are_valid(
+    document: dict[str, Any], one: tuple[str, str | None], other: tuple[str, str | None]
+) -> None:
+    with_short_trunks(document)
+    for first, second in ((one, other), (other, one)):
+        assert accepted(with_profiles(document, profile("a", *first), profile("b", *second)))
+
+
+def test_profiles_of_different_types_must_not_overlap_either(document: dict[str, Any]) -> None:
+    with_profiles(document, profile("a", "100-200"), {**profile("b", "200"), "type": "dhcp"})
+    assert refused_at(document) == ["demux.vlan_profiles.1.vlan_range"]
+
+
+def test_the_profile_that_overlaps_is_named_wherever_it_is(document: dict[str, Any]) -> None:
+    ranges = {"a": "100-199", "b": "200-299", "c": "300-399", "d": "250"}
+    with_profiles(document, *(profile(name, vlans) for name, vlans in ranges.items()))
+    (problem,) = problems(document)
+    assert (problem.path, problem.code) == ("demux.vlan_profiles.3.vlan_range", "invalid")
+    assert problem.message == "must not overlap with the VLANs of b"
+
+
+# A neighbor's description goes into FRR's file as it is: test_configuration_render reads it back.
+
+
+def test_a_description_may_hold_any_printable_character_and_no_other(document: dict[str, Any]) -> None:
+    path = "bgp.neighbors.0.description"
+    assert refused_characters(document, path, PRINTABLE + NEVER, "a{}b", "core one{}two") == set(NEVER)
+
+
+@pytest.mark.parametrize("description", ["", "x", "!", "x" * 80, "a " * 39 + "bc"])
+def test_a_description_may_have_up_to_80_characters(document: dict[str, Any], description: str) -> None:
+    put(document, "bgp.neighbors.0.description", description)
+    assert accepted(document)
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["x" * 81, " ", " x", "x ", "x  y", "x | y", "\n", "x\n", "x\nno router bgp 1"],
+)
+def test_a_description_that_is_too_long_or_that_frr_would_change_is_refused(
+    document: dict[str, Any], description: str
+) -> None:
+    put(document, "bgp.neighbors.0.description", description)
+    assert refused_at(document) == ["bgp.neighbors.0.description"]
+
+
+# Names of interfaces.
+
+OTHERS_IN_A_NAME = set(string.ascii_letters + string.digits + "._@+-")
+INTERFACE_PATHS = [
+    *("interfaces.trunks.0", "interfaces.uplinks.1", "demux.trunks.0"),
+    *("cgnat.vrf_name", "cgnat.handoff_interface"),
+]
+
+
+def test_a_name_of_an_interface_has_only_characters_that_need_no_quotes(document: dict[str, Any]) -> None:
+    refused = refused_characters(document, "interfaces.uplinks.0", PRINTABLE + NEVER, "a{}", "a{}b")
+    assert refused == {*PRINTABLE, *NEVER} - OTHERS_IN_A_NAME
+
+
+def test_a_name_of_an_interface_does_not_begin_like_an_option(document: dict[str, Any]) -> None:
+    refused = refused_characters(document, "interfaces.uplinks.0", PRINTABLE + NEVER, "{}a")
+    assert refused == {*PRINTABLE, *NEVER} - OTHERS_IN_A_NAME | {"+", "-"}
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-a", "a b", "a:b", "a/b", "a\n", "sixteen_letters_", 7])
+@pytest.mark.parametrize("path", INTERFACE_PATHS)
+def test_what_is_no_name_of_an_interface_is_refused_wherever_one_stands(
+    document: dict[str, Any], path: str, name: Any
+) -> None:
+    put(document, path, name)
+    assert refused_at(document) == [path]
+
+
+# Subscribers that the gateway itself knows.
+
+
+def test_without_a_section_there_are_no_local_subscribers(document: dict[str, Any]) -> None:
+    document.pop("subscribers", None)
+    assert RunningConfiguration.of(document).sections.subscribers.local == ()
+
+
+@pytest.mark.parametrize("section", [{}, {"local": []}])
+def test_a_section_may_have_no_local_subscribers(document: dict[str, Any], section: dict[str, Any]) -> None:
+    document["subscribers"] = section
+    assert RunningConfiguration.of(document).sections.subscribers.local == ()
+
+
+def test_a_local_subscriber_has_a_name_a_password_and_perhaps_an_address(document: dict[str, Any]) -> None:
+    bob = {"username": "bob", "password": "pw-bob", "ip_address": "100.64.0.9"}
+    carol = {"username": "carol", "password": "pw-carol"}
+    with_subscribers(document, SUBSCRIBER, bob, carol)
+    assert RunningConfiguration.of(document).sections.subscribers.local == (
+        LocalSubscriber("alice@isp", "pw-alice", None),
+        LocalSubscriber("bob", "pw-bob", IPv4Address("100.64.0.9")),
+        LocalSubscriber("carol", "pw-carol", None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[
+            ("username", value)
+            for value in ("", None, 7, "a b", "-a", "@isp", "a" * 65, "a#", 'a"', "a\n", "*")
+        ],
+        *[("password", value) for value in ("", None, 7, "a b")],
+        *[("ip_address", value) for value in ("", 7, "*", "100.64.0", "100.64.0.9/32", "::1", "100.64.0.9 ")],
+    ],
+)
+def test_a_broken_local_subscriber_is_named_by_its_path(
+    document: dict[str, Any], field: str, value: Any
+) -> None:
+    with_subscribers(document, {**SUBSCRIBER, "username": "first"}, {**SUBSCRIBER, field: value})
+    assert refused_at(document) == [f"subscribers.local.1.{field}"]
+
+
+@pytest.mark.parametrize("username", ["a", "7", "_a", "a" * 64, "alice@isp.example", "line/1.2-3_4"])
+def test_a_local_subscriber_may_have_a_name_as_lines_have_them(
+    document: dict[str, Any], username: str
+) -> None:
+    assert accepted(with_subscribers(document, {**SUBSCRIBER, "username": username}))
+
+
+@pytest.mark.parametrize("field", ["username", "password"])
+def test_a_local_subscriber_without_a_name_or_a_password_is_refused(
+    document: dict[str, Any], field: str
+) -> None:
+    with_subscribers(document, {key: value for key, value in SUBSCRIBER.items() if key != field})
+    (problem,) = problems(document)
+    assert (problem.path, problem.code) == (f"subscribers.local.0.{field}", "missing")
+
+
+def test_the_password_of_a_local_subscriber_is_masked_where_it_is_shown(document: dict[str, Any]) -> None:
+    with_subscribers(document, SUBSCRIBER)
+    assert "pw-alice" not in str(RunningConfiguration.of(document).redacted())
+
+
+# What items are known by.
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("demux.vlan_profiles", "name"),
+        ("api.users", "username"),
+        ("bgp.neighbors", "address"),
+        ("subscribers.local", "username"),
+    ],
+)
+def test_no_two_items_have_the_same_key(document: dict[str, Any], path: str, key: str) -> None:
+    bob = {**SUBSCRIBER, "username": "bob"}
+    with_subscribers(document, SUBSCRIBER, bob)
+    section, name = path.split(".")
+    assert accepted(document)
+    one, other = document[section][name]
+    other[key] = one[key]
+    assert refused_at(document) == [path]
+
+
+def test_a_secret_that_pppd_would_take_for_the_name_of_a_file_is_refused(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"local": [{"username": "alice", "password": "@/etc/shadow"}]}
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    assert [problem.path for problem in refused.value.problems] == ["subscribers.local.0.password"]
+
+
+def test_two_subscribers_with_one_address_are_refused(document: dict[str, Any]) -> None:
+    document["subscribers"] = {
+        "local": [
+            {"username": name, "password": "pw", "ip_address": "100.64.0.9"} for name in ("alice", "bob")
+        ]
+    }
+    with pytest.raises(Invalid) as refused:
+        RunningConfiguration.of(document)
+    assert [problem.path for problem in refused.value.problems] == ["subscribers.local.1.ip_address"]

@@ -1,0 +1,172 @@
+"""What an older version stored, under rules that it didn't know: it loads, runs and comes back."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import Invalid
+from gateway_api.core.configuration.edit import Operation, Refused
+from gateway_api.core.configuration.workspace import Workspace
+from tests.support.clocks import StillClock
+from tests.support.stack import running_core, wait_for
+from tests.system.test_core_process import answers, client
+from tests.unit.test_workspace import commit, opened, stage
+
+Document = dict[str, Any]
+
+#: What was valid once, by its path.
+OLD = {
+    "radius.secret": "s" * 64,
+    "cgnat.vrf_name": "mgmt",
+    "cgnat.handoff_interface": "null0",
+    "cgnat.source_range": "127.0.0.0/8",
+    "bgp.neighbors.0.description": "core | include  x",
+}
+
+
+def put(document: Document, path: str, value: Any) -> None:
+    *names, last = path.split(".")
+    for name in names:
+        document = document[int(name) if isinstance(document, list) else name]
+    document[last] = value
+
+
+def older(document: Document, path: str = "cgnat.vrf_name") -> Document:
+    """The same as an older version could store it."""
+    made: Document = json.loads(json.dumps(document))
+    if path == "cgnat.handoff_interface":
+        made["interfaces"]["uplinks"].append("null0")
+    put(made, path, OLD[path])
+    return made
+
+
+@contextmanager
+def upgraded(folder: Path, document: Document, stored: Document) -> Iterator[Workspace]:
+    """A core's workspace in which an older version had made something run."""
+    with opened(folder, document, StillClock()):
+        pass
+    (folder / "revisions" / "1" / "configuration.json").write_text(json.dumps(stored))
+    with opened(folder, document, StillClock()) as workspace:
+        yield workspace
+
+
+def refused_at(error: Invalid) -> list[str]:
+    return [problem.path for problem in error.problems]
+
+
+@pytest.mark.parametrize("path", OLD)
+def test_a_stored_value_that_breaks_a_later_rule_is_loaded_with_a_warning_and_stays_through_other_changes(
+    tmp_path: Path, document: Document, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = older(document, path)
+    with upgraded(tmp_path, document, stored) as workspace:
+        warned = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert warned
+        assert all(path in record.getMessage() for record in warned)
+        assert "s" * 64 not in caplog.text
+        commit(workspace, "bng2")
+        workspace.amend([Operation("set", "qos.default_up", "9mbit")], "root", None, None)
+        whole = {**workspace.view.running.document, "system": {"hostname": "bng3"}}
+        workspace.replace_running(whole, "admin", None, None)
+        expected = {**stored, "system": {"hostname": "bng3"}, "qos": {**stored["qos"], "default_up": "9mbit"}}
+        assert workspace.view.running.document == expected
+
+
+@pytest.mark.parametrize("path", OLD)
+def test_a_new_value_that_breaks_the_rule_is_refused_by_each_way_of_changing(
+    tmp_path: Path, document: Document, path: str
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        with pytest.raises(Refused):
+            workspace.edit([Operation("set", path, OLD[path])], None)
+        with pytest.raises(Refused):
+            workspace.amend([Operation("set", path, OLD[path])], "root", None, None)
+        with pytest.raises(Invalid) as error:
+            workspace.replace_running(older(document, path), "admin", None, None)
+        assert set(refused_at(error.value)) == {path}
+
+
+def test_another_value_that_breaks_the_same_rule_is_refused(tmp_path: Path, document: Document) -> None:
+    stored = older(document)
+    with upgraded(tmp_path, document, stored) as workspace:
+        put(stored, "cgnat.vrf_name", "all")
+        with pytest.raises(Invalid) as error:
+            workspace.replace_running(stored, "admin", None, None)
+        assert refused_at(error.value) == ["cgnat.vrf_name"]
+
+
+def test_a_neighbor_that_moves_in_its_list_keeps_its_description(tmp_path: Path, document: Document) -> None:
+    stored = older(document, "bgp.neighbors.0.description")
+    stored["bgp"]["neighbors"].insert(0, {"address": "192.0.2.77", "remote_as": 64512})
+    with upgraded(tmp_path, document, stored) as workspace:
+        workspace.edit([Operation("delete", "bgp.neighbors.0")], None)
+        workspace.commit("admin", None, None, None)
+        assert workspace.view.running.document["bgp"]["neighbors"][0] == stored["bgp"]["neighbors"][1]
+
+
+def test_a_vrf_that_is_named_like_a_vlan_of_a_trunk_still_loads(tmp_path: Path, document: Document) -> None:
+    stored = json.loads(json.dumps(document))
+    name = f"{stored['interfaces']['trunks'][0]}.100"
+    stored["cgnat"]["vrf_name"] = name
+    with upgraded(tmp_path, document, stored) as workspace:
+        commit(workspace, "bng2")
+        assert workspace.view.running.document["cgnat"]["vrf_name"] == name
+
+
+def test_an_unconfirmed_commit_returns_to_a_configuration_of_an_older_version(
+    tmp_path: Path, document: Document
+) -> None:
+    stored, clock = older(document), StillClock()
+    with upgraded(tmp_path, document, stored):
+        pass
+    with opened(tmp_path, document, clock) as workspace:
+        workspace.edit([Operation("set", "cgnat.vrf_name", "vrf1")], None)
+        workspace.commit("admin", None, 60, None)
+        workspace.amend([Operation("set", "qos.default_up", "9mbit")], "root", None, None)
+        clock.now += 60
+        assert workspace.return_if_due()
+        put(stored, "qos.default_up", "9mbit")
+        assert workspace.view.running.document == stored
+
+
+def test_an_archived_configuration_of_an_older_version_is_refused_at_commit_and_restored_by_rescue(
+    tmp_path: Path, document: Document
+) -> None:
+    stored = older(document)
+    with upgraded(tmp_path, document, stored) as workspace:
+        workspace.edit([Operation("set", "cgnat.vrf_name", "vrf1")], None)
+        workspace.commit("admin", None, None, None)
+        workspace.rollback(1, None)
+        with pytest.raises(Invalid) as error:
+            workspace.commit("admin", None, None, None)
+        assert refused_at(error.value) == ["cgnat.vrf_name"]
+        workspace.discard(None)
+        workspace.restore(1, "root", None, None)
+        assert workspace.view.running.document == stored
+
+
+def test_a_stored_configuration_without_the_right_shape_does_not_load(
+    tmp_path: Path, document: Document
+) -> None:
+    with (
+        pytest.raises(Invalid, match=r"cgnat\.vrf_name"),
+        upgraded(tmp_path, document, {**document, "cgnat": {**document["cgnat"], "vrf_name": 5}}),
+    ):
+        pass
+
+
+def test_a_core_starts_on_what_an_older_version_stored(tmp_path: Path, document: Document) -> None:
+    stored = older(older(document), "radius.secret")
+    with upgraded(tmp_path / "configuration", document, stored) as workspace:
+        stage(workspace, "bng2")
+    (tmp_path / "factory.json").write_text(json.dumps(document))
+    with running_core(tmp_path / "core", tmp_path / "factory.json"):
+        wait_for("the core to answer", lambda: answers(tmp_path / "core"))
+        with client(tmp_path / "core") as core:
+            assert core.CommitCandidate(author="admin")["committed"]
+            assert core.GetConfiguration()["configuration"]["cgnat"]["vrf_name"] == "mgmt"

@@ -1,0 +1,379 @@
+"""What the API's side makes of the core daemon's answers, good and bad."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway_api.base.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
+from gateway_api.daemon.calls import INTERFACE, Calls
+from gateway_api.daemon.commands import Daemon, Page
+from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.wire.varlink.client import Client
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
+from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.server import Server
+
+Ask = Callable[[Daemon], Any]
+
+#: Every question to the core, by the method that it calls.
+QUESTIONS: dict[str, Ask] = {
+    "GetHealth": lambda daemon: daemon.health(),
+    "GetStatistics": lambda daemon: daemon.statistics(),
+    "GetApiAccess": lambda daemon: daemon.api_access(),
+    "GetTokenAccess": lambda daemon: daemon.token_access(),
+    "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
+    "GetSession": lambda daemon: daemon.session(7),
+    "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
+    "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
+    "SetSessionRate": lambda daemon: daemon.set_session_rate(7, 1000, 2000),
+    "ListInterfaces": lambda daemon: daemon.list_interfaces(None),
+    "ListVlans": lambda daemon: daemon.list_vlans(None),
+    "ListQos": lambda daemon: daemon.list_qos(None),
+    "ListOverheadProfiles": lambda daemon: daemon.overhead_profiles(),
+    "GetBgpSummary": lambda daemon: daemon.bgp_summary(),
+    "ListRoutes": lambda daemon: daemon.list_routes(None),
+    "ListCgnatSessions": lambda daemon: daemon.list_cgnat_sessions(None),
+    "GetDemuxState": lambda daemon: daemon.demux_state(None),
+}
+
+#: Those whose answer carries something.
+ANSWERED = [name for name in QUESTIONS if name not in ("DisconnectSession", "SetSessionRate")]
+
+LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
+    "ListSessions": ("sessions", lambda daemon, page: daemon.list_sessions({}, None, page)),
+    "ListInterfaces": ("interfaces", lambda daemon, page: daemon.list_interfaces(page)),
+    "ListVlans": ("vlans", lambda daemon, page: daemon.list_vlans(page)),
+    "ListQos": ("sessions", lambda daemon, page: daemon.list_qos(page)),
+    "ListRoutes": ("routes", lambda daemon, page: daemon.list_routes(page)),
+    "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.list_cgnat_sessions(page)),
+}
+
+
+class Asked(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Whatever parameters a question may have."""
+
+    id: int | msgspec.UnsetType = msgspec.UNSET
+    filter: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    sort: str | msgspec.UnsetType | None = msgspec.UNSET
+    page: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    interface: str | msgspec.UnsetType = msgspec.UNSET
+    dry_run: bool | msgspec.UnsetType = msgspec.UNSET
+    rate_down_bps: int | msgspec.UnsetType = msgspec.UNSET
+    rate_up_bps: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Core:
+    """A core that answers everything with the same thing, and remembers what it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.answer: Any = {}
+        self.error: ErrorReply | None = None
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        description = f"interface {INTERFACE}\n"
+        methods = {name: Method(Asked, self._handler(name)) for name in QUESTIONS}
+        identity = Identity("vendor", "product", "1.0", "urn:example")
+        self.server = Server(path, Dispatcher(identity, [Interface(description, methods)]))
+
+    def _handler(self, name: str) -> Callable[[Asked], Any]:
+        def handle(asked: Asked) -> Any:
+            self.asked.append((name, msgspec.to_builtins(asked)))
+            if self.error is not None:
+                raise self.error
+            return self.answer
+
+        return handle
+
+
+@contextmanager
+def _running(core: Core) -> Iterator[None]:
+    thread = threading.Thread(target=core.server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        core.server.close()
+        thread.join(10)
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[Core]:
+    made = Core(tmp_path / "core.sock")
+    with _running(made):
+        yield made
+
+
+@pytest.fixture
+def daemon(core: Core, tmp_path: Path) -> Iterator[Daemon]:
+    client = Client(tmp_path / "core.sock", timeout=5)
+    yield Daemon(Calls(client))
+    client.close()
+
+
+@pytest.fixture
+def configuration(core: Core, tmp_path: Path) -> Iterator[ConfigurationCommands]:
+    client = Client(tmp_path / "core.sock", timeout=5)
+    yield ConfigurationCommands(Calls(client))
+    client.close()
+
+
+def raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def plain(fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    return {name: msgspec.json.decode(held) for name, held in fields.items()}
+
+
+@pytest.mark.parametrize("method", QUESTIONS)
+def test_a_question_calls_its_method_once(core: Core, daemon: Daemon, method: str) -> None:
+    core.error = ErrorReply.of("org.example.Whatever")
+    with pytest.raises(CoreUnavailable):
+        QUESTIONS[method](daemon)
+    assert [name for name, _ in core.asked] == [method]
+
+
+@pytest.mark.parametrize("method", QUESTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{INTERFACE}.InternalError",
+        f"{INTERFACE}.NobodyKnows",
+        "org.varlink.service.MethodNotFound",
+        "org.varlink.service.MethodNotImplemented",
+        "org.varlink.service.InterfaceNotFound",
+        "",
+    ],
+)
+def test_an_error_that_is_none_of_the_callers_is_core_unavailable(
+    core: Core, daemon: Daemon, method: str, name: str
+) -> None:
+    core.error = ErrorReply.of(name)
+    with pytest.raises(CoreUnavailable):
+        QUESTIONS[method](daemon)
+
+
+@pytest.mark.parametrize("method", ["GetSession", "DisconnectSession", "SetSessionRate"])
+def test_session_not_found_is_not_found(core: Core, daemon: Daemon, method: str) -> None:
+    core.error = ErrorReply.of(f"{INTERFACE}.SessionNotFound", id=7)
+    with pytest.raises(NotFound, match="No such session"):
+        QUESTIONS[method](daemon)
+
+
+@pytest.mark.parametrize("method", LISTS)
+def test_reply_too_large_is_answer_too_large(core: Core, daemon: Daemon, method: str) -> None:
+    core.error = ErrorReply.of(f"{INTERFACE}.ReplyTooLarge")
+    with pytest.raises(AnswerTooLarge):
+        QUESTIONS[method](daemon)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "path"),
+    [({"parameter": "sort"}, "sort"), ({"parameter": "page.limit"}, "limit"), ({"parameter": ""}, "")],
+)
+def test_an_invalid_parameter_is_named_as_the_request_names_it(
+    core: Core, daemon: Daemon, parameters: Any, path: str
+) -> None:
+    core.error = ErrorReply("org.varlink.service.InvalidParameter", raw(parameters))
+    with pytest.raises(Invalid) as caught:
+        daemon.list_sessions({}, "x", None)
+    assert caught.value.problems == (Problem(path, "invalid", "is invalid"),)
+
+
+def test_an_invalid_cursor_says_where_cursors_come_from(core: Core, daemon: Daemon) -> None:
+    core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="page.cursor")
+    with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
+        daemon.list_sessions({}, None, Page(10, "x"))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"parameter": 5}, {"parameter": None}, {"parameter": ["id"]}])
+def test_an_invalid_parameter_without_a_name_is_still_invalid(
+    core: Core, daemon: Daemon, parameters: Any
+) -> None:
+    core.error = ErrorReply("org.varlink.service.InvalidParameter", raw(parameters))
+    with pytest.raises(Invalid) as caught:
+        daemon.list_sessions({}, "x", None)
+    assert [problem.path for problem in caught.value.problems] == [""]
+
+
+@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiAccess", "GetTokenAccess"])
+def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
+    core: Core, daemon: Daemon, method: str
+) -> None:
+    core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="")
+    with pytest.raises(CoreUnavailable):
+        QUESTIONS[method](daemon)
+
+
+@pytest.mark.parametrize("method", ANSWERED)
+@pytest.mark.parametrize("answer", [{}, {"unexpected": 1}, {"count": 1, "total": 1}])
+def test_an_answer_without_its_fields_is_core_unavailable(
+    core: Core, daemon: Daemon, method: str, answer: Any
+) -> None:
+    core.answer = answer
+    with pytest.raises(CoreUnavailable):
+        QUESTIONS[method](daemon)
+
+
+@pytest.mark.parametrize("method", ANSWERED)
+@pytest.mark.parametrize("answer", [[], 1, "text", None])
+def test_an_answer_that_is_no_object_is_core_unavailable(
+    core: Core, daemon: Daemon, method: str, answer: Any
+) -> None:
+    core.answer = answer
+    with pytest.raises(CoreUnavailable):
+        QUESTIONS[method](daemon)
+
+
+HEALTH = {"uptime_seconds": 5, "active_sessions": 7, "product": "p", "version": "1"}
+ALICE = {"username": "alice", "password_hash": "x", "role": "admin", "generation": "1"}
+
+
+@pytest.mark.parametrize("wrong", ["5", None, 1.5, True, [5], {}])
+def test_a_field_of_another_type_is_core_unavailable(core: Core, daemon: Daemon, wrong: Any) -> None:
+    core.answer = {**HEALTH, "uptime_seconds": wrong}
+    with pytest.raises(CoreUnavailable):
+        daemon.health()
+
+
+def test_a_number_of_5000_digits_is_core_unavailable(core: Core, daemon: Daemon) -> None:
+    core.answer = {**HEALTH, "uptime_seconds": msgspec.Raw(b"1" * 5000)}
+    with pytest.raises(CoreUnavailable):
+        daemon.health()
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        *(None, {}, ["alice"], [{**ALICE, "role": "root"}], [{**ALICE, "generation": ""}]),
+        *([{key: ALICE[key] for key in ALICE if key != lacking}] for lacking in ALICE),
+    ],
+)
+def test_users_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon, users: Any) -> None:
+    core.answer = {"enabled": True, "token_lifetime": 60, "users": users}
+    with pytest.raises(CoreUnavailable):
+        daemon.api_access()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"auth_token": ""},
+        {"auth_token": "x" * 15},
+        {"auth_token": 1},
+        {"listen_address": None},
+        {"listen_port": 0},
+        {"listen_port": 65536},
+        {"enabled": "yes"},
+    ],
+    ids=repr,
+)
+def test_a_token_that_is_none_lets_nobody_in(core: Core, daemon: Daemon, wrong: dict[str, Any]) -> None:
+    core.answer = {"enabled": True, "listen_address": "127.0.0.1", "listen_port": 8080, **wrong}
+    with pytest.raises(CoreUnavailable):
+        daemon.token_access()
+
+
+@pytest.mark.parametrize("sessions", [None, {}, 1, "text"])
+def test_disconnected_sessions_that_are_no_list_are_core_unavailable(
+    core: Core, daemon: Daemon, sessions: Any
+) -> None:
+    core.answer = {"sessions": sessions}
+    with pytest.raises(CoreUnavailable):
+        daemon.disconnect_interface("ppp0", dry_run=False)
+
+
+@pytest.mark.parametrize(
+    "answer", [{"configuration": [], "etag": "x"}, {"configuration": {}, "etag": 1}, {"configuration": {}}]
+)
+def test_a_configuration_of_another_shape_is_core_unavailable(
+    core: Core, configuration: ConfigurationCommands, answer: Any
+) -> None:
+    core.answer = answer
+    with pytest.raises(CoreUnavailable):
+        configuration.running()
+
+
+def test_a_core_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(CoreUnavailable):
+        Daemon(Calls(Client(tmp_path / "nothing.sock", timeout=1))).health()
+
+
+def test_after_an_error_the_next_answer_is_good(core: Core, daemon: Daemon) -> None:
+    core.answer = {"unexpected": 1}
+    with pytest.raises(CoreUnavailable):
+        daemon.health()
+    core.answer = HEALTH
+    assert daemon.health().active_sessions == 7
+
+
+def test_fields_that_a_newer_core_adds_are_passed_over(core: Core, daemon: Daemon) -> None:
+    core.answer = {**HEALTH, "new": [1]}
+    assert daemon.health().uptime_seconds == 5
+
+
+def test_a_user_is_found_by_name(core: Core, daemon: Daemon) -> None:
+    core.answer = {"enabled": True, "token_lifetime": 60, "users": [ALICE]}
+    access = daemon.api_access()
+    assert (access.user("alice"), access.user("Alice")) == (access.users[0], None)
+
+
+def test_a_session_is_the_bytes_that_the_core_sent(core: Core, daemon: Daemon) -> None:
+    core.answer = {"session": msgspec.Raw(b'{"id": 7, "rate":1.0}')}
+    assert bytes(daemon.session(7)) == b'{"id": 7, "rate":1.0}'
+
+
+@pytest.mark.parametrize("method", LISTS)
+def test_a_whole_list_is_asked_for_without_a_page(core: Core, daemon: Daemon, method: str) -> None:
+    records, ask = LISTS[method]
+    core.answer = {records: [], "count": 0}
+    assert plain(ask(daemon, None)) == {records: [], "count": 0}
+    assert "page" not in core.asked[0][1]
+
+
+@pytest.mark.parametrize("method", LISTS)
+def test_a_page_of_a_list_is_asked_for_with_its_cursor(core: Core, daemon: Daemon, method: str) -> None:
+    records, ask = LISTS[method]
+    core.answer = {records: [], "count": 0, "total": 9, "next_cursor": "b"}
+    assert plain(ask(daemon, Page(5, "a"))) == {records: [], "count": 0, "total": 9, "next_cursor": "b"}
+    assert core.asked[0][1]["page"] == {"limit": 5, "cursor": "a"}
+
+
+def test_the_last_page_has_no_next_cursor_even_where_the_core_leaves_it_out(
+    core: Core, daemon: Daemon
+) -> None:
+    core.answer = {"vlans": [], "count": 0, "total": 9}
+    assert plain(daemon.list_vlans(Page(5)))["next_cursor"] is None
+
+
+def test_a_page_without_its_total_is_core_unavailable(core: Core, daemon: Daemon) -> None:
+    core.answer = {"vlans": [], "count": 0}
+    with pytest.raises(CoreUnavailable):
+        daemon.list_vlans(Page(5))
+
+
+def test_the_demux_state_has_the_total_of_refusals(core: Core, daemon: Daemon) -> None:
+    core.answer = {"vlans": [], "count": 0, "rate_limited_total": 3}
+    assert plain(daemon.demux_state(None)) == {"vlans": [], "count": 0, "rate_limited_total": 3}
+
+
+def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) -> None:
+    daemon.set_session_rate(7, 1000, 2000)
+    assert core.asked == [("SetSessionRate", {"id": 7, "rate_down_bps": 1000, "rate_up_bps": 2000})]
+
+
+def test_a_filter_and_an_order_go_to_the_core(core: Core, daemon: Daemon) -> None:
+    core.answer = {"sessions": [], "count": 0}
+    daemon.list_sessions({"username": "alice"}, "-id", None)
+    assert core.asked == [("ListSessions", {"filter": {"username": "alice"}, "sort": "-id"})]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_dry_run_is_told_to_the_core(core: Core, daemon: Daemon, dry_run: bool) -> None:
+    core.answer = {"sessions": [{"id": 7}]}
+    assert list(map(bytes, daemon.disconnect_interface("ppp0", dry_run=dry_run))) == [b'{"id":7}']
+    assert core.asked == [("DisconnectInterface", {"interface": "ppp0", "dry_run": dry_run})]

@@ -1,0 +1,620 @@
+"""The hub's parts in one process: what may be delivered to, the registrations, and what a fork leaves."""
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import NotFound
+from gateway_api.base.settings import Settings
+from gateway_api.daemon.calls import INTERFACE, Calls
+from gateway_api.daemon.commands import Daemon
+from gateway_api.hub import attempt as attempts
+from gateway_api.hub import hosted
+from gateway_api.hub import registry as registries
+from gateway_api.hub.addresses import Denied
+from gateway_api.hub.attempt import Outcome, Sender
+from gateway_api.hub.delivery_queue import Counts
+from gateway_api.hub.hosted import DeniedNetworks
+from gateway_api.hub.message import Message
+from gateway_api.hub.registry import MOST, Full, Registry
+from gateway_api.wire.varlink.client import Client
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method, NoParameters
+from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.server import AlreadyServed, Server
+from tests.support.receivers import OK, Received, Receiver, Rude, answer, trickle
+from tests.support.stack import wait_for
+
+IDENTITY = Identity("v", "p", "1", "urn:example")
+BOTH = ("session.up", "session.down")
+
+
+def message(number: int = 1, event: str = "session.up") -> Message:
+    return Message(f"life-{number}", event, b'{"number":%d}' % number)
+
+
+# The networks that are denied
+
+
+class Core:
+    """What a core tells of the denied networks, until the end of the block."""
+
+    def __init__(self, path: Path, *networks: str) -> None:
+        self.networks = list(networks)
+        #: When it was asked: monotonic seconds.
+        self.asked: list[float] = []
+        self.fails = False
+        self.answers = threading.Event()
+        self.answers.set()
+        method = Method(NoParameters, self._tell)
+        interface = Interface(f"interface {INTERFACE}\n", {"GetApiAccess": method})
+        self._server = Server(path, Dispatcher(IDENTITY, [interface]))
+
+    def __enter__(self) -> "Core":
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.answers.set()
+        self._server.close()
+        self._thread.join(10)
+
+    def _tell(self, _: NoParameters) -> dict[str, Any]:
+        self.asked.append(time.monotonic())
+        assert self.answers.wait(20)
+        if self.fails:
+            raise ErrorReply.of(f"{INTERFACE}.Whatever")
+        return {"enabled": True, "token_lifetime": 60, "users": [], "denied_networks": self.networks}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "core.sock"
+
+
+@pytest.fixture
+def denied(path: Path) -> Iterator[DeniedNetworks]:
+    client = Client(path, timeout=3)
+    yield DeniedNetworks(Daemon(Calls(client)))
+    client.close()
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the core asked each time."""
+    monkeypatch.setattr(hosted, "_REMEMBERED", -1.0)
+
+
+def test_before_the_core_was_ever_reached_everything_is_denied(denied: DeniedNetworks) -> None:
+    for _ in range(2):
+        with pytest.raises(Denied, match="not known yet"):
+            denied()
+
+
+def test_before_the_core_was_ever_reached_nobody_is_connected_to(denied: DeniedNetworks) -> None:
+    with Receiver() as receiver:
+        sender = Sender(receiver.url, None, denied, None)
+        outcome = sender.send(message())
+        sender.close()
+        assert (outcome.status, outcome.error) == (None, "which networks are denied is not known yet")
+        assert not receiver.opened
+
+
+def test_the_networks_are_those_of_the_core(path: Path, denied: DeniedNetworks) -> None:
+    with Core(path, "10.0.0.0/8", "fd00::/8"):
+        assert tuple(denied()) == ("10.0.0.0/8", "fd00::/8")
+
+
+def test_a_core_that_comes_late_is_asked(path: Path, denied: DeniedNetworks, forgetful: None) -> None:
+    with pytest.raises(Denied):
+        denied()
+    with Core(path, "10.0.0.0/8"):
+        assert tuple(denied()) == ("10.0.0.0/8",)
+
+
+def test_other_networks_hold_from_then_on(path: Path, denied: DeniedNetworks, forgetful: None) -> None:
+    with Core(path, "10.0.0.0/8") as core:
+        denied()
+        core.networks = ["192.0.2.0/24"]
+        assert tuple(denied()) == ("192.0.2.0/24",)
+        core.networks = []
+        assert tuple(denied()) == ()
+
+
+@pytest.mark.parametrize("networks", [("10.0.0.0/8",), ()])
+def test_while_the_core_is_away_the_networks_are_those_it_told_last(
+    path: Path, denied: DeniedNetworks, forgetful: None, networks: tuple[str, ...]
+) -> None:
+    with Core(path, *networks):
+        denied()
+    assert tuple(denied()) == networks
+
+
+def test_while_the_core_fails_the_networks_are_those_it_told_last(
+    path: Path, denied: DeniedNetworks, forgetful: None
+) -> None:
+    with Core(path, "10.0.0.0/8") as core:
+        denied()
+        core.fails = True
+        assert tuple(denied()) == ("10.0.0.0/8",)
+        assert len(core.asked) == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_core_is_asked_once_a_second(path: Path, denied: DeniedNetworks, fails: bool) -> None:
+    def twice() -> bool:
+        for _ in range(10):
+            try:
+                denied()
+            except Denied:
+                assert fails
+        return len(core.asked) == 2
+
+    with Core(path) as core:
+        core.fails = fails
+        wait_for("two questions", twice, 10)
+        first, second = core.asked
+    assert 1 <= second - first < 5
+
+
+def test_a_core_that_hangs_is_waited_for_once(path: Path, denied: DeniedNetworks) -> None:
+    with Core(path) as core:
+        core.answers.clear()
+        with pytest.raises(Denied):
+            denied()
+        # It took longer than it is remembered, which counts from its end.
+        for _ in range(100):
+            with pytest.raises(Denied):
+                denied()
+        assert len(core.asked) == 1
+
+
+def test_a_core_that_hangs_costs_an_attempt_less_than_it_has(path: Path, denied: DeniedNetworks) -> None:
+    with Core(path) as core, Receiver() as receiver:
+        core.answers.clear()
+        sender = Sender(receiver.url, None, denied, None)
+        assert sender.send(message()).seconds < attempts.TIMEOUT / 2
+        sender.close()
+
+
+def test_the_core_is_asked_once_for_many_at_a_time(path: Path, denied: DeniedNetworks) -> None:
+    with Core(path) as core:
+        core.answers.clear()
+        threads = [threading.Thread(target=denied) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_for("a question", lambda: core.asked, 5)
+        # Whoever asks besides has asked by then.
+        threads[-1].join(0.3)
+        core.answers.set()
+        for thread in threads:
+            thread.join(5)
+        assert len(core.asked) == 1
+
+
+# The registry
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    made = Registry(tuple, None)
+    yield made
+    for webhook, _ in made.webhooks():
+        made.remove(webhook.id)
+
+
+@contextmanager
+def no_more_threads() -> Iterator[None]:
+    """None can be started until the end of the block: there is no room for a stack of 128 TB."""
+    before = threading.stack_size(1 << 47)
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threading.Thread(target=int).start()
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+def fail_to_add(registry: Registry, url: str = "http://127.0.0.1:9/") -> None:
+    with no_more_threads(), pytest.raises(RuntimeError):
+        registry.add(url, BOTH, None)
+
+
+def delivered(registry: Registry, number: int) -> bool:
+    return registry.counts()[3].delivered == number
+
+
+def test_a_webhook_is_what_it_was_registered_as(registry: Registry) -> None:
+    webhook = registry.add("http://127.0.0.1:9/", ("session.up",), "a secret")
+    assert (webhook.url, webhook.events, webhook.secret) == (
+        "http://127.0.0.1:9/",
+        ("session.up",),
+        "a secret",
+    )
+    assert registry.webhook(webhook.id) == (webhook, None)
+    assert "a secret" not in repr(webhook)
+
+
+def test_webhooks_are_in_the_order_in_which_they_came(registry: Registry) -> None:
+    added = [registry.add("http://127.0.0.1:9/", BOTH, None) for _ in range(5)]
+    registry.remove(added.pop(2).id)
+    assert registry.webhooks() == [(one, None) for one in added]
+    assert len({webhook.id for webhook in added}) == 4
+
+
+def test_each_webhook_gets_the_events_that_it_wants(registry: Registry) -> None:
+    with Receiver() as up, Receiver() as both:
+        registry.add(up.url, ("session.up",), None)
+        registry.add(both.url, BOTH, None)
+        registry.offer([message(1), message(2, "session.down"), message(3)])
+        wait_for("all of them", lambda: delivered(registry, 5), 10)
+        assert (up.ids, both.ids) == (["life-1", "life-3"], ["life-1", "life-2", "life-3"])
+
+
+def test_a_webhook_without_a_thread_is_none(registry: Registry) -> None:
+    fail_to_add(registry)
+    assert registry.webhooks() == []
+    assert registry.counts() == (0, 0, 0, Counts())
+
+
+def test_a_webhook_without_a_thread_takes_nothing(registry: Registry) -> None:
+    fail_to_add(registry)
+    registry.offer([message()])
+    assert registry.counts() == (0, 0, 0, Counts())
+
+
+class Watched(Message):
+    """One that tells when it is gone."""
+
+
+def test_no_message_is_kept_for_a_webhook_without_a_thread(registry: Registry) -> None:
+    fail_to_add(registry)
+    offered = [Watched(f"life-{number}", "session.up", b"") for number in range(5000)]
+    kept = [weakref.ref(one) for one in offered]
+    registry.offer(list(offered))
+    del offered
+    assert not any(one() for one in kept)
+
+
+def test_after_a_webhook_without_a_thread_another_one_is_delivered_to(registry: Registry) -> None:
+    with Receiver() as receiver:
+        fail_to_add(registry, receiver.url)
+        webhook = registry.add(receiver.url, BOTH, None)
+        registry.offer([message()])
+        wait_for("the message", lambda: delivered(registry, 1), 10)
+        assert receiver.ids == ["life-1"]
+        assert registry.webhooks() == [(webhook, None)]
+
+
+def test_the_101st_webhook_is_refused_until_one_goes(registry: Registry) -> None:
+    fail_to_add(registry)
+    added = [registry.add("http://127.0.0.1:9/", BOTH, None) for _ in range(MOST)]
+    assert len(added) == 100
+    for _ in range(2):
+        with pytest.raises(Full, match="100"):
+            registry.add("http://127.0.0.1:9/", BOTH, None)
+    assert registry.counts()[0] == 100
+    registry.remove(added[7].id)
+    registry.add("http://127.0.0.1:9/", BOTH, None)
+    with pytest.raises(Full):
+        registry.add("http://127.0.0.1:9/", BOTH, None)
+
+
+def test_a_webhook_that_was_refused_starts_nothing(registry: Registry) -> None:
+    for _ in range(MOST):
+        registry.add("http://127.0.0.1:9/", BOTH, None)
+    before = threading.active_count()
+    with pytest.raises(Full):
+        registry.add("http://127.0.0.1:9/", BOTH, None)
+    assert threading.active_count() == before
+
+
+def test_what_became_of_the_messages_of_removed_webhooks_stays_counted(registry: Registry) -> None:
+    with Receiver() as good, Receiver(answer(500)) as bad:
+        webhooks = [registry.add(receiver.url, BOTH, None) for receiver in (good, bad, good)]
+        registry.offer([message(1), message(2)])
+        wait_for("the attempts", lambda: registry.counts()[3] == Counts(delivered=4, failed=2), 10)
+        assert registry.counts()[:3] == (3, 0, 2)
+        for left, webhook in zip((2, 1, 0), webhooks, strict=True):
+            registry.remove(webhook.id)
+            assert registry.counts()[0] == left
+            assert registry.counts()[3] == Counts(delivered=4, failed=2)
+        # What waited for its next attempt doesn't any more.
+        assert registry.counts()[2] == 0
+        registry.add(good.url, BOTH, None)
+        registry.offer([message(3)])
+        wait_for("one more", lambda: delivered(registry, 5), 10)
+
+
+def test_a_webhook_whose_receiver_fails_in_a_row_is_counted_as_paused_until_it_takes(
+    registry: Registry,
+) -> None:
+    statuses = [500, 500, 500, 200]
+    with Receiver(lambda _: answer(statuses.pop(0))) as receiver:
+        webhook = registry.add(receiver.url, BOTH, None)
+        registry.offer([message(number) for number in range(1, 4)])
+        wait_for("the pause", lambda: registry.counts()[1] == 1, 10)
+        paused_until = registry.webhook(webhook.id)[1]
+        assert paused_until is not None
+        assert 0 < paused_until - time.time() <= 5
+        registry.lane(webhook.id).test(message(4))
+        wait_for("its end", lambda: registry.counts()[1] == 0, 10)
+        assert registry.webhooks() == [(webhook, None)]
+
+
+def test_a_webhook_is_removed_once(registry: Registry) -> None:
+    webhook = registry.add("http://127.0.0.1:9/", BOTH, None)
+    registry.remove(webhook.id)
+    for ask in (registry.remove, registry.webhook, registry.lane):
+        with pytest.raises(NotFound):
+            ask(webhook.id)
+
+
+def test_a_removed_webhook_gets_nothing_and_gives_up_its_thread_and_its_connection(
+    registry: Registry,
+) -> None:
+    with Receiver() as receiver:
+        before = threading.active_count()
+        webhook = registry.add(receiver.url, BOTH, None)
+        registry.offer([message(1)])
+        wait_for("the message", lambda: delivered(registry, 1), 10)
+        lane = registry.lane(webhook.id)
+        registry.remove(webhook.id)
+        registry.offer([message(2)])
+        lane.test(message(3))
+        wait_for("the end of its connection", lambda: receiver.ended, 5)
+        # The receiver's own threads stay: one listens, one had the connection.
+        wait_for("the end of its thread", lambda: threading.active_count() <= before + 1, 5)
+        assert receiver.ids == ["life-1"]
+
+
+class Over(Exception):
+    """There is no more time."""
+
+
+class Passing:
+    """The time, until it is over."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        if self.over.wait(seconds):
+            raise Over
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@pytest.fixture
+def watched(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """One whose attempts end at their deadlines, which come soon."""
+
+    def watch() -> None:
+        with suppress(Over):
+            registry.watch()
+
+    passing = Passing()
+    monkeypatch.setattr(registries, "time", passing)
+    monkeypatch.setattr(attempts, "TIMEOUT", 0.5)
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield registry
+    passing.over.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
+    watched: Registry, removed: bool
+) -> None:
+    # Something always comes, so that no timeout of a socket ends it.
+    with Rude(trickle(b"HTTP/1.1 200 OK\r\nX: ", b"a", 0.05)) as receiver:
+        webhook = watched.add(receiver.url, BOTH, None)
+        watched.offer([message()])
+        wait_for("the request", lambda: receiver.received, 5)
+        lane = watched.lane(webhook.id)
+        if removed:
+            watched.remove(webhook.id)
+        else:
+            (entry,) = wait_for("the end of the attempt", lane.log, 5)
+            assert (entry.result, entry.status, entry.error) == ("failed", None, "timeout")
+        wait_for("the end of the connection", lambda: receiver.ended, 5)
+        assert receiver.ended[1] - receiver.opened[1] >= 0.4
+
+
+# One sender
+
+
+def test_a_cut_never_ends_the_attempt_after_the_one_whose_deadline_it_saw() -> None:
+    looks, goes_on, answers = threading.Event(), threading.Event(), [threading.Event(), threading.Event()]
+    outcomes: list[Outcome] = []
+
+    class Late(float):
+        """A time after the deadline; whoever compares it is kept waiting."""
+
+        def __lt__(self, _: object) -> bool:
+            looks.set()
+            assert goes_on.wait(10)
+            return False
+
+    def reply(_: Received) -> bytes:
+        assert answers[len(receiver.received) - 1].wait(10)
+        return OK
+
+    def send() -> None:
+        outcomes.extend(sender.send(message(number)) for number in (1, 2))
+
+    with Receiver(reply) as receiver:
+        sender = Sender(receiver.url, None, tuple, None)
+        sends = threading.Thread(target=send)
+        sends.start()
+        wait_for("the first request", lambda: receiver.received, 5)
+        cuts = threading.Thread(target=sender.cut, args=(Late(),))
+        cuts.start()
+        assert looks.wait(5)
+        answers[0].set()
+        # If the second attempt can begin now, it will.
+        sends.join(0.3)
+        goes_on.set()
+        cuts.join(5)
+        answers[1].set()
+        sends.join(10)
+        sender.close()
+    assert [outcome.delivered for outcome in outcomes] == [True, True]
+
+
+# In gunicorn's arbiter
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    return Settings(tmp_path / "core.sock", tmp_path, b"secret" * 10)
+
+
+def test_a_hub_does_not_start_where_another_one_answers(settings: Settings) -> None:
+    server = Server(settings.hub_socket, Dispatcher(IDENTITY, []))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        before = threading.active_count()
+        with pytest.raises(AlreadyServed, match=r"hub\.sock"):
+            hosted.start(settings)
+        # A thread more may be the server's, for whoever looked whether it is there.
+        wait_for("no thread of a hub", lambda: threading.active_count() <= before, 5)
+        client = Client(settings.hub_socket, timeout=5)
+        assert client.call("org.varlink.service.GetInfo")
+        client.close()
+    finally:
+        server.close()
+        thread.join(10)
+
+
+def test_a_hub_does_not_start_where_a_file_stands(settings: Settings) -> None:
+    settings.hub_socket.write_text("somebody's")
+    before = threading.active_count()
+    with pytest.raises(FileExistsError):
+        hosted.start(settings)
+    assert settings.hub_socket.read_text() == "somebody's"
+    assert threading.active_count() == before
+
+
+# What a worker inherits
+
+
+def in_a_process(function: Callable[..., None], *arguments: str, **more: Any) -> "subprocess.Popen[bytes]":
+    code = f"import sys; from tests.unit.test_hub import {function.__name__} as run; run(*sys.argv[1:])"
+    folder = Path(__file__).parents[2]
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=folder, **more)
+
+
+@pytest.fixture(scope="module")
+def fork() -> dict[str, Any]:
+    """What a child found after its fork, and what its parent saw."""
+    with in_a_process(fork_a_child, stdout=subprocess.PIPE) as process:
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def fork_a_child() -> None:
+    """Forks a process that holds all kinds of things; prints what became of them."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    outgoing = socket.create_connection(listener.getsockname())
+    incoming, _ = listener.accept()
+    ours, others = socket.socketpair()
+    peer = os.dup(others.fileno())
+    report, reported = os.pipe()
+    over, ends = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(ends)
+            hosted.forget([listener.fileno()])
+            told: dict[str, Any] = {"sockets": _sockets(), "kept": [listener.fileno()]}
+            told["inherited by its children"] = [
+                one.fileno() for one in (outgoing, incoming, ours) if os.get_inheritable(one.fileno())
+            ]
+            # Whatever numbers are free are somebody else's from now on.
+            new = [os.open(__file__, os.O_RDONLY) for _ in range(20)]
+            for one in (outgoing, incoming, ours, others):
+                one.close()
+            told["lost"] = [descriptor for descriptor in new if not _is_open(descriptor)]
+            os.write(reported, json.dumps(told).encode())
+            # Lives until its parent has looked, or has ended.
+            os.read(over, 1)
+        finally:
+            os._exit(0)
+    os.close(reported)
+    others.close()
+    told = json.loads(os.read(report, 1 << 16))
+    listener.close()
+    ours.close()
+    with socket.socket(fileno=peer) as receiver:
+        receiver.settimeout(2)
+        try:
+            told["peer"] = receiver.recv(1).decode()
+        except TimeoutError:
+            told["peer"] = "nothing"
+    os.close(ends)
+    os.waitpid(pid, 0)
+    sys.stdout.write(json.dumps(told))
+
+
+def _sockets() -> list[int]:
+    found = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    return [number for number in found if _is_open(number) and stat.S_ISSOCK(os.fstat(number).st_mode)]
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_forked_child_holds_no_socket_but_those_that_are_kept(fork: dict[str, Any]) -> None:
+    assert fork["sockets"] == fork["kept"]
+
+
+def test_a_receiver_sees_the_end_of_a_connection_that_a_child_inherited(fork: dict[str, Any]) -> None:
+    assert fork["peer"] == ""
+
+
+def test_what_a_child_opens_is_not_closed_by_what_it_inherited(fork: dict[str, Any]) -> None:
+    assert fork["lost"] == []
+
+
+def test_nothing_of_it_goes_on_to_the_programs_that_a_child_starts(fork: dict[str, Any]) -> None:
+    assert fork["inherited by its children"] == []
+
+
+def forget_and_speak() -> None:
+    """In a process whose output is a socket."""
+    hosted.forget([])
+    sys.stdout.write("still heard")
+
+
+def test_a_process_that_speaks_to_a_socket_is_heard_after_it_forgot_its_sockets() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = in_a_process(forget_and_speak, stdout=theirs)
+        assert process.wait(30) == 0
+        ours.settimeout(5)
+        assert ours.recv(100) == b"still heard"

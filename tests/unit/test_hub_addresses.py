@@ -1,0 +1,264 @@
+"""Where deliveries may go: what a URL may say, and what is connected to."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+from urllib3.util import parse_url
+
+from gateway_api.hub.addresses import Denied, check, connect
+from gateway_api.hub.url import check_url
+
+#: Hosts as a URL has them, each of which means an address that nothing is delivered to.
+LINK_LOCAL = [
+    *("169.254.169.254", "169.254.0.0", "169.254.255.255", "169.254.1"),
+    *("2852039166", "0xa9fea9fe", "0xA9FEA9FE", "025177524776"),
+    *("0xa9.0xfe.0xa9.0xfe", "0251.0376.0251.0376", "0251.254.0xa9.254", "169.0xfea9fe", "169.254.43518"),
+    *("0000251.0376.00251.000376", "0x00000000a9.254.169.254"),
+    *("[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[0:0:0:0:0:ffff:a9fe:a9fe]"),
+    *("[0000:0000:0000:0000:0000:FFFF:A9FE:A9FE]", "[::ffff:169.254.169.254%25lo]"),
+    *("[::169.254.169.254]", "[::a9fe:a9fe]", "[::ffff:0:169.254.169.254]"),
+    *("[64:ff9b::169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "[2002:a9fe:a9fe:1::9]"),
+    *("[fe80::1]", "[FE80::1]", "[febf:ffff::1]", "[fe80::1%25eth0]", "[fe80::1%eth0]", "[fe80::1%252]"),
+]
+UNSPECIFIED = [
+    *("0.0.0.0", "0", "00", "0x0", "0.0", "0.0.0", "0x0.0x0.0x0.0x0", "000000000000", "0.1.2.3", "1"),
+    *("[::]", "[0:0:0:0:0:0:0:0]", "[0::0]", "[::0.0.0.0]", "[::%25lo]", "[::0.1.2.3]"),
+    *("[::ffff:0.0.0.0]", "[::ffff:0:0]", "[::ffff:0:0.0.0.0]", "[64:ff9b::]", "[64:ff9b::0.0.0.0]"),
+    *("[2002::]", "[2002::1]"),
+]
+MULTICAST = [
+    *("224.0.0.1", "239.255.255.255", "0xe0000001", "3758096385", "0340.0.0.1", "224.1"),
+    *("[ff02::1]", "[ff00::]", "[ff0e::1:2]", "[ff02::1%25lo]", "[::ffff:224.0.0.1]", "[::ffff:e000:1]"),
+    *("[64:ff9b::e000:1]", "[2002:e000:1::]"),
+]
+BROADCAST = [
+    *("255.255.255.255", "4294967295", "0xffffffff", "037777777777", "255.255.65535", "0xff.0xff.0xff.0xff"),
+    *("[::ffff:255.255.255.255]", "[::ffff:ffff:ffff]", "[64:ff9b::ffff:ffff]", "[2002:ffff:ffff::]"),
+]
+LEGAL = [
+    *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "017700000001", "127.255.255.254", "[::1]"),
+    *("10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "198.18.0.1", "192.0.2.1", "8.8.8.8"),
+    *("[::ffff:127.0.0.1]", "[::ffff:10.0.0.1]", "[64:ff9b::8.8.8.8]", "[2002:808:808::1]"),
+    *("[fd00::1]", "[fc00::1]", "[2001:db8::1]", "[2606:4700::1111]", "169.253.255.255", "169.255.0.0"),
+    *("223.255.255.255", "1.0.0.0", "255.255.255.254", "[fec0::1]", "[fe7f::1]"),
+]
+NAMES = [
+    *("localhost", "example.com", "example.com.", "a-b.example", "169.254.169.254.nip.io", "a_b.example"),
+    *("xn--bcher-kva.example", "a" * 63 + ".example", "a123456789." * 22 + "a" * 11, "1a", "0xg", "1.a"),
+]
+
+PYTHON_IN_A_NAMESPACE = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-m"]
+
+
+@pytest.mark.parametrize("host", [*LINK_LOCAL, *UNSPECIFIED, *MULTICAST, *BROADCAST])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_url_with_an_address_that_is_never_delivered_to_is_refused(scheme: str, host: str) -> None:
+    with pytest.raises(ValueError, match="link-local, unspecified, multicast or broadcast"):
+        check_url(f"{scheme}://{host}:8080/hook")
+
+
+@pytest.mark.parametrize("host", [*LEGAL, *NAMES])
+def test_a_url_with_a_private_a_public_or_a_loopback_address_or_a_name_is_taken(host: str) -> None:
+    check_url(f"http://{host}/hook")
+    check_url(f"https://{host}:8443/hook?a=b%20c&d")
+
+
+@pytest.mark.parametrize("url", ["HTTP://example.com", "HtTpS://example.com/", "http://example.com:65535"])
+def test_a_url_may_be_spelled_as_urls_are(url: str) -> None:
+    check_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("", "printable"),
+        *(
+            (f"http://example.com/{c}", "printable")
+            for c in (" ", "\t", "\n", "\r", "\0", "\x7f", "é", "\uff11")
+        ),
+        ("http://\uff11\uff16\uff19.254.169.254/", "printable"),
+        ("http://169\u3002254\u3002169\u3002254/", "printable"),
+        (" http://example.com", "printable"),
+        ("http://example.com\\@127.0.0.1/", "backslash"),
+        ("http:\\\\example.com", "backslash"),
+        *((url, "begin with http") for url in ("ftp://example.com", "file:///etc/passwd", "gopher://a/")),
+        *((url, "begin with http") for url in ("example.com", "//example.com/", "/hook", "javascript:0")),
+        *((url, "begin with http") for url in ("httpx://example.com", "http+unix://example", "unix:/run/x")),
+        *((url, "user or a password") for url in ("http://u@example.com/", "http://u:p@example.com/")),
+        *((url, "user or a password") for url in ("http://@example.com/", "http://a@b@example.com/")),
+        *((url, "user or a password") for url in ("http://:@example.com/", "http://127.0.0.1@example.com")),
+        *(
+            (url, "fragment")
+            for url in ("http://example.com/#a", "http://example.com#", "http://example.com/?a#b")
+        ),
+        *(
+            (url, "host")
+            for url in ("http://", "http:", "http:///hook", "http://:80/", "http://?a", "https:a")
+        ),
+        *((f"http://{host}/", "host") for host in ("*", "a,b", "{a}", "a'", "a:1:2", "::1")),
+        *((f"http://{host}/", "percent") for host in ("%24(id);", "%61", "a%2eb", "a%", "127.0.0.%31")),
+        *(
+            (f"http://example.com:{port}/", "port from 1 to 65535")
+            for port in ("0", "00", "65536", "-1", "a", "99999999999", "8_0", "+8")
+        ),
+        *((f"http://[::1]:{port}/", "port from 1 to 65535") for port in ("0", "65536", "x")),
+        *((f"http://{host}/", "IPv6") for host in ("[::1", "::1]", "[1.2.3.4]", "[example.com]", "[]")),
+        *((f"http://{host}/", "IPv6") for host in ("[v1.x]", "[::1]x", "[::1]80", "[1::2::3]", "[::1%]]")),
+        *((f"http://{host}/", "zone") for host in ("[::1%25lo]", "[::1%lo]", "[fd00::1%25eth0]")),
+        *((f"http://{host}/", "labels") for host in ("a..b", ".a", "a..", ".", "..", f"{'a' * 64}.example")),
+        ("http://" + "a123456789." * 23 + "a", "253"),
+        *(
+            (f"http://{host}/", "number")
+            for host in ("256.1.1.1", "1.2.3.4.5", "127.0.0.1.", "1.", "08.1.1.1")
+        ),
+        *((f"http://{host}/", "number") for host in ("4294967296", "0x100000000", "a.0x", "host.1")),
+        ("http://example.com/" + "a" * 2030, "2048"),
+    ],
+)
+def test_a_url_that_is_no_receivers_is_refused_with_the_rule(url: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        check_url(url)
+
+
+@given(st.from_regex(r"\Ahttps?://[][A-Za-z0-9.:%_x-]{1,80}(/[!-~]{0,9})?\Z"))
+def test_a_url_that_is_taken_can_be_sent_to(url: str) -> None:
+    try:
+        check_url(url)
+    except ValueError:
+        return
+    prepared = requests.Request("POST", url).prepare()
+    host = parse_url(str(prepared.url)).host or ""
+    assert host.strip("[]") == (urlsplit(url).hostname or "")
+    # As getaddrinfo would.
+    host.encode("idna")
+
+
+def test_a_url_may_have_2048_characters() -> None:
+    check_url("http://example.com/" + "a" * (2048 - len("http://example.com/")))
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.1.2.3", "10.0.0.0/8"),
+        ("10.1.2.3", "10.1.2.3/32"),
+        ("10.1.2.3", "0.0.0.0/0"),
+        ("127.0.0.1", "127.0.0.0/8"),
+        ("::ffff:10.1.2.3", "10.0.0.0/8"),
+        ("::10.1.2.3", "10.0.0.0/8"),
+        ("64:ff9b::10.1.2.3", "10.0.0.0/8"),
+        ("2002:a01:203::1", "10.0.0.0/8"),
+        ("2001:db8::1", "2001:db8::/32"),
+        ("2001:db8::1", "2001:db8::1/128"),
+        ("2001:db8::1", "::/0"),
+        ("64:ff9b::10.1.2.3", "64:ff9b::/96"),
+        ("2002:a01:203::1", "2002::/16"),
+        ("::1", "::1/128"),
+    ],
+)
+def test_a_denied_network_denies_its_addresses_in_every_spelling(address: str, network: str) -> None:
+    with pytest.raises(Denied):
+        check(ip_address(address), ["198.51.100.0/24", network])
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("11.0.0.0", "10.0.0.0/8"),
+        ("2001:db9::", "2001:db8::/32"),
+        ("::1", "0.0.0.0/0"),
+        ("127.0.0.1", "::/0"),
+    ],
+)
+def test_a_denied_network_denies_no_other_address(address: str, network: str) -> None:
+    check(ip_address(address), [network])
+
+
+def test_a_denied_network_is_denied_where_it_is_connected_to() -> None:
+    with pytest.raises(Denied):
+        connect("127.0.0.1", 9, 1.0, lambda: ["127.0.0.0/8"])
+
+
+@pytest.fixture(scope="module")
+def resolved() -> dict[str, Any]:
+    """What came of deliveries to names that a DNS server of the test's own resolves."""
+    if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip("needs root, unshare and ip to have a network of its own")
+    done = subprocess.run(
+        [*PYTHON_IN_A_NAMESPACE, "tests.support.resolving"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def statuses(resolved: dict[str, Any], name: str) -> list[int | None]:
+    return [attempt["status"] for attempt in resolved["results"][name]]
+
+
+@pytest.mark.parametrize("name", ["loopback.test", "private.test", "private6.test", "second-chance.test"])
+def test_a_name_is_delivered_to_at_its_first_address_that_takes_a_connection(
+    resolved: dict[str, Any], name: str
+) -> None:
+    assert statuses(resolved, name) == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("metadata.test", "mapped.test", "unspecified.test", "unspecified6.test", "mapped-unspecified.test"),
+        *("group.test", "broadcast.test", "hosts-file.test", "metadata-second.test"),
+    ],
+)
+def test_a_name_that_resolves_to_a_denied_address_is_not_connected_to(
+    resolved: dict[str, Any], name: str
+) -> None:
+    assert statuses(resolved, name) == [None, None]
+    assert all("is no address to deliver to" in one["error"] for one in resolved["results"][name])
+
+
+def test_a_name_that_changes_its_mind_is_denied_from_then_on(resolved: dict[str, Any]) -> None:
+    assert statuses(resolved, "turncoat.test") == [200, None]
+
+
+def test_a_name_that_was_denied_may_become_one_that_is_not(resolved: dict[str, Any]) -> None:
+    assert statuses(resolved, "repentant.test") == [None, 200]
+
+
+def test_a_name_in_a_network_that_is_denied_later_is_denied_from_then_on(resolved: dict[str, Any]) -> None:
+    assert statuses(resolved, "denied-later.test") == [200, None]
+
+
+def test_nobody_connects_to_a_denied_address(resolved: dict[str, Any]) -> None:
+    expected = {"169.254.169.254": 0, "10.9.9.9": 2, "10.9.9.10": 1, "fd00:9::9": 2, "127.0.0.1": 6}
+    assert resolved["reached"] == expected
+
+
+@pytest.mark.parametrize("name", ["nobody.test", "unknown.test"])
+def test_a_name_without_an_address_is_said_to_have_none(resolved: dict[str, Any], name: str) -> None:
+    assert [one["error"] for one in resolved["results"][name]] == ["the name has no address"] * 2
+
+
+@pytest.mark.parametrize("name", ["black-holes.test", "silence.test"])
+def test_an_attempt_ends_in_time_where_no_name_server_or_none_of_many_addresses_answers(
+    resolved: dict[str, Any], name: str
+) -> None:
+    (attempt,) = resolved["results"][name]
+    assert attempt["error"] == "timeout"
+    assert 9.5 < attempt["seconds"] < 11

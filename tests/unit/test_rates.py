@@ -1,0 +1,266 @@
+"""Rate texts as operators write them, and what is masked when a configuration is shown."""
+
+import copy
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_api.base.rates import MAX_BPS, parse_rate, rate_text
+from gateway_api.base.redact import MASK, is_secret, redacted
+
+#: A busy machine is no reason to fail.
+unhurried = settings(deadline=None)
+
+UNITS = {
+    "": 1,
+    "bit": 1,
+    "k": 10**3,
+    "kbit": 10**3,
+    "kbps": 10**3,
+    "kibit": 2**10,
+    "m": 10**6,
+    "mbit": 10**6,
+    "mbps": 10**6,
+    "mibit": 2**20,
+    "g": 10**9,
+    "gbit": 10**9,
+    "gbps": 10**9,
+    "gibit": 2**30,
+    "t": 10**12,
+    "tbit": 10**12,
+}
+
+keys = st.sampled_from(["secret", "radius_secret", "name", "token", "token_lifetime"]) | st.text(max_size=4)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ValueError) as refused:
+        parse_rate(text)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(("unit", "factor"), UNITS.items())
+def test_each_unit_multiplies_by_its_factor(unit: str, factor: int) -> None:
+    if factor > MAX_BPS:
+        assert parse_rate(f"0.25{unit}") == factor // 4
+    else:
+        assert parse_rate(f"3{unit}") == 3 * factor
+
+
+@pytest.mark.parametrize(
+    "spelling", ["BIT", "Bit", "K", "KBIT", "kBit", "M", "MBit", "G", "GBIT", "KIBIT", "MiBit"]
+)
+def test_the_case_of_a_unit_does_not_matter(spelling: str) -> None:
+    assert parse_rate(f"3{spelling}") == 3 * UNITS[spelling.lower()]
+
+
+@pytest.mark.parametrize(("text", "bps"), [("5Kbps", 5000), ("5kbPS", 5000), ("2MbpS", 2_000_000)])
+def test_bits_a_second_may_have_any_capital_but_the_b(text: str, bps: int) -> None:
+    assert parse_rate(text) == bps
+
+
+@pytest.mark.parametrize("text", ["100 mbit", "100   mbit", "100\tmbit", "100mbit"])
+def test_white_space_may_stand_before_the_unit(text: str) -> None:
+    assert parse_rate(text) == 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "bps"),
+    [("1.5gbit", 1_500_000_000), ("0.5k", 500), ("1.9", 1), ("0.0015kbit", 1), ("007.50m", 7_500_000)],
+)
+def test_fractions_are_exact_and_a_part_of_a_bit_is_dropped(text: str, bps: int) -> None:
+    assert parse_rate(text) == bps
+
+
+@unhurried
+@given(
+    whole=st.integers(0, 10**12),
+    digits=st.text("0123456789", max_size=40),
+    unit=st.sampled_from(sorted(UNITS)),
+    space=st.sampled_from(["", " ", "  "]),
+)
+def test_a_rate_is_its_number_times_its_unit_rounded_down_or_refused_for_its_size(
+    whole: int, digits: str, unit: str, space: str
+) -> None:
+    number = f"{whole}.{digits}" if digits else str(whole)
+    exact = Fraction(number) * UNITS[unit]
+    bps = exact.numerator // exact.denominator
+    if 1 <= bps <= MAX_BPS:
+        assert parse_rate(number + space + unit) == bps
+    else:
+        assert "must" in refusal(number + space + unit)
+
+
+def test_a_part_of_a_bit_is_dropped_however_many_digits_it_has() -> None:
+    assert parse_rate("1." + "9" * 40) == 1
+
+
+def test_a_number_below_one_bit_is_refused_however_near_it_is() -> None:
+    assert "at least 1 bit/s" in refusal("0." + "9" * 40)
+
+
+@pytest.mark.parametrize("text", ["0", "0mbit", "0.0", "0.9", "0.0001kbit"])
+def test_less_than_one_bit_is_refused(text: str) -> None:
+    assert "at least 1 bit/s" in refusal(text)
+
+
+@pytest.mark.parametrize("text", ["400gbit", "0.4tbit", "400000000000", "400000 mbps"])
+def test_400_gigabits_are_the_most(text: str) -> None:
+    assert parse_rate(text) == 400_000_000_000
+
+
+@pytest.mark.parametrize("text", ["400000000001", "400.1gbit", "1tbit", "9" * 60])
+def test_more_than_400_gigabits_is_refused(text: str) -> None:
+    assert "400 Gbit/s" in refusal(text)
+
+
+@pytest.mark.parametrize("text", ["5KBps", "5MBps", "5GBps", "5kBps", "5 mBps", "5MBPS"])
+def test_a_capital_b_before_ps_is_refused_as_bytes(text: str) -> None:
+    assert "bytes" in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "mbit", "-5mbit", "+5mbit", "1e6", "1e6bit", "5e", "50%", "KB/s", "5 KB/s", "5kb/s", "5B"),
+        *(
+            "5b",
+            "5kb",
+            "5 MB",
+            "5.mbit",
+            ".5mbit",
+            "1,5mbit",
+            "5 m bit",
+            "5mbits",
+            " 5mbit",
+            "5mbit ",
+            "0x10",
+        ),
+        *(
+            "1_000",
+            "inf",
+            "nan",
+            "5bps",
+            "5tbps",
+            "5tibit",
+            "5 Kibps",
+            "\u0665mbit",
+            "5\u212abit",
+            "5mbit\0",
+            "5\xa0m",
+        ),
+        *("5mbit\n", "5mbit 5mbit", "1.2.3", "5/s", "1" * 65, "0" * 70 + "5"),
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    assert refusal(text)
+
+
+@unhurried
+@given(st.text(max_size=70))
+def test_any_text_is_a_rate_in_range_or_refused_with_a_sentence(text: str) -> None:
+    try:
+        bps = parse_rate(text)
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert 1 <= bps <= MAX_BPS
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("secret", "password", "password_hash", "token", "key"),
+        *("radius_secret", "old-password", "user_password_hash", "auth_token", "api_key", "apikey"),
+        *("SECRET", "Radius_Secret", "authToken", "API_KEY"),
+    ],
+)
+def test_a_key_that_is_or_ends_in_a_word_for_a_secret_is_masked(key: str) -> None:
+    assert is_secret(key)
+    assert redacted({key: "hidden"}) == {key: MASK}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "secrets", "secret_name", "token_lifetime", "password_policy", "keys", "key_id", "hash", "user"],
+)
+def test_a_key_that_only_begins_like_a_secret_is_shown(key: str) -> None:
+    assert not is_secret(key)
+    assert redacted({key: "shown"}) == {key: "shown"}
+
+
+@pytest.mark.parametrize("value", ["", 0, False, 12.5, ["a"], {"name": "a"}])
+def test_a_secret_of_any_type_is_masked_whole(value: Any) -> None:
+    assert redacted({"secret": value}) == {"secret": MASK}
+
+
+def test_a_secret_that_is_not_set_shows_as_not_set() -> None:
+    assert redacted({"secret": None}) == {"secret": None}
+
+
+def test_secrets_are_found_at_any_depth() -> None:
+    document = {"a": [{"b": {"secret": "x", "name": "n"}}, [{"token": "y"}]]}
+    assert redacted(document) == {"a": [{"b": {"secret": MASK, "name": "n"}}, [{"token": MASK}]]}
+
+
+@unhurried
+@given(json_values)
+def test_redaction_changes_nothing_but_secrets_and_only_in_the_copy(value: Any) -> None:
+    before = copy.deepcopy(value)
+    shown = redacted(value)
+    assert value == before
+    assert_same_but_secrets(shown, value)
+
+
+@unhurried
+@given(json_values)
+def test_what_is_redacted_stays_as_it_is_when_redacted_again(value: Any) -> None:
+    assert redacted(redacted(value)) == redacted(value)
+
+
+def assert_same_but_secrets(shown: Any, held: Any, key: str = "") -> None:
+    if key.lower().endswith(("secret", "password", "password_hash", "token", "key")) and held is not None:
+        assert shown == MASK
+    elif isinstance(held, dict):
+        assert list(shown) == list(held)
+        for inner, value in held.items():
+            assert_same_but_secrets(shown[inner], value, inner)
+    elif isinstance(held, list):
+        assert len(shown) == len(held)
+        for ours, theirs in zip(shown, held, strict=True):
+            assert_same_but_secrets(ours, theirs)
+    else:
+        assert shown == held
+
+
+@pytest.mark.parametrize(
+    ("bps", "text"),
+    [
+        (0, "0 bit/s"),
+        (999, "999 bit/s"),
+        (1000, "1 kbit/s"),
+        (64_000, "64 kbit/s"),
+        (1_500_000, "1.5 Mbit/s"),
+        (50_000_000, "50 Mbit/s"),
+        (1_000_000_000, "1 Gbit/s"),
+        (1_000_000_001, "1.000000001 Gbit/s"),
+        (10 * 2**20, "10.48576 Mbit/s"),
+        (MAX_BPS, "400 Gbit/s"),
+    ],
+)
+def test_a_rate_is_shown_with_its_largest_unit(bps: int, text: str) -> None:
+    assert rate_text(bps) == text
+
+
+@unhurried
+@given(st.integers(1, MAX_BPS))
+def test_a_rate_is_shown_exactly(bps: int) -> None:
+    assert parse_rate(rate_text(bps).removesuffix("/s")) == bps

@@ -1,0 +1,72 @@
+"""systemd hears that a service is up when it is, and not before."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway_api.base.readiness import Readiness, notify
+
+
+@pytest.fixture(params=["path", "abstract"])
+def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
+    """What listens where systemd would, and where that is."""
+    name = str(tmp_path / "notify")
+    address = name if request.param == "path" else f"@{name}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address.replace("@", "\0"))
+        listener.settimeout(10)
+        yield listener, address
+
+
+def test_a_service_that_is_up_says_so(systemd: tuple[socket.socket, str]) -> None:
+    listener, address = systemd
+    notify(address)
+    assert listener.recv(100) == b"READY=1"
+
+
+def test_it_is_said_when_a_forked_process_answers(
+    systemd: tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener, address = systemd
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    readiness = Readiness()
+    readiness.take_over()
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.recv(100)
+    child = os.fork()
+    if not child:
+        readiness.answering()
+        os._exit(0)
+    listener.settimeout(10)
+    assert listener.recv(100) == b"READY=1"
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_it_is_said_once(systemd: tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    listener, address = systemd
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    readiness = Readiness()
+    readiness.take_over()
+    readiness.answering()
+    readiness.answering()
+    assert listener.recv(100) == b"READY=1"
+    listener.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        listener.recv(100)
+
+
+def test_nobody_else_says_it(systemd: tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", systemd[1])
+    Readiness().take_over()
+    assert "NOTIFY_SOCKET" not in os.environ
+
+
+def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    readiness = Readiness()
+    readiness.take_over()
+    readiness.answering()

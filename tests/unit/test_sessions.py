@@ -1,0 +1,604 @@
+"""Sessions found, sorted and given out by pages."""
+
+import base64
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway_api.core.changes import ChangeLog
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.journal import Journal
+from gateway_api.core.paging import MAX_LIMIT, Chained, Key, Rows, Sorted, Unsorted, encoded, listing
+from gateway_api.core.service import CoreService
+from gateway_api.core.sessions import Index, Session, SessionTable, sort_key
+from gateway_api.core.traffic import Traffic
+from gateway_api.wire.core import ListSessionsCall, OverheadProfile, Page, SessionFilter, SessionSummary
+from gateway_api.wire.varlink.message import REPLY_CAP, ErrorReply
+from tests.support.clocks import StillClock
+
+#: A busy machine is no reason to fail.
+unhurried = settings(deadline=None)
+
+FIELDS = SessionSummary.__struct_fields__
+ORDERS = [sign + field for field in FIELDS for sign in ("", "-")]
+
+#: What hypothesis does between two pages: the ids that go, and those that come.
+Changes = tuple[list[int], list[int]]
+
+
+def session(id: int, **changes: Any) -> Session:
+    """A session whose every text is its own, unless said otherwise."""
+    summary = SessionSummary(
+        id=id,
+        type="PPPoE",
+        username=f"user{id}",
+        ip_address=f"100.64.{id >> 8}.{id & 255}",
+        interface=f"ppp{id}",
+        rate_down=100,
+        rate_up=20,
+        state="active",
+        started_at=1_700_000_000 + id,
+        mac_address=f"02:00:00:00:{id >> 8:02x}:{id & 255:02x}",
+        access_interface=f"trunk0.{id}",
+    )
+    whole = Session(
+        summary=summary,
+        gateway="100.64.0.1",
+        overhead_profile="pppoe_ethernet",
+        acct_session_id=f"{id:016x}",
+        ifindex=10 * id,
+        vrf_steered=False,
+        shared_address=True,
+        traffic=Traffic.none(0),
+    )
+    of_summary = {name: changes.pop(name) for name in FIELDS if name in changes}
+    return replace(whole, summary=replace(summary, **of_summary), **changes)
+
+
+def table_of(*sessions: Session) -> SessionTable:
+    table = SessionTable()
+    for each in sessions:
+        table.add(each)
+    return table
+
+
+def ids(sessions: list[Session]) -> list[int]:
+    return [each.id for each in sessions]
+
+
+def number_key(number: int) -> Key:
+    return (number,)
+
+
+def number_record(number: int) -> OverheadProfile:
+    return OverheadProfile("", number, 0, "")
+
+
+def numbers(*held: int) -> Rows:
+    """A list of numbers that are in order, by their size."""
+    return Sorted(held, number_key, number_record)
+
+
+def numbers_on(page: dict[str, Any]) -> list[int]:
+    return [record["overhead"] for record in msgspec.json.decode(page["numbers"])]
+
+
+def numbers_page(limit: int, cursor: str | None, order: str = "", held: Rows | None = None) -> dict[str, Any]:
+    """A page of 0 to 9, or of what is held."""
+    return listing("numbers", held or numbers(*range(10)), Page(limit, cursor), order)
+
+
+def parameter_refused(call: Callable[[], Any]) -> str:
+    """The parameter that an InvalidParameter names."""
+    with pytest.raises(ErrorReply) as refused:
+        call()
+    assert refused.value.name == "org.varlink.service.InvalidParameter"
+    parameter: str = msgspec.json.decode(refused.value.parameters)["parameter"]
+    return parameter
+
+
+def cursor_of(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def walk(page_of: Callable[[str | None], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each page; whoever takes them may change things before asking for the next."""
+    cursor = None
+    for _ in range(1000):
+        page = page_of(cursor)
+        yield page
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
+    raise AssertionError("the pages never end")
+
+
+# Few different values, so that each condition fits some sessions and not others.
+MIXED = [
+    session(
+        id,
+        type=("PPPoE", "DHCP")[id % 2],
+        username=f"user{id % 3}",
+        ip_address=f"100.64.0.{id % 5}",
+        mac_address=f"02:00:00:00:00:0{id % 4}",
+        interface=f"if{id % 6}",
+        access_interface=f"trunk0.{id % 7}",
+    )
+    for id in range(1, 121)
+]
+
+CONDITIONS: dict[str, tuple[str, Callable[[Session], bool]]] = {
+    "type": ("dhcp", lambda one: one.summary.type == "DHCP"),
+    "username": ("user1", lambda one: one.summary.username == "user1"),
+    "ip_address": ("100.64.0.2", lambda one: one.summary.ip_address == "100.64.0.2"),
+    "mac_address": ("02:00:00:00:00:03", lambda one: one.mac_address == "02:00:00:00:00:03"),
+    "interface": ("if3", lambda one: "if3" in (one.summary.interface, one.access_interface)),
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [names for size in range(6) for names in itertools.combinations(CONDITIONS, size)],
+    ids=lambda names: "+".join(names) or "none",
+)
+def test_all_conditions_of_a_filter_must_hold(names: tuple[str, ...]) -> None:
+    wanted = SessionFilter(**{name: CONDITIONS[name][0] for name in names})
+    expected = [one.id for one in MIXED if all(CONDITIONS[name][1](one) for name in names)]
+    assert ids(table_of(*MIXED).find(wanted)) == expected
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"type": "pppoe"},
+        {"username": "user7"},
+        {"ip_address": "100.64.0.7"},
+        {"mac_address": "02:00:00:00:00:07"},
+        {"interface": "ppp7"},
+        {"interface": "trunk0.7"},
+    ],
+)
+def test_a_session_is_found_by_each_condition(wanted: dict[str, Any]) -> None:
+    table = table_of(session(6, type="DHCP"), session(7), session(8, type="DHCP"))
+    assert ids(table.find(SessionFilter(**wanted))) == [7]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"username": "user"},
+        {"username": "USER7"},
+        {"ip_address": "100.64.0"},
+        {"interface": "trunk0"},
+        {"interface": ""},
+        {"mac_address": ""},
+        {"username": "user7", "ip_address": "100.64.0.8"},
+        {"type": "dhcp"},
+    ],
+)
+def test_a_condition_that_nobody_meets_finds_nobody(wanted: dict[str, Any]) -> None:
+    assert table_of(session(7), session(8)).find(SessionFilter(**wanted)) == []
+
+
+def test_a_removed_session_is_found_by_nothing() -> None:
+    table = table_of(session(7), session(8))
+    table.remove(7)
+    assert table.get(7) is None
+    assert len(table) == 1
+    assert ids(list(table)) == [8]
+    for wanted in ({"username": "user7"}, {"ip_address": "100.64.0.7"}, {"interface": "trunk0.7"}):
+        assert table.find(SessionFilter(**wanted)) == []
+
+
+def test_removing_one_of_several_with_the_same_name_leaves_the_others() -> None:
+    table = table_of(*(session(id, username="shared") for id in (1, 2, 3)))
+    table.remove(2)
+    assert ids(table.find(SessionFilter(username="shared"))) == [1, 3]
+
+
+def test_a_session_whose_interface_is_its_access_interface_can_be_removed() -> None:
+    table = table_of(session(1, interface="trunk0.1", access_interface="trunk0.1"), session(2))
+    table.remove(1)
+    assert table.find(SessionFilter(interface="trunk0.1")) == []
+
+
+def test_removing_a_session_that_is_not_there_raises_key_error() -> None:
+    with pytest.raises(KeyError):
+        table_of(session(1)).remove(2)
+
+
+def test_a_replaced_session_is_found_as_it_is_now() -> None:
+    table = table_of(session(1), session(2))
+    table.replace(session(1, rate_down=7))
+    assert [one.summary.rate_down for one in table.find(SessionFilter(username="user1"))] == [7]
+    assert ids(table.find(SessionFilter())) == [1, 2]
+
+
+def test_only_those_who_arrived_on_it_are_on_an_access_interface() -> None:
+    table = table_of(
+        session(1, access_interface="trunk0.5"),
+        session(2, interface="trunk0.5"),
+        session(3, access_interface="trunk0.5"),
+    )
+    assert ids(table.on_access_interface("trunk0.5")) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("what", "changes"),
+    [
+        ("PPPoE", {"type": "PPPoE"}),
+        ("DHCP", {"type": "DHCP"}),
+        ("steered", {"vrf_steered": True}),
+        ("shared", {"shared_address": True}),
+        ("shaped", {"rate_down": 0, "rate_up": 1}),
+    ],
+)
+def test_counts_follow_sessions_that_come_change_and_go(what: str, changes: dict[str, Any]) -> None:
+    without = {
+        "type": "DHCP" if what != "DHCP" else "PPPoE",
+        "shared_address": False,
+        "rate_down": 0,
+        "rate_up": 0,
+    }
+    table = table_of(*(session(id, **{**without, **changes}) for id in (1, 2, 3)), session(4, **without))
+    assert table.count(what) == 3
+    table.remove(1)
+    assert table.count(what) == 2
+    table.replace(session(2, **without))
+    assert table.count(what) == 1
+
+
+def test_an_index_gives_the_ids_of_a_text_ascending() -> None:
+    index = Index()
+    for id in (30, 4, 200):
+        index.add("a", id)
+    index.add("b", 5)
+    assert (index.ids("a"), index.ids("b"), index.ids("c")) == ([4, 30, 200], [5], [])
+
+
+@unhurried
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 8))))
+def test_an_index_holds_what_was_added_and_not_removed(toggled: list[tuple[str, int]]) -> None:
+    index, model = Index(), set()
+    for text, id in toggled:
+        if (text, id) in model:
+            index.remove(text, id)
+        else:
+            index.add(text, id)
+        model ^= {(text, id)}
+    for text in "abc":
+        assert index.ids(text) == sorted(id for held, id in model if held == text)
+
+
+def test_addresses_sort_as_numbers() -> None:
+    addresses = ["9.0.0.1", "10.0.0.2", "10.0.0.10", "100.64.0.1", "192.0.2.1"]
+    sessions = [session(id, ip_address=address) for id, address in enumerate(addresses)]
+    keys = [sort_key(one, "ip_address") for one in sessions]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("field", [field for field in FIELDS if field != "ip_address"])
+def test_all_but_addresses_sorts_as_it_is(field: str) -> None:
+    one = session(7)
+    assert sort_key(one, field) == getattr(one.summary, field)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (numbers(1, 2, 3), [1, 2, 3]),
+        (Unsorted((3, 1, 2), number_key, number_record, descending=False), [1, 2, 3]),
+        (Unsorted((3, 1, 2), number_key, number_record, descending=True), [3, 2, 1]),
+        (Chained(numbers(1, 2), numbers(), numbers(3)), [1, 2, 3]),
+    ],
+    ids=["sorted", "unsorted", "descending", "chained"],
+)
+def test_without_a_page_everything_comes_in_order(rows: Rows, expected: list[int]) -> None:
+    whole = listing("numbers", rows, None, "")
+    assert numbers_on(whole) == expected
+    assert (whole["count"], whole["total"], whole["next_cursor"]) == (3, 3, None)
+
+
+def test_a_list_of_more_than_one_chunk_comes_whole() -> None:
+    assert numbers_on(listing("numbers", numbers(*range(2500)), None, "")) == list(range(2500))
+
+
+@pytest.mark.parametrize("page", [None, Page(1)])
+def test_an_empty_list_has_no_records_and_no_next_page(page: Page | None) -> None:
+    empty = listing("numbers", numbers(), page, "")
+    assert empty == {"numbers": msgspec.Raw(b"[]"), "count": 0, "total": 0, "next_cursor": None}
+
+
+def test_a_page_tells_its_own_count_and_the_total() -> None:
+    page = numbers_page(4, None)
+    assert (numbers_on(page), page["count"], page["total"]) == ([0, 1, 2, 3], 4, 10)
+
+
+def test_the_last_page_keeps_the_total_and_has_no_cursor() -> None:
+    last = list(walk(lambda cursor: numbers_page(4, cursor)))[-1]
+    assert (numbers_on(last), last["count"], last["total"], last["next_cursor"]) == ([8, 9], 2, 10, None)
+
+
+def test_a_full_last_page_has_no_cursor() -> None:
+    pages = list(walk(lambda cursor: numbers_page(5, cursor)))
+    assert [numbers_on(page) for page in pages] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+
+
+def test_no_more_records_are_made_than_a_page_needs() -> None:
+    built = []
+
+    def build(number: int) -> OverheadProfile:
+        built.append(number)
+        return number_record(number)
+
+    listing("numbers", Sorted(range(1000), number_key, build), Page(3), "")
+    # The one after the page tells that there is a next one.
+    assert built == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1, 2**40])
+def test_a_limit_out_of_range_is_refused(limit: int) -> None:
+    assert parameter_refused(lambda: numbers_page(limit, None)) == "page.limit"
+
+
+@pytest.mark.parametrize("limit", [1, MAX_LIMIT])
+def test_the_limits_of_the_limit_are_valid(limit: int) -> None:
+    held = numbers(*range(MAX_LIMIT + 1))
+    assert numbers_page(limit, None, held=held)["count"] == limit
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "garbage",
+        "garbage!",
+        "a",
+        "\u00e9",
+        "\0",
+        "A" * 100_000,
+        cursor_of({}),
+        cursor_of([]),
+        cursor_of([""]),
+        cursor_of(["", 3]),
+        cursor_of(["", [None]]),
+        cursor_of(["", [[3]]]),
+        cursor_of(["", [True]]),
+        cursor_of(["", ["text where numbers are"]]),
+        cursor_of([1, [3]]),
+        base64.urlsafe_b64encode(b'["",["\xff"]]').decode(),
+        base64.urlsafe_b64encode(b"[" * 100_000).decode(),
+    ],
+    ids=lambda cursor: f"{cursor[:10]!a}-{len(cursor)}",
+)
+def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
+    assert parameter_refused(lambda: numbers_page(3, cursor)) == "page.cursor"
+
+
+@unhurried
+@given(st.text(max_size=30) | st.binary(max_size=30).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
+def test_any_text_as_a_cursor_is_refused(cursor: str) -> None:
+    assert parameter_refused(lambda: numbers_page(3, cursor)) == "page.cursor"
+
+
+@pytest.mark.parametrize(
+    ("made_in", "used_in"), [("id", "-id"), ("-id", "id"), ("id", "username"), ("", "id")]
+)
+def test_a_cursor_of_another_order_is_refused(made_in: str, used_in: str) -> None:
+    cursor = numbers_page(3, None, made_in)["next_cursor"]
+    assert parameter_refused(lambda: numbers_page(3, cursor, used_in)) == "page.cursor"
+
+
+def test_a_cursor_goes_on_although_its_record_is_gone() -> None:
+    cursor = numbers_page(3, None)["next_cursor"]
+    assert numbers_on(numbers_page(3, cursor, held=numbers(0, 1, 4, 5, 6, 7))) == [4, 5, 6]
+
+
+def test_a_cursor_holds_nothing_that_a_url_would_have_to_quote() -> None:
+    held = Sorted(range(5), lambda number: ("\u00ff>>>???" * 5, number), number_record)
+    cursor = numbers_page(3, None, "username", held=held)["next_cursor"]
+    assert cursor is not None
+    assert set(cursor) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+    assert numbers_on(numbers_page(3, cursor, "username", held=held)) == [3, 4]
+
+
+def test_a_whole_that_does_not_fit_into_a_reply_is_refused() -> None:
+    big = OverheadProfile("x" * (1 << 20), 0, 0, "")
+    with pytest.raises(ErrorReply) as refused:
+        encoded(big for _ in range((REPLY_CAP >> 20) + 1))
+    assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
+
+
+def test_a_page_that_does_not_fit_into_a_reply_is_refused() -> None:
+    big = OverheadProfile("x" * (1 << 20), 0, 0, "")
+    with pytest.raises(ErrorReply) as refused:
+        listing("numbers", Sorted(range(100), number_key, lambda _: big), Page(100), "")
+    assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
+
+
+def test_a_list_just_under_the_cap_comes() -> None:
+    big = OverheadProfile("x" * ((1 << 20) - 200), 0, 0, "")
+    records, count = encoded(big for _ in range(63))
+    assert (count, len(records) < REPLY_CAP) == (63, True)
+
+
+def summary_of(one: Session) -> SessionSummary:
+    return one.summary
+
+
+def rows_of(sessions: Iterable[Session], order: str) -> Rows:
+    """The sessions as a list of the service's is made."""
+    field = order.removeprefix("-")
+
+    def key(one: Session) -> Key:
+        return sort_key(one, field), one.id
+
+    if order == "id":
+        return Sorted(sorted(sessions, key=key), key, summary_of)
+    return Unsorted(list(sessions), key, summary_of, descending=order.startswith("-"))
+
+
+@st.composite
+def any_session(draw: st.DrawFn, id: int) -> Session:
+    """One whose values often are another's, too: what sorts by them has to tell equal ones apart."""
+    few = st.integers(0, 3)
+    return session(
+        id,
+        type=draw(st.sampled_from(["PPPoE", "DHCP"])),
+        username=draw(st.sampled_from(["", "a", "B", "\u00e9", "a\0", "\U0001f600", "\ufffd"])),
+        ip_address=f"{draw(st.sampled_from([9, 10, 100, 200]))}.0.{draw(few)}.{draw(few)}",
+        interface=f"ppp{draw(st.sampled_from([1, 2, 10]))}",
+        rate_down=draw(few),
+        rate_up=draw(st.sampled_from([1, 2**31, 400_000_000_000])),
+        started_at=draw(few),
+    )
+
+
+@st.composite
+def any_walk(draw: st.DrawFn) -> tuple[dict[int, Session], list[Changes], dict[int, Session]]:
+    """Sessions, which of them go and come between the pages, and those that come."""
+    numbers = draw(st.lists(st.integers(1, 60), unique=True, max_size=25))
+    later = draw(st.lists(st.integers(61, 120), unique=True, max_size=15))
+    here = {id: draw(any_session(id)) for id in numbers}
+    coming = {id: draw(any_session(id)) for id in later}
+    going = st.lists(st.sampled_from(numbers), max_size=3) if numbers else st.just([])
+    arriving = st.lists(st.sampled_from(later), max_size=3) if later else st.just([])
+    return here, draw(st.lists(st.tuples(going, arriving), max_size=12)), coming
+
+
+@unhurried
+@given(walked=any_walk(), order=st.sampled_from(ORDERS), limit=st.integers(1, 7))
+def test_pages_give_whoever_stays_once_and_in_order_while_others_come_and_go(
+    walked: tuple[dict[int, Session], list[Changes], dict[int, Session]], order: str, limit: int
+) -> None:
+    present, changes, coming = walked
+    field = order.removeprefix("-")
+    stayed, everyone = set(present), {**present, **coming}
+    pending = iter(changes)
+    seen: list[int] = []
+    pages = walk(
+        lambda cursor: listing("sessions", rows_of(present.values(), order), Page(limit, cursor), order)
+    )
+    for page in pages:
+        on_page = [record["id"] for record in msgspec.json.decode(page["sessions"])]
+        assert page["count"] == len(on_page) <= limit
+        assert page["total"] == len(present)
+        assert set(on_page) <= set(present)
+        seen += on_page
+        gone, come = next(pending, ([], []))
+        for id in gone:
+            present.pop(id, None)
+            stayed.discard(id)
+        present.update({id: coming[id] for id in come})
+    assert len(seen) == len(set(seen))
+    assert stayed <= set(seen)
+    in_order = sorted(seen, key=lambda id: (sort_key(everyone[id], field), id), reverse=order.startswith("-"))
+    assert seen == in_order
+
+
+@unhurried
+@given(
+    moments=st.lists(st.sets(st.tuples(st.integers(0, 2), st.integers(0, 9))), min_size=1, max_size=12),
+    limit=st.integers(1, 5),
+)
+def test_pages_of_a_chain_give_what_stays_once_and_in_order(
+    moments: list[set[tuple[int, int]]], limit: int
+) -> None:
+    # What is there at each page; the last moment lasts.
+    shown = iter(moments)
+    now = moments[0]
+
+    def page_of(cursor: str | None) -> dict[str, Any]:
+        nonlocal now
+        now = next(shown, now)
+        parts = [sorted(place for place in now if place[0] == part) for part in range(3)]
+        chain = Chained(*(Sorted(part, lambda place: place, place_record) for part in parts))
+        return listing("numbers", chain, Page(limit, cursor), "")
+
+    seen = [number for page in walk(page_of) for number in numbers_on(page)]
+    assert seen == sorted(set(seen))
+    assert {10 * part + number for part, number in set.intersection(*moments)} <= set(seen)
+
+
+def place_record(place: tuple[int, int]) -> OverheadProfile:
+    return number_record(10 * place[0] + place[1])
+
+
+@pytest.fixture
+def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
+    """150 sessions that stay; every third of them has rates of its own."""
+    running, store = RunningConfiguration.of(document), Store(tmp_path)
+    workspace = Workspace(store, lambda: running, StillClock(), lambda _: None)
+    journal = Journal("life")
+    gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, StillClock())
+    for id in range(1, 151, 3):
+        gateway.set_rate(id, 1_000_000 * (id % 7 + 1), 500_000)
+    changes = ChangeLog(tmp_path / "changes", "log")
+    yield CoreService(gateway, journal, workspace, changes, StillClock())
+    store.close()
+
+
+def listed(service: CoreService, **call: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The sessions of one answer, and the answer."""
+    answer = service.list_sessions(ListSessionsCall(**call))
+    return msgspec.json.decode(answer["sessions"]), answer
+
+
+def test_without_a_sort_sessions_come_by_id(service: CoreService) -> None:
+    sessions, answer = listed(service)
+    assert [one["id"] for one in sessions] == list(range(1, 151))
+    assert (answer["count"], answer["total"], answer["next_cursor"]) == (150, 150, None)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_pages_of_a_sort_are_the_whole_of_it(service: CoreService, order: str) -> None:
+    whole, _ = listed(service, sort=order)
+    pages = walk(lambda cursor: listed(service, sort=order, page=Page(40, cursor))[1])
+    in_pages = [one for page in pages for one in msgspec.json.decode(page["sessions"])]
+    assert len(whole) == 150
+    assert in_pages == whole
+
+
+@pytest.mark.parametrize("field", [field for field in FIELDS if field != "ip_address"])
+def test_a_sort_orders_by_its_field_up_and_down(service: CoreService, field: str) -> None:
+    up = [one[field] for one in listed(service, sort=field)[0]]
+    down = [one[field] for one in listed(service, sort=f"-{field}")[0]]
+    assert up == sorted(up)
+    assert down == up[::-1]
+
+
+def test_a_page_of_a_filter_counts_only_what_fits(service: CoreService) -> None:
+    fitting, _ = listed(service, filter=SessionFilter(type="dhcp"))
+    page, answer = listed(service, filter=SessionFilter(type="dhcp"), page=Page(5))
+    assert page == fitting[:5]
+    assert answer["total"] == len(fitting) < 150
+
+
+@pytest.mark.parametrize("sort", ["gateway", "ID", "--id", "-", " id", "id,username", "__class__"])
+def test_a_sort_by_what_no_summary_has_is_refused(service: CoreService, sort: str) -> None:
+    assert parameter_refused(lambda: listed(service, sort=sort)) == "sort"
+
+
+def test_a_cursor_of_another_sort_is_refused(service: CoreService) -> None:
+    _, answer = listed(service, sort="username", page=Page(5))
+    page = Page(5, answer["next_cursor"])
+    assert parameter_refused(lambda: listed(service, sort="-username", page=page)) == "page.cursor"
+
+
+def test_no_sort_and_sort_by_id_are_the_same_order(service: CoreService) -> None:
+    _, answer = listed(service, page=Page(5))
+    sessions, _ = listed(service, sort="id", page=Page(5, answer["next_cursor"]))
+    assert [one["id"] for one in sessions] == [6, 7, 8, 9, 10]

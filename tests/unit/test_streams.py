@@ -1,0 +1,1407 @@
+"""What one worker makes of the core's events: those who follow the core, and the streams of clients.
+
+Greenlets on a core in this process, whose replies come when the test says so; or threads on a real socket.
+"""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import gevent
+import msgspec
+import pytest
+from gevent.event import Event as Signal
+
+from gateway_api.base.errors import CoreUnavailable, TooManyStreams
+from gateway_api.core.journal import Journal
+from gateway_api.daemon import events as following
+from gateway_api.daemon.calls import INTERFACE
+from gateway_api.daemon.events import Batch, Events
+from gateway_api.events import broadcast as broadcasts
+from gateway_api.events import sse
+from gateway_api.events import streams as all_streams
+from gateway_api.events.broadcast import Broadcast, Entry, Span
+from gateway_api.events.sse import EventId
+from gateway_api.events.streams import Streams, Wanted
+from gateway_api.wire.core import EventsReply, SubscribeEventsCall
+from gateway_api.wire.varlink.client import Client, Unreachable
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
+from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.server import Server
+from tests.support.sse import Message, assert_gapless, listen, messages_in
+from tests.support.stack import Api
+from tests.unit.test_journal import grow, no_pause, numbers, serving, session
+
+#: The first connection of a worker looks how far back it may begin, the second one follows.
+BROADCAST = 1
+#: A stream that waits for its turn, or for the core's first reply, isn't looked after meanwhile.
+UP = frozenset({"session_up"})
+DOWN = frozenset({"session_down"})
+
+
+# A worker
+
+
+class Core:
+    """What a client of the core's socket is to `Events`; its followers are greenlets. Without a `journal` the
+    core is away."""
+
+    def __init__(self, journal: Journal | None) -> None:
+        self.journal = journal
+        #: After which event each connection began.
+        self.asked: list[tuple[str | None, int | None]] = []
+        #: Replies that each connection got, and the event up to which its follower has dealt with them.
+        self.given = Counter[int]()
+        self.reached = Counter[int]()
+        #: The connections that are open, and how many were at a time.
+        self.open: set[int] = set()
+        self.most = 0
+        #: Whether a connection's next reply stays away for now.
+        self.holds: Callable[[int], bool] = lambda _: False
+        #: What a connection ends with, though nobody expects such a thing.
+        self.surprise: Exception | None = None
+
+    def stream(self, _: str, wanted: dict[str, Any], *, silence: float) -> Iterator[msgspec.Raw]:
+        number = len(self.asked)
+        self.asked.append((wanted["boot_id"], wanted["after_sequence"]))
+        self.open.add(number)
+        self.most = max(self.most, len(self.open))
+        try:
+            for reply in self._replies(number, **wanted):
+                self.given[number] += 1
+                yield msgspec.Raw(msgspec.json.encode(reply))
+        finally:
+            self.open.discard(number)
+
+    def _replies(self, number: int, boot_id: str | None, after_sequence: int | None) -> Iterator[EventsReply]:
+        journal, told = self.journal, False
+        while True:
+            while self.holds(number):
+                gevent.sleep(0.001)
+            if self.surprise is not None:
+                raise self.surprise
+            if journal is None or journal is not self.journal:
+                raise Unreachable("hung up")
+            reply = next(journal.follow(boot_id, after_sequence))
+            assert reply is not None
+            if reply.events or reply.gap or not told:
+                yield reply
+                told = True
+            boot_id, after_sequence = reply.boot_id, (after_sequence or 0) + len(reply.events)
+            if not reply.events:
+                after_sequence = reply.newest
+                gevent.sleep(0.001)
+            self.reached[number] = after_sequence
+
+
+class Clock:
+    """Monotonic seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Worker:
+    """The streams of a worker. Each bearer may listen who isn't `refused`."""
+
+    def __init__(self, **limits: int) -> None:
+        self.journal = Journal("life")
+        self.core = Core(self.journal)
+        self.streams = Streams(Events(self.core), self._still_allowed, **limits)  # type: ignore[arg-type]
+        self.refused: set[str] = set()
+        #: Whom the last sweep asked for.
+        self.asked: list[str] = []
+        self.sweeps = 0
+        self.in_a_sweep: Callable[[], None] = lambda: None
+
+    def client(
+        self,
+        resume: int | EventId | None = None,
+        bearer: str = "alice",
+        address: str = "192.0.2.1",
+        **wanted: Any,
+    ) -> "Reader":
+        """One who wants what comes after an event of this life, or of another one, or from now on."""
+        after = EventId("life", resume) if isinstance(resume, int) else resume
+        return Reader(self.streams, bearer, address, Wanted(resume=after, **wanted))
+
+    def listener(self, resume: int | EventId | None = None, bearer: str = "alice", **wanted: Any) -> "Reader":
+        """The same, when it has got its headers."""
+        made = self.client(resume, bearer, **wanted)
+        until("the headers", lambda: made.pieces)
+        return made
+
+    def reach(self, sequence: int) -> None:
+        """Returns when the worker has an event."""
+        if not self.core.asked:
+            self.listener()
+        until(f"event {sequence}", lambda: self.core.reached[BROADCAST] >= sequence)
+
+    def sweep(self) -> None:
+        """Returns after two more sweeps: at least the second one saw all that was before."""
+        enough = self.sweeps + 3
+        until("two sweeps", lambda: self.sweeps >= enough)
+
+    def _still_allowed(self, bearers: list[str]) -> list[bool]:
+        self.sweeps += 1
+        self.asked = bearers
+        allowed = [bearer not in self.refused for bearer in bearers]
+        self.in_a_sweep()
+        return allowed
+
+
+class Reader:
+    """A client at the other end of a stream, and the greenlet that serves it. While it doesn't take, what is
+    sent to it is under way."""
+
+    def __init__(self, streams: Streams, bearer: str, address: str, wanted: Wanted) -> None:
+        self.pieces: list[bytes] = []
+        #: When each piece came.
+        self.times: list[float] = []
+        self.takes = Signal()
+        self.takes.set()
+        #: How it ended: "properly", "cut", or what was raised.
+        self.end: Any = None
+        self.was_opened = False
+        self.greenlet = gevent.spawn(self._run, streams, bearer, address, wanted)
+
+    @property
+    def messages(self) -> list[Message]:
+        buffer = bytearray(b"".join(self.pieces))
+        found = messages_in(buffer)
+        assert not buffer
+        return found
+
+    @property
+    def sequences(self) -> list[int]:
+        return [message.sequence for message in self.messages]
+
+    @property
+    def names(self) -> list[tuple[str, int]]:
+        return [(message.name, message.sequence) for message in self.messages]
+
+    def has(self, sequence: int) -> bool:
+        """Whether it got that far."""
+        return any(b"-%d\n" % sequence in piece for piece in reversed(self.pieces))
+
+    def wait_for(self, sequence: int) -> list[Message]:
+        until(f"event {sequence}", lambda: self.has(sequence))
+        return self.messages
+
+    def _run(self, streams: Streams, bearer: str, address: str, wanted: Wanted) -> None:
+        try:
+            pieces = streams.open(bearer, address, wanted)
+            self.was_opened = True
+            with closing(pieces):  # type: ignore[type-var]
+                for piece in pieces:
+                    self.pieces.append(piece)
+                    self.times.append(time.monotonic())
+                    self.takes.wait()
+            self.end = "properly"
+        except gevent.GreenletExit:
+            self.end = "cut"
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.end = error
+
+
+def until(what: str, ready: Callable[[], Any], timeout: float = 10.0) -> Any:
+    """As wait_for, and lets greenlets work meanwhile."""
+    deadline = time.monotonic() + timeout
+    while not (value := ready()):
+        assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
+        gevent.sleep(0.002)
+    return value
+
+
+@pytest.fixture
+def greenlets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Has all of a test's greenlets end with it."""
+    spawn, started = gevent.spawn, []
+
+    def spawned(*arguments: Any) -> Any:
+        started.append(spawn(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(gevent, "spawn", spawned)
+    yield
+    gevent.killall(started, timeout=5)
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch, greenlets: None) -> Iterator[Worker]:
+    """One that doesn't take pytest with it when it ends."""
+    ends: list[Any] = []
+    monkeypatch.setattr(all_streams, "_end_the_worker", ends.append)
+    yield Worker()
+    assert not ends
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker begins with the last 5 events, so that it takes few to be behind those."""
+    monkeypatch.setattr(broadcasts, "HELD", 5)
+
+
+@pytest.fixture
+def sweeping(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Sweeps follow each other quickly, on a clock that stands."""
+    clock = Clock()
+    monkeypatch.setattr(all_streams, "_SWEEP", 0.01)
+    monkeypatch.setattr(all_streams, "time", clock)
+    return clock
+
+
+@contextmanager
+def happening(journal: Journal) -> Iterator[None]:
+    """Events keep coming until the end of the block."""
+
+    def go_on() -> None:
+        while True:
+            grow(journal, 3)
+            gevent.sleep(0.001)
+
+    greenlet = gevent.spawn(go_on)
+    yield
+    greenlet.kill()
+
+
+# From now on
+
+
+def test_a_stream_begins_with_nothing_but_its_headers(worker: Worker) -> None:
+    client = worker.client()
+    until("the headers", lambda: client.pieces)
+    assert client.pieces == [b""]
+
+
+def test_who_listens_from_now_on_gets_nothing_of_what_a_worker_began_with(worker: Worker) -> None:
+    grow(worker.journal, 300)
+    client = worker.listener()
+    assert worker.core.asked == [(None, None), ("life", 0)]
+    grow(worker.journal, 2)
+    client.wait_for(302)
+    assert client.sequences == [301, 302]
+
+
+def test_who_comes_while_a_worker_is_on_its_way_to_now_gets_nothing_of_before(worker: Worker) -> None:
+    grow(worker.journal, 2500)
+    core = worker.core
+    core.holds = lambda number: number == BROADCAST and core.given[number] == 1
+    client = worker.client()
+    until("a part of the events", lambda: core.given[BROADCAST] == 1)
+    core.holds = lambda _: False
+    until("the headers", lambda: client.pieces)
+    grow(worker.journal, 1)
+    client.wait_for(2501)
+    assert client.sequences == [2501]
+
+
+def test_a_worker_follows_the_core_once_for_all_of_its_clients(worker: Worker) -> None:
+    clients = [worker.listener() for _ in range(5)]
+    grow(worker.journal, 3)
+    for client in clients:
+        client.wait_for(3)
+        assert client.sequences == [1, 2, 3]
+    assert len(worker.core.open) == 1
+    assert len(worker.core.asked) == 2
+
+
+def test_a_client_that_is_behind_gets_what_it_missed_in_their_order(worker: Worker) -> None:
+    client = worker.listener()
+    client.takes.clear()
+    with happening(worker.journal):
+        worker.listener().wait_for(1200)
+        client.takes.set()
+        client.wait_for(1500)
+    assert client.sequences[0] == 1
+    assert_gapless(client.messages)
+
+
+def test_nothing_is_sent_twice_at_most_1000_events_at_a_time(worker: Worker) -> None:
+    client = worker.listener()
+    client.takes.clear()
+    grow(worker.journal, 2501)
+    worker.listener(resume=0).wait_for(2501)
+    client.takes.set()
+    client.wait_for(2501)
+    assert [piece.count(b"\nevent: ") for piece in client.pieces if piece] == [1000, 1000, 501]
+
+
+@pytest.mark.parametrize(("behind", "ends"), [(10_000, False), (10_001, True)])
+def test_a_client_further_behind_than_10000_events_is_ended(worker: Worker, behind: int, ends: bool) -> None:
+    client = worker.listener()
+    client.takes.clear()
+    grow(worker.journal, 1)
+    # It has one, and doesn't come for the next.
+    client.wait_for(1)
+    grow(worker.journal, behind)
+    worker.reach(behind + 1)
+    client.takes.set()
+    if ends:
+        until("its end", lambda: client.end)
+        assert (client.end, client.sequences) == ("properly", [1])
+    else:
+        client.wait_for(behind + 1)
+        assert client.sequences == list(range(1, behind + 2))
+
+
+def test_a_client_that_takes_what_it_gets_stays_however_many_events_come_at_once(worker: Worker) -> None:
+    client = worker.listener()
+    grow(worker.journal, 25_000)
+    until("the events, or its end", lambda: client.end or client.has(25_000))
+    assert client.sequences == list(range(1, 25_001))
+
+
+def test_a_client_that_was_too_far_behind_can_come_back_for_the_rest(worker: Worker) -> None:
+    client = worker.listener()
+    client.takes.clear()
+    grow(worker.journal, 12_000)
+    worker.reach(12_000)
+    client.takes.set()
+    until("its end", lambda: client.end)
+    again = worker.listener(resume=0)
+    again.wait_for(12_000)
+    assert again.sequences == list(range(1, 12_001))
+
+
+def test_a_stream_that_is_never_read_is_none(worker: Worker) -> None:
+    worker.listener()
+    pieces = worker.streams.open("alice", "192.0.2.1", Wanted())
+    assert len(worker.streams) == 1
+    pieces.close()  # type: ignore[attr-defined]
+    assert len(worker.streams) == 1
+
+
+def test_there_are_so_many_streams_at_a_time() -> None:
+    worker = Worker(most=2)
+    clients = [worker.listener(address=f"192.0.2.{number}") for number in range(2)]
+    with pytest.raises(TooManyStreams, match="event streams"):
+        worker.streams.open("alice", "192.0.2.9", Wanted())
+    clients[0].greenlet.kill()
+    worker.listener(address="192.0.2.9")
+
+
+def test_a_client_has_so_many_streams_whatever_its_address_in_its_network() -> None:
+    worker = Worker(most_of_one=2)
+    clients = [worker.listener(address=f"2001:db8::{number}") for number in range(2)]
+    with pytest.raises(TooManyStreams):
+        worker.streams.open("alice", "2001:db8::9", Wanted())
+    worker.listener(address="2001:db8:0:1::")
+    clients[0].greenlet.kill()
+    worker.listener(address="2001:db8::9")
+
+
+def test_streams_are_counted_while_they_are_open(worker: Worker) -> None:
+    assert len(worker.streams) == 0
+    clients = [worker.listener() for _ in range(3)]
+    assert len(worker.streams) == 3
+    clients[1].greenlet.kill()
+    assert len(worker.streams) == 2
+
+
+# Filters
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, [1, 2, 3, 4]),
+        ({"names": UP}, [1, 2]),
+        ({"names": DOWN}, [3, 4]),
+        ({"names": UP | DOWN}, [1, 2, 3, 4]),
+        ({"type": "pppoe"}, [1, 3]),
+        ({"type": "dhcp"}, [2, 4]),
+        ({"names": DOWN, "type": "dhcp"}, [4]),
+    ],
+)
+@pytest.mark.parametrize("resume", [None, 0, EventId("other", 7)])
+def test_a_client_gets_the_names_and_the_type_that_it_wants(
+    worker: Worker, wanted: dict[str, Any], expected: list[int], resume: int | EventId | None
+) -> None:
+    client = worker.listener(resume, **wanted)
+    sessions = [session(1), session(2, type="DHCP")]
+    for one in sessions:
+        worker.journal.session_up(one, 1.0)
+    for one in sessions:
+        worker.journal.session_down(one, "user_request", 2.0, bytes_in=1, bytes_out=2)
+    # The last one is for everybody.
+    worker.reach(4)
+    client.wait_for(expected[-1])
+    assert [message.sequence for message in client.messages if message.name != "gap"] == expected
+
+
+def test_a_client_gets_what_it_wants_of_what_the_core_had_too(worker: Worker, short: None) -> None:
+    for id in range(1, 21):
+        worker.journal.session_up(session(id, type="DHCP" if id % 4 == 0 else "PPPoE"), 1.0)
+    client = worker.listener(resume=0, names=UP, type="dhcp")
+    client.wait_for(20)
+    assert client.sequences == [4, 8, 12, 16, 20]
+    assert worker.core.asked[-1] == ("life", 0)
+
+
+# Coming back
+
+
+def test_who_comes_back_to_a_worker_that_holds_the_rest_gets_exactly_that_and_the_core_is_not_asked(
+    worker: Worker,
+) -> None:
+    grow(worker.journal, 50)
+    worker.listener()
+    client = worker.listener(resume=20)
+    grow(worker.journal, 5)
+    client.wait_for(55)
+    assert client.sequences == list(range(21, 56))
+    assert worker.core.asked == [(None, None), ("life", 0)]
+
+
+def test_who_comes_back_with_the_newest_event_gets_the_next(worker: Worker) -> None:
+    grow(worker.journal, 50)
+    client = worker.listener(resume=50)
+    grow(worker.journal, 1)
+    client.wait_for(51)
+    assert client.sequences == [51]
+    assert len(worker.core.asked) == 2
+
+
+@pytest.mark.parametrize(("after", "asks"), [(45, []), (44, [("life", 44)])])
+def test_the_core_is_asked_for_what_a_worker_does_not_hold(
+    worker: Worker, short: None, after: int, asks: list[tuple[str, int]]
+) -> None:
+    grow(worker.journal, 50)
+    client = worker.listener(resume=after)
+    client.wait_for(50)
+    assert client.sequences == list(range(after + 1, 51))
+    assert worker.core.asked[2:] == asks
+
+
+def test_who_comes_back_with_an_event_that_10000_have_followed_gets_all_of_them_from_the_core(
+    worker: Worker,
+) -> None:
+    grow(worker.journal, 10_500)
+    client = worker.listener(resume=100)
+    client.wait_for(10_500)
+    grow(worker.journal, 3)
+    client.wait_for(10_503)
+    assert client.sequences == list(range(101, 10_504))
+    assert worker.core.asked == [(None, None), ("life", 500), ("life", 100)]
+
+
+def test_who_has_what_the_core_had_follows_it_no_more(worker: Worker, short: None) -> None:
+    grow(worker.journal, 50)
+    client = worker.listener(resume=3)
+    client.wait_for(50)
+    until("its connection to be closed", lambda: worker.core.open == {BROADCAST})
+    grow(worker.journal, 3)
+    client.wait_for(53)
+    assert client.sequences == list(range(4, 54))
+
+
+def test_many_come_back_from_far_while_events_keep_coming_and_none_has_a_hole_or_a_double(
+    worker: Worker, short: None
+) -> None:
+    grow(worker.journal, 50)
+    with happening(worker.journal):
+        clients = []
+        for _ in range(12):
+            clients.append(worker.listener(resume=0))
+            clients[-1].wait_for(20 * len(clients))
+        for client in clients:
+            assert client.wait_for(1500)[0].sequence == 1
+    for client in clients:
+        assert_gapless(client.messages)
+    assert len(worker.core.asked) == 2 + len(clients)
+    assert worker.core.open == {BROADCAST}
+
+
+def test_who_is_far_behind_does_not_wait_on_the_way(
+    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcasts, "_PATIENCE", 60)
+    grow(worker.journal, 3500)
+    client = worker.listener(resume=0)
+    client.wait_for(3500)
+    assert client.sequences == list(range(1, 3501))
+
+
+def test_who_is_quicker_than_the_worker_waits_for_it_where_it_is(worker: Worker, short: None) -> None:
+    grow(worker.journal, 50)
+    worker.listener()
+    core = worker.core
+    core.holds = lambda number: number == BROADCAST
+    grow(worker.journal, 7)
+    client = worker.listener(resume=0)
+    client.wait_for(57)
+    grow(worker.journal, 3)
+    core.holds = lambda _: False
+    client.wait_for(60)
+    assert client.sequences == list(range(1, 61))
+
+
+def test_who_is_quicker_than_a_worker_that_stands_still_goes_on_with_the_core(
+    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(worker.journal, 50)
+    worker.listener()
+    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.05)
+    core = worker.core
+    core.holds = lambda number: number == BROADCAST
+    grow(worker.journal, 7)
+    client = worker.listener(resume=0)
+    for sequence in (57, 60, 63):
+        client.wait_for(sequence)
+        grow(worker.journal, 3)
+    client.wait_for(66)
+    core.holds = lambda _: False
+    until("its connection to be closed", lambda: core.open == {BROADCAST})
+    grow(worker.journal, 1)
+    client.wait_for(67)
+    assert client.sequences == list(range(1, 68))
+
+
+@pytest.mark.parametrize("id", [EventId("other", 3), EventId("unknown", 0), EventId("life", 51)])
+def test_an_event_that_nobody_knows_is_one_gap_and_then_it_goes_on(worker: Worker, id: EventId) -> None:
+    grow(worker.journal, 50)
+    client = worker.listener(resume=id)
+    client.wait_for(50)
+    grow(worker.journal, 2)
+    client.wait_for(52)
+    assert b"".join(client.pieces).startswith(sse.gap("life", 1, 50))
+    assert [message.name for message in client.messages] == ["gap", "session_up", "session_up"]
+    assert client.sequences == [50, 51, 52]
+
+
+def test_a_client_that_catches_up_with_a_core_that_goes_away_ends_and_may_come_back(
+    worker: Worker, short: None
+) -> None:
+    grow(worker.journal, 1500)
+    core = worker.core
+    core.holds = lambda number: number > BROADCAST and core.given[number] == 1
+    client = worker.listener(resume=0)
+    client.wait_for(1000)
+    core.journal = None
+    core.holds = lambda _: False
+    until("its end", lambda: client.end)
+    assert (client.end, len(worker.streams)) == ("properly", 0)
+    assert client.sequences == list(range(1, 1001))
+
+
+def test_16_clients_at_a_time_are_caught_up(worker: Worker, short: None) -> None:
+    grow(worker.journal, 50)
+    core = worker.core
+    core.holds = lambda number: number > BROADCAST
+    clients = [worker.listener(resume=0) for _ in range(20)]
+    assert len(core.open - {BROADCAST}) == 16
+    core.holds = lambda _: False
+    for client in clients:
+        client.wait_for(50)
+        assert client.sequences == list(range(1, 51))
+    assert core.most == 17
+
+
+def test_a_client_that_leaves_while_it_is_caught_up_makes_room_for_the_next(
+    worker: Worker, short: None
+) -> None:
+    grow(worker.journal, 50)
+    core = worker.core
+    core.holds = lambda number: number > BROADCAST
+    first, *_ = (worker.listener(resume=0) for _ in range(16))
+    worker.listener(resume=0)
+    assert core.open == set(range(1, 18))
+    first.greenlet.kill()
+    until("the next one", lambda: core.open == {BROADCAST, *range(3, 19)})
+
+
+def test_who_waits_to_be_caught_up_delays_nobody_who_is_there(worker: Worker, short: None) -> None:
+    grow(worker.journal, 50)
+    worker.core.holds = lambda number: number > BROADCAST
+    live, *_ = worker.listener(), *(worker.listener(resume=0) for _ in range(20))
+    grow(worker.journal, 1)
+    live.wait_for(51)
+    assert worker.listener(resume=50).wait_for(51)
+
+
+# Silence
+
+
+def test_silence_is_broken_by_heartbeats(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.05)
+    client = worker.listener()
+    until("heartbeats", lambda: len(client.pieces) == 5)
+    assert client.pieces == [b"", *[b":\n"] * 4]
+    assert client.times[4] - client.times[0] >= 0.15
+
+
+def test_who_wants_nothing_of_what_happens_gets_heartbeats(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.05)
+    client = worker.listener(names=DOWN)
+    with happening(worker.journal):
+        until("heartbeats", lambda: len(client.pieces) == 5)
+    assert client.pieces == [b"", *[b":\n"] * 4]
+    assert client.times[4] - client.times[0] >= 0.15
+
+
+def test_an_event_puts_the_next_heartbeat_off(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.3)
+    client = worker.listener()
+    began = time.monotonic()
+    for sequence in count(1):
+        grow(worker.journal, 1)
+        client.wait_for(sequence)
+        if time.monotonic() > began + 0.2:
+            break
+    until("a heartbeat", lambda: client.pieces[-1] == b":\n")
+    before = [at for piece, at in zip(client.pieces, client.times, strict=True) if piece != b":\n"]
+    assert client.times[-1] - before[-1] > 0.2
+
+
+def test_a_heartbeat_comes_after_15_seconds() -> None:
+    assert all_streams._HEARTBEAT == 15
+
+
+# A gap for all
+
+
+def test_another_life_of_the_core_is_one_gap_for_everybody_and_then_it_goes_on(worker: Worker) -> None:
+    grow(worker.journal, 20)
+    clients = [worker.listener(), worker.listener(resume=20), worker.listener(names=DOWN, type="dhcp")]
+    second = Journal("second")
+    grow(second, 3)
+    worker.core.journal = second
+    for client in clients:
+        client.wait_for(3)
+    second.session_down(session(1, type="DHCP"), "lost_carrier", 2.0, bytes_in=1, bytes_out=2)
+    for client in clients:
+        assert [(message.boot_id, message.name) for message in client.wait_for(4)] == [
+            ("second", "gap"),
+            ("second", "session_down"),
+        ]
+        assert b"".join(client.pieces).startswith(sse.gap("second", 1, 3))
+
+
+def test_a_worker_that_the_core_left_behind_tells_everybody_what_is_held(worker: Worker) -> None:
+    worker.core.journal = worker.journal = Journal("life", held=4)
+    clients = [worker.listener(), worker.listener(names=DOWN)]
+    worker.core.holds = lambda _: True
+    grow(worker.journal, 10)
+    worker.core.holds = lambda _: False
+    for client in clients:
+        client.wait_for(10)
+        assert b"".join(client.pieces) == sse.gap("life", 7, 10)
+
+
+def test_who_hears_of_a_gap_late_gets_what_came_after_it(worker: Worker) -> None:
+    client, quick = worker.listener(), worker.listener()
+    client.takes.clear()
+    grow(worker.journal, 1)
+    client.wait_for(1)
+    second = Journal("second")
+    grow(second, 3)
+    worker.core.journal = second
+    quick.wait_for(3)
+    grow(second, 2)
+    quick.wait_for(5)
+    client.takes.set()
+    client.wait_for(5)
+    assert client.names == [("session_up", 1), ("gap", 3), ("session_up", 4), ("session_up", 5)]
+    assert sse.gap("second", 1, 3) in client.pieces
+
+
+def test_who_comes_after_a_gap_hears_nothing_of_it(worker: Worker) -> None:
+    first = worker.listener()
+    second = Journal("second")
+    grow(second, 3)
+    worker.core.journal = second
+    first.wait_for(3)
+    clients = [worker.listener(), worker.listener(resume=EventId("second", 3))]
+    grow(second, 1)
+    for client in clients:
+        client.wait_for(4)
+        assert client.sequences == [4]
+
+
+def test_who_comes_back_after_the_core_s_restart_gets_one_gap(worker: Worker) -> None:
+    first = worker.listener()
+    second = Journal("second")
+    grow(second, 3)
+    worker.core.journal = second
+    first.wait_for(3)
+    client = worker.listener(resume=20)
+    client.wait_for(3)
+    grow(second, 1)
+    client.wait_for(4)
+    assert client.names == [("gap", 3), ("session_up", 4)]
+
+
+def test_who_comes_back_before_the_worker_knows_of_the_restart_gets_one_gap(
+    worker: Worker, short: None
+) -> None:
+    grow(worker.journal, 50)
+    worker.listener()
+    second = Journal("second")
+    grow(second, 3)
+    core = worker.core
+    core.holds = lambda number: number == BROADCAST
+    core.journal = second
+    client = worker.listener(resume=20)
+    client.wait_for(3)
+    core.holds = lambda _: False
+    until("the worker to know", lambda: core.asked[-1] == ("life", 50) and core.given[len(core.asked) - 1])
+    grow(second, 1)
+    client.wait_for(4)
+    assert client.names == [("gap", 3), ("session_up", 4)]
+
+
+def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
+    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(worker.journal, 50)
+    worker.listener()
+    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.1)
+    second = Journal("second")
+    grow(second, 3)
+    worker.core.holds = lambda number: number == BROADCAST
+    worker.core.journal = second
+    client = worker.listener(resume=20)
+    client.wait_for(3)
+    # These are before the worker's gap, and after the client's.
+    grow(second, 2)
+    worker.core.holds = lambda _: False
+    client.wait_for(5)
+    grow(second, 2)
+    client.wait_for(7)
+    assert client.names == [("gap", 3), *(("session_up", sequence) for sequence in range(4, 8))]
+
+
+def test_a_connection_to_the_core_that_breaks_is_no_gap(worker: Worker) -> None:
+    client = worker.listener()
+    grow(worker.journal, 3)
+    client.wait_for(3)
+    worker.core.journal = None
+    until("the break", lambda: not worker.core.open)
+    grow(worker.journal, 3)
+    worker.core.journal = worker.journal
+    client.wait_for(6)
+    assert client.sequences == list(range(1, 7))
+
+
+# Without a core
+
+
+def test_without_events_nothing_is_opened(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.05)
+    worker.core.journal = None
+    client = worker.client()
+    until("a refusal", lambda: client.end)
+    assert isinstance(client.end, CoreUnavailable)
+    assert (client.was_opened, len(worker.streams)) == (False, 0)
+
+
+def test_a_core_that_comes_late_is_waited_for(worker: Worker) -> None:
+    worker.core.journal = None
+    client = worker.client()
+    until("a try", lambda: worker.core.asked)
+    worker.core.journal = worker.journal
+    until("the headers", lambda: client.pieces)
+
+
+def test_after_a_refusal_the_next_client_may_listen(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker.core.journal = None
+    with monkeypatch.context() as impatient:
+        impatient.setattr(broadcasts, "_PATIENCE", 0.05)
+        client = worker.client()
+        until("a refusal", lambda: client.end)
+    worker.core.journal = worker.journal
+    client = worker.listener()
+    grow(worker.journal, 1)
+    assert client.wait_for(1)
+
+
+# Who may go on
+
+
+def test_a_stream_ends_when_its_bearer_may_listen_no_more_and_others_go_on(
+    worker: Worker, sweeping: Clock
+) -> None:
+    alice, bob = worker.listener(), worker.listener(bearer="bob")
+    worker.refused = {"alice"}
+    until("her end", lambda: alice.end)
+    assert (alice.end, len(worker.streams)) == ("properly", 1)
+    worker.sweep()
+    grow(worker.journal, 1)
+    bob.wait_for(1)
+    assert (bob.end, alice.sequences) == (None, [])
+
+
+def test_a_stream_that_hangs_ends_when_its_bearer_may_listen_no_more(worker: Worker, sweeping: Clock) -> None:
+    client = worker.client()
+    client.takes.clear()
+    until("the headers", lambda: client.pieces)
+    worker.refused = {"alice"}
+    until("the end", lambda: client.end)
+    assert (client.end, len(worker.streams)) == ("cut", 0)
+
+
+def test_all_bearers_are_asked_for_at_once(worker: Worker, sweeping: Clock) -> None:
+    for name in ("alice", "bob", "carol"):
+        worker.listener(bearer=name)
+    worker.sweep()
+    assert sorted(worker.asked) == ["alice", "bob", "carol"]
+
+
+def test_nobody_is_asked_for_where_nobody_listens(worker: Worker, sweeping: Clock) -> None:
+    client = worker.listener()
+    worker.sweep()
+    client.greenlet.kill()
+    before = worker.sweeps
+    # Ten sweeps' time.
+    Signal().wait(0.1)
+    assert worker.sweeps == before
+
+
+def test_a_surprise_ends_neither_the_sweep_nor_a_stream(
+    worker: Worker, sweeping: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ValueError("a surprise")
+
+    client = worker.listener()
+    worker.in_a_sweep = fail
+    worker.sweep()
+    assert client.end is None
+    assert "a surprise" in caplog.text
+    worker.in_a_sweep = lambda: None
+    worker.refused = {"alice"}
+    until("the end", lambda: client.end)
+
+
+def test_a_client_has_10_seconds_to_take_what_was_sent(worker: Worker, sweeping: Clock) -> None:
+    client, other = worker.listener(), worker.listener()
+    client.takes.clear()
+    grow(worker.journal, 1)
+    client.wait_for(1)
+    sweeping.now += 10.0
+    worker.sweep()
+    assert client.end is None
+    sweeping.now += 0.1
+    until("its end", lambda: client.end)
+    worker.sweep()
+    assert (client.end, other.end, len(worker.streams)) == ("cut", None, 1)
+
+
+def test_a_client_has_10_seconds_to_take_the_headers(worker: Worker, sweeping: Clock) -> None:
+    client = worker.client()
+    client.takes.clear()
+    until("the headers", lambda: client.pieces)
+    sweeping.now += 10.1
+    until("its end", lambda: client.end)
+
+
+def test_a_client_that_takes_each_piece_in_its_time_stays(worker: Worker, sweeping: Clock) -> None:
+    client = worker.listener()
+    for sequence in range(1, 5):
+        client.takes.clear()
+        grow(worker.journal, 1)
+        client.wait_for(sequence)
+        sweeping.now += 9.0
+        worker.sweep()
+        client.takes.set()
+    worker.sweep()
+    assert client.end is None
+
+
+def test_a_client_to_whom_nothing_happens_stays(worker: Worker, sweeping: Clock) -> None:
+    clients = [worker.listener(), worker.listener(resume=0), worker.listener(names=DOWN)]
+    grow(worker.journal, 1)
+    worker.reach(1)
+    sweeping.now += 14.0
+    worker.sweep()
+    assert [client.end for client in clients] == [None] * 3
+
+
+def test_a_client_that_stays_away_from_what_it_comes_back_for_is_ended_in_time(
+    worker: Worker, short: None, sweeping: Clock
+) -> None:
+    grow(worker.journal, 50)
+    client = worker.client(resume=0)
+    client.takes.clear()
+    until("the headers", lambda: client.pieces)
+    client.takes.set()
+    client.takes.clear()
+    client.wait_for(50)
+    sweeping.now += 10.1
+    until("its end", lambda: client.end)
+    assert client.end == "cut"
+    until("its connection to be closed", lambda: worker.core.open == {BROADCAST})
+
+
+def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(worker: Worker, sweeping: Clock) -> None:
+    asks, answers = Signal(), Signal()
+    served: list[str] = []
+
+    def serve() -> None:
+        with closing(worker.streams.open("alice", "192.0.2.1", Wanted())) as pieces:  # type: ignore[type-var]
+            next(pieces)
+            asks.wait(10)
+        answers.set()
+        served.append("a stream")
+        # The next request on the same connection, which takes some sweeps.
+        while worker.sweeps < 10:
+            gevent.sleep(0.002)
+        served.append("a request")
+
+    def ask() -> None:
+        asks.set()
+        answers.wait(10)
+
+    worker.refused = {"alice"}
+    worker.in_a_sweep = ask
+    greenlet = gevent.spawn(serve)
+    worker.listener(bearer="bob")
+    until("both", lambda: greenlet.dead)
+    assert served == ["a stream", "a request"]
+
+
+@pytest.mark.parametrize("hears", [False, True])
+def test_who_waits_to_be_caught_up_waits_as_long_as_it_takes(
+    worker: Worker, short: None, sweeping: Clock, monkeypatch: pytest.MonkeyPatch, hears: bool
+) -> None:
+    grow(worker.journal, 50)
+    core = worker.core
+    core.holds = lambda number: number > BROADCAST
+    if hears:
+        monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.1)
+    clients = [worker.listener(resume=0) for _ in range(17)]
+    last = clients.pop()
+    if hears:
+        until("a heartbeat", lambda: b":\n" in last.pieces)
+    sweeping.now += 10.1
+    worker.sweep()
+    # Those before it have waited for the core too long, each in its turn.
+    assert ([client.end for client in clients], last.end) == (["cut"] * 16, None)
+    core.holds = lambda _: False
+    last.wait_for(50)
+
+
+def test_the_core_has_10_seconds_after_each_piece_that_a_client_took(
+    worker: Worker, short: None, sweeping: Clock
+) -> None:
+    grow(worker.journal, 1500)
+    core = worker.core
+    core.holds = lambda number: number > BROADCAST
+    client = worker.listener(resume=0)
+    client.takes.clear()
+    core.holds = lambda number: number > BROADCAST and core.given[number] == 1
+    client.wait_for(1000)
+    sweeping.now += 9.0
+    worker.sweep()
+    client.takes.set()
+    until("the core to be waited for", lambda: core.reached[2] == 1000)
+    sweeping.now += 9.0
+    worker.sweep()
+    assert client.end is None
+    core.holds = lambda _: False
+    client.wait_for(1500)
+    assert client.sequences == list(range(1, 1501))
+
+
+# Ends
+
+
+def test_close_ends_all_streams_properly_that_wait_for_an_event(worker: Worker) -> None:
+    clients = [worker.listener(), worker.listener(resume=0), worker.listener(names=DOWN)]
+    worker.streams.close()
+    for client in clients:
+        until("its end", lambda client=client: client.end, 2)
+    assert ([client.end for client in clients], len(worker.streams)) == (["properly"] * 3, 0)
+
+
+def test_close_ends_streams_whose_clients_do_not_take(worker: Worker) -> None:
+    client = worker.listener()
+    client.takes.clear()
+    grow(worker.journal, 1)
+    client.wait_for(1)
+    worker.streams.close()
+    until("its end", lambda: client.end, 2)
+    assert len(worker.streams) == 0
+
+
+def test_close_ends_streams_that_are_caught_up(worker: Worker, short: None) -> None:
+    grow(worker.journal, 1500)
+    core = worker.core
+    core.holds = lambda number: number > BROADCAST and core.given[number] == 1
+    client = worker.listener(resume=0)
+    client.wait_for(1000)
+    worker.streams.close()
+    until("its end", lambda: client.end, 2)
+    assert len(worker.streams) == 0
+
+
+def test_close_ends_streams_that_the_core_lets_wait(worker: Worker, short: None) -> None:
+    grow(worker.journal, 50)
+    worker.core.holds = lambda number: number > BROADCAST
+    client = worker.listener(resume=0)
+    worker.streams.close()
+    until("its end", lambda: client.end, 1)
+    assert len(worker.streams) == 0
+
+
+def test_close_ends_streams_that_wait_to_be_caught_up(worker: Worker, short: None) -> None:
+    grow(worker.journal, 50)
+    worker.core.holds = lambda number: number > BROADCAST
+    clients = [worker.listener(resume=0) for _ in range(17)]
+    worker.streams.close()
+    until("the end of the last one", lambda: clients[-1].end, 1)
+
+
+def test_a_stream_that_waits_to_be_caught_up_ends_when_its_bearer_may_listen_no_more(
+    worker: Worker, short: None, sweeping: Clock
+) -> None:
+    grow(worker.journal, 50)
+    worker.core.holds = lambda number: number > BROADCAST
+    *_, last = (worker.listener(resume=0, bearer=str(number)) for number in range(17))
+    worker.refused = {"16"}
+    until("its end", lambda: last.end, 1)
+
+
+def test_a_stream_that_the_core_lets_wait_is_ended_in_time(
+    worker: Worker, short: None, sweeping: Clock
+) -> None:
+    grow(worker.journal, 50)
+    worker.core.holds = lambda number: number > BROADCAST
+    client = worker.listener(resume=0)
+    sweeping.now += 10.1
+    until("its end", lambda: client.end, 1)
+
+
+def test_who_waits_to_be_caught_up_gets_heartbeats(
+    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.05)
+    grow(worker.journal, 50)
+    worker.core.holds = lambda number: number > BROADCAST
+    *_, last = (worker.listener(resume=0) for _ in range(17))
+    until("a heartbeat", lambda: b":\n" in last.pieces, 1)
+
+
+@pytest.mark.parametrize("end", ["lose_the_events", "lose_the_sweep"])
+def test_a_worker_that_follows_the_core_no_more_ends(end: str) -> None:
+    code = f"import tests.unit.test_streams as streams; streams.{end}()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == 1
+    assert "the events of this worker have stopped" in ended.stderr
+    assert ended.stdout == "listening\n"
+
+
+def lose_the_events() -> None:
+    """What a worker does with a core that surprises it while a client listens."""
+    worker = Worker()
+    _listen(worker)
+    worker.core.surprise = RuntimeError("a surprise")
+    gevent.sleep(10)
+
+
+def lose_the_sweep() -> None:
+    """What a worker does that can't tell any more who may listen."""
+
+    def fail() -> None:
+        # No error that a sweep lives through.
+        raise BaseException("a surprise")
+
+    worker = Worker()
+    _listen(worker)
+    worker.in_a_sweep = fail
+    gevent.sleep(10)
+
+
+def _listen(worker: Worker) -> None:
+    worker.listener()
+    sys.stdout.write("listening\n")
+    sys.stdout.flush()
+
+
+# Spans, and what a worker has of them
+
+
+def test_a_span_holds_what_came_after_events_of_its_life_from_where_it_began() -> None:
+    span = Span("life", 10, 1, held=3)
+    assert [span.holds(EventId("life", number)) for number in (9, 10, 11)] == [False, True, False]
+    for _ in range(4):
+        span.ring.add(Entry("session_up", "pppoe", b""))
+    assert [span.holds(EventId("life", number)) for number in (10, 11, 14, 15)] == [False, True, True, False]
+    assert not span.holds(EventId("other", 12))
+
+
+def test_a_span_tells_of_the_gap_before_it() -> None:
+    assert Span("life", 10, 3).gap() == sse.gap("life", 3, 10)
+
+
+def test_a_worker_holds_the_last_10000_events() -> None:
+    assert broadcasts.HELD == 10_000
+
+
+def test_there_is_no_span_until_the_core_has_told_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.02)
+    with pytest.raises(CoreUnavailable):
+        _ = Broadcast(Events(Core(None))).span  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("id", "there"),
+    [("life-7", True), ("life-10", True), ("life-11", False), ("other-7", False)],
+)
+def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
+    greenlets: None, monkeypatch: pytest.MonkeyPatch, id: str, there: bool
+) -> None:
+    journal = Journal("life")
+    grow(journal, 10)
+    broadcast = Broadcast(Events(Core(journal)))  # type: ignore[arg-type]
+    gevent.spawn(broadcast.run)
+    span = broadcast.span
+    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.05)
+    assert broadcast.reached(sse.parse_id(id)) == (span if there else None)
+
+
+def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
+    journal = Journal("life")
+    broadcast = Broadcast(Events(Core(journal)))  # type: ignore[arg-type]
+    gevent.spawn(broadcast.run)
+    waits = gevent.spawn(broadcast.reached, EventId("life", 3))
+    for _ in range(3):
+        assert broadcast.span
+        assert not waits.dead
+        grow(journal, 1)
+    assert waits.get(timeout=5) is broadcast.span
+
+
+# Those who follow the core, on a real socket
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "core.sock"
+
+
+@pytest.fixture
+def events(path: Path) -> Iterator[Events]:
+    client = Client(path, timeout=5)
+    yield Events(client)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("held", "happened", "behind", "after"),
+    [(100, 10, 3, 7), (100, 10, 10, 0), (100, 2, 10, 0), (100, 0, 10, 0), (4, 10, 9, 6), (4, 10, 2, 8)],
+)
+def test_who_begins_behind_now_gets_the_last_events_and_then_the_next(
+    path: Path, events: Events, held: int, happened: int, behind: int, after: int
+) -> None:
+    journal = Journal("life", held)
+    grow(journal, happened)
+    with serving(path, journal) as core, closing(events.for_ever(no_pause, behind=behind)) as batches:
+        found = [next(batches)]
+        grow(journal, 1)
+        found.append(next(batches))
+    assert core.asked == [(None, None), ("life", after)]
+    assert numbers(found) == list(range(after + 1, happened + 2))
+    assert not any(batch.gap for batch in found)
+
+
+def test_who_begins_behind_now_goes_on_after_a_break_with_what_comes_next(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    grow(journal, 10)
+    with closing(events.for_ever(no_pause, behind=3)) as batches:
+        with serving(path, journal):
+            found = [next(batches)]
+        grow(journal, 2)
+        with serving(path, journal) as core:
+            found.append(next(batches))
+    assert core.asked == [("life", 10)]
+    assert numbers(found) == [8, 9, 10, 11, 12]
+
+
+def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path, events: Events) -> None:
+    first, second = Journal("first"), Journal("second")
+    grow(second, 5)
+    with closing(events.for_ever(no_pause, all_held=True)) as batches:
+        with serving(path, first):
+            next(batches)
+            grow(first, 9)
+            next(batches)
+        with serving(path, second) as core:
+            gap, *found = (next(batches) for _ in range(2))
+            grow(second, 1)
+            found.append(next(batches))
+    assert (gap.boot_id, gap.oldest, gap.newest, gap.gap, gap.events) == ("second", 1, 5, True, [])
+    assert core.asked == [("first", 9), ("second", 0)]
+    assert numbers(found) == [1, 2, 3, 4, 5, 6]
+    assert not any(batch.gap for batch in found)
+
+
+def test_who_wants_all_that_is_held_begins_with_the_oldest_of_it_after_a_gap(
+    path: Path, events: Events
+) -> None:
+    journal = Journal("life", held=4)
+    with closing(events.for_ever(no_pause, all_held=True)) as batches:
+        with serving(path, journal):
+            next(batches)
+        grow(journal, 10)
+        with serving(path, journal) as core:
+            gap, found = next(batches), next(batches)
+    assert (gap.oldest, gap.newest, gap.gap) == (7, 10, True)
+    assert core.asked == [("life", 0), ("life", 6)]
+    assert numbers([found]) == [7, 8, 9, 10]
+
+
+def test_who_wants_all_that_is_held_begins_now(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    grow(journal, 3)
+    with serving(path, journal), closing(events.for_ever(no_pause, all_held=True)) as batches:
+        next(batches)
+        grow(journal, 1)
+        assert numbers([next(batches)]) == [4]
+
+
+def test_an_outage_is_told_of_once_and_the_next_one_again(
+    path: Path, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Enough(Exception):
+        """Ends the follower."""
+
+    def pause(_: float) -> None:
+        tries.append(len(caplog.records))
+        if len(tries) == 10:
+            core.enter_context(serving(path, Journal("life")))
+        elif len(tries) == 20:
+            raise Enough
+
+    tries: list[int] = []
+    caplog.set_level(logging.DEBUG, following.__name__)
+    batches = events.for_ever(pause)
+    with ExitStack() as core:
+        next(batches)
+    with pytest.raises(Enough):
+        next(batches)
+    told = [record.levelno for record in caplog.records if record.name == following.__name__]
+    assert told == ([logging.WARNING] + [logging.DEBUG] * 9) * 2
+
+
+class Scripted:
+    """A core that answers each follower with the same, whatever it was asked."""
+
+    def __init__(self, path: Path, *replies: dict[str, Any] | ErrorReply) -> None:
+        self._replies = replies
+        interface = Interface(
+            f"interface {INTERFACE}\n",
+            {"SubscribeEvents": Method(SubscribeEventsCall, self._follow, streams=True)},
+        )
+        self._server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
+
+    def __enter__(self) -> "Scripted":
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+        self._thread.join(10)
+
+    def _follow(self, _: SubscribeEventsCall) -> Iterator[dict[str, Any]]:
+        for reply in self._replies:
+            if isinstance(reply, ErrorReply):
+                raise reply
+            yield reply
+
+
+def reply(**fields: Any) -> dict[str, Any]:
+    return {"boot_id": "life", "oldest": 1, "newest": 0, "gap": False, "events": [], **fields}
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        ErrorReply.of(f"{INTERFACE}.Whatever"),
+        reply(boot_id="a\nevent: x"),
+        reply(boot_id="a-1"),
+        reply(boot_id=""),
+        reply(boot_id="a" * 65),
+        reply(newest="1"),
+        reply(events=[{"sequence": 1}]),
+        {},
+    ],
+)
+def test_a_core_that_says_what_it_must_not_is_as_good_as_none(
+    path: Path, events: Events, nonsense: dict[str, Any] | ErrorReply
+) -> None:
+    with Scripted(path, reply(), nonsense), closing(events.after("life", 0)) as batches:
+        assert next(batches) == Batch("life", 1, 0, False, [])
+        with pytest.raises(CoreUnavailable):
+            next(batches)
+
+
+def test_who_loses_the_core_on_the_way_to_now_goes_on_from_where_it_came(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    grow(journal, 3)
+    first = next(journal.follow("life", 0)).events[0]
+    with closing(events.for_ever(no_pause)) as batches:
+        with Scripted(path, reply(), reply(newest=3, events=[first])):
+            found = [next(batches), next(batches)]
+        with serving(path, journal) as core:
+            found.append(next(batches))
+    assert core.asked == [("life", 1)]
+    assert numbers(found) == [1, 2, 3]
+
+
+def test_who_follows_for_ever_survives_a_core_that_says_what_it_must_not(path: Path, events: Events) -> None:
+    with closing(events.for_ever(no_pause)) as batches:
+        with Scripted(path, reply(newest=3), reply(newest="3")):
+            assert next(batches).newest == 3
+            # It begins again, and hears the same again.
+            assert next(batches).newest == 3
+        journal = Journal("life")
+        grow(journal, 5)
+        with serving(path, journal) as core:
+            assert numbers([next(batches)]) == [4, 5]
+    assert core.asked == [("life", 3)]
+
+
+# Which event a client comes back with
+
+
+def test_the_header_is_newer_than_the_query_of_the_url(api: Api) -> None:
+    with listen(api, "?last_event_id=other-1") as stream:
+        (gap,) = messages_in(bytearray(stream.read()))
+    (record,) = api.get("/subscribers", params={"limit": 1})["sessions"]
+    with listen(api, "?last_event_id=other-1", headers={"Last-Event-ID": gap.id}) as stream:
+        api.send("DELETE", f"/subscribers/{record['id']}")
+        assert b"\nevent: session_down\n" in stream.read()
+
+
+def test_an_empty_header_leaves_the_query_of_the_url(api: Api) -> None:
+    with listen(api, "?last_event_id=other-1", headers={"Last-Event-ID": ""}) as stream:
+        assert b"\nevent: gap\n" in stream.read()
+
+
+def test_a_header_that_is_no_id_is_a_gap_whatever_the_query(api: Api) -> None:
+    with listen(api, "?last_event_id=other-1") as stream:
+        (gap,) = messages_in(bytearray(stream.read()))
+    with listen(api, f"?last_event_id={gap.id}", headers={"Last-Event-ID": "garbage"}) as stream:
+        assert b"\nevent: gap\n" in stream.read()

@@ -1,0 +1,283 @@
+"""Access tokens, and what only looks like one."""
+
+import base64
+import hmac
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jwt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_api.auth.tokens import Tokens
+from gateway_api.base.errors import NotAuthenticated
+
+SECRET = b"a secret of at least thirty-two bytes"
+NOW = 1_700_000_000
+GENERATION = "0123456789abcdef"
+LEDGER = "fedcba9876543210"
+CLAIMS = {
+    "iss": "gateway-api",
+    "sub": "alice",
+    "role": "admin",
+    "gen": GENERATION,
+    "ledger": LEDGER,
+    "iat": NOW,
+    "exp": NOW + 60,
+    "jti": "1f",
+}
+
+
+def tokens(now: float = NOW, secret: bytes = SECRET) -> Tokens:
+    return Tokens(secret, LEDGER, lambda: now)
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def signed(payload: Any, header: Any = None, secret: bytes = SECRET, digest: str = "sha256") -> str:
+    """A token made by hand: no library stands between the test and a wrong one."""
+    head = {"alg": "HS256", "typ": "JWT"} if header is None else header
+    parts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (head, payload)]
+    body = ".".join(map(base64url, parts))
+    return f"{body}.{base64url(hmac.new(secret, body.encode(), digest).digest())}"
+
+
+def assert_refused(token: str, now: float = NOW) -> None:
+    with pytest.raises(NotAuthenticated):
+        tokens(now).read(token)
+
+
+def test_an_issued_token_says_who_it_was_issued_to() -> None:
+    claims = tokens().read(tokens().issue("alice", "operator", GENERATION, 60))
+    assert (claims.iss, claims.sub, claims.role) == ("gateway-api", "alice", "operator")
+
+
+def test_an_issued_token_ends_after_its_lifetime() -> None:
+    claims = tokens(NOW + 0.9).read(tokens(NOW + 0.9).issue("alice", "admin", GENERATION, 60))
+    assert (claims.iat, claims.exp) == (NOW, NOW + 60)
+
+
+def test_two_tokens_of_one_user_have_different_names() -> None:
+    first, second = (tokens().read(tokens().issue("alice", "admin", GENERATION, 60)) for _ in range(2))
+    assert first.jti != second.jti
+
+
+def test_an_issued_token_is_signed_with_hs256() -> None:
+    assert jwt.get_unverified_header(tokens().issue("alice", "admin", GENERATION, 60)) == {
+        "alg": "HS256",
+        "typ": "JWT",
+    }
+
+
+def test_an_issued_token_has_eight_claims() -> None:
+    token = tokens().issue("alice", "admin", GENERATION, 60)
+    payload = jwt.decode(token, options={"verify_signature": False})
+    assert set(payload) == {"iss", "sub", "role", "gen", "ledger", "iat", "exp", "jti"}
+
+
+def test_a_token_made_by_hand_from_all_that_is_right_holds() -> None:
+    assert tokens().read(signed(CLAIMS)).sub == "alice"
+
+
+def test_claims_that_nobody_knows_are_passed_over() -> None:
+    assert tokens().read(signed({**CLAIMS, "more": [1]})).sub == "alice"
+
+
+@pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", None])
+def test_a_token_without_a_signature_is_refused(algorithm: str | None) -> None:
+    body = ".".join(base64url(json.dumps(part).encode()) for part in ({"alg": algorithm}, CLAIMS))
+    assert_refused(f"{body}.")
+
+
+def test_a_token_whose_signature_was_taken_off_is_refused() -> None:
+    assert_refused(signed(CLAIMS).rpartition(".")[0] + ".")
+
+
+@pytest.mark.parametrize(("algorithm", "digest"), [("HS384", "sha384"), ("HS512", "sha512")])
+def test_a_token_signed_with_another_hash_is_refused(algorithm: str, digest: str) -> None:
+    assert_refused(signed(CLAIMS, {"alg": algorithm, "typ": "JWT"}, digest=digest))
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["RS256", "ES256", "PS256", "EdDSA", "hs256", ["HS256"], {"HS256": 1}, 1]
+)
+def test_a_token_that_names_another_algorithm_over_our_own_signature_is_refused(algorithm: Any) -> None:
+    assert_refused(signed(CLAIMS, {"alg": algorithm, "typ": "JWT"}))
+
+
+@pytest.mark.parametrize("header", [{}, [], 1, None, "HS256", b"{", b"\xff", b"[" * 20_000])
+def test_a_token_with_a_header_of_another_shape_is_refused(header: Any) -> None:
+    assert_refused(signed(CLAIMS, json.dumps(None).encode() if header is None else header))
+
+
+@pytest.mark.parametrize("extra", [{"crit": ["exp"]}, {"b64": False, "crit": ["b64"]}, {"kid": 1}])
+def test_a_token_with_a_header_that_asks_for_more_is_refused(extra: dict[str, Any]) -> None:
+    assert_refused(signed(CLAIMS, {"alg": "HS256", "typ": "JWT", **extra}))
+
+
+@pytest.mark.parametrize(
+    "secret", [b"", b"another secret of more than 32 bytes...", SECRET + b"\n", SECRET[:-1]]
+)
+def test_a_token_signed_with_another_secret_is_refused(secret: bytes) -> None:
+    assert_refused(signed(CLAIMS, secret=secret))
+
+
+def test_a_token_whose_claims_were_changed_is_refused() -> None:
+    head, _, signature = signed(CLAIMS).split(".")
+    assert_refused(f"{head}.{base64url(json.dumps({**CLAIMS, 'sub': 'bob'}).encode())}.{signature}")
+
+
+def test_a_token_holds_until_just_before_its_end() -> None:
+    assert tokens(NOW + 59.9).read(signed(CLAIMS)).sub == "alice"
+
+
+def test_a_token_is_refused_exactly_at_its_end() -> None:
+    assert_refused(signed(CLAIMS), now=NOW + 60)
+
+
+def test_a_token_issued_30_seconds_ahead_of_the_clock_holds() -> None:
+    assert tokens(NOW - 30).read(signed(CLAIMS)).sub == "alice"
+
+
+def test_a_token_issued_31_seconds_ahead_of_the_clock_is_refused() -> None:
+    assert_refused(signed(CLAIMS), now=NOW - 31)
+
+
+@pytest.mark.parametrize(
+    "value", [str(NOW + 60), True, None, [NOW + 60], {}, NOW + 60.5, float("inf"), float("nan"), 0, -1]
+)
+def test_an_end_that_is_no_time_to_come_is_refused(value: Any) -> None:
+    assert_refused(signed({**CLAIMS, "exp": value}))
+
+
+def test_an_end_beyond_all_time_is_refused() -> None:
+    assert_refused(signed({**CLAIMS, "exp": 10**400}))
+
+
+def test_an_end_of_5000_digits_is_refused() -> None:
+    assert_refused(signed(json.dumps(CLAIMS).replace(str(NOW + 60), "9" * 5000).encode()))
+
+
+@pytest.mark.parametrize("value", [str(NOW), True, None, [NOW], float("-inf"), 10**400])
+def test_a_time_of_issue_that_is_no_time_is_refused(value: Any) -> None:
+    assert_refused(signed({**CLAIMS, "iat": value}))
+
+
+@pytest.mark.parametrize("start", [NOW, NOW + 30])
+def test_a_token_holds_from_its_start_on_by_a_clock_up_to_30_seconds_behind(start: int) -> None:
+    assert tokens().read(signed({**CLAIMS, "nbf": start})).sub == "alice"
+
+
+def test_a_token_that_starts_31_seconds_ahead_of_the_clock_is_refused() -> None:
+    assert_refused(signed({**CLAIMS, "nbf": NOW + 31}))
+
+
+@pytest.mark.parametrize("value", [str(NOW), True, None, [NOW], {}, NOW + 0.5, -1, float("-inf"), 10**400])
+def test_a_start_that_is_no_time_is_refused(value: Any) -> None:
+    assert_refused(signed({**CLAIMS, "nbf": value}))
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_token_that_lacks_a_claim_is_refused(name: str) -> None:
+    assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
+
+
+@pytest.mark.parametrize("name", ["iss", "sub", "role", "gen", "ledger", "jti"])
+@pytest.mark.parametrize("value", [1, None, True, ["alice"], {"a": 1}])
+def test_a_claim_that_is_no_text_is_refused(name: str, value: Any) -> None:
+    assert_refused(signed({**CLAIMS, name: value}))
+
+
+def test_a_token_of_another_issuer_is_refused() -> None:
+    assert_refused(signed({**CLAIMS, "iss": "gateway"}))
+
+
+def test_a_token_of_another_ledger_is_refused() -> None:
+    assert_refused(signed({**CLAIMS, "ledger": LEDGER[::-1]}))
+
+
+@pytest.mark.parametrize("payload", [[], 1, "text", b"", b"{", b"\xff", b"[" * 20_000, b"null"])
+def test_a_signed_payload_of_another_shape_is_refused(payload: Any) -> None:
+    assert_refused(signed(payload))
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "..", "...", "a.b.c", "Bearer x", "\0", "é.é.é", "\ud800", "a" * 100_000]
+)
+def test_a_text_that_is_no_token_is_refused(text: str) -> None:
+    assert_refused(text)
+
+
+#: The same bits end in another letter: 32 bytes of signature leave two bits of the last letter over.
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def spelled_otherwise(part: str) -> str:
+    """The same bytes in base64url, with other bits where no byte is."""
+    last = _ALPHABET.index(part[-1])
+    other = part[:-1] + _ALPHABET[last ^ 1]
+    padding = "=" * (-len(part) % 4)
+    assert base64.urlsafe_b64decode(other + padding) == base64.urlsafe_b64decode(part + padding)
+    return other
+
+
+@pytest.mark.parametrize("number", range(3), ids=["header", "claims", "signature"])
+@pytest.mark.parametrize("respell", [spelled_otherwise, lambda part: part + "=", lambda part: part + "=="])
+def test_a_token_has_one_spelling(number: int, respell: Callable[[str], str]) -> None:
+    # RFC 7515 section 2: base64url without padding. Spaces leave bits over in each of the parts.
+    head, claims = '{"alg": "HS256", "typ": "JWT" }', json.dumps(CLAIMS)
+    parts = [base64url(text.encode().ljust(-(-len(text) // 3) * 3 + 1)) for text in (head, claims)]
+
+    def token(respelled: int | None) -> str:
+        body = ".".join(respell(part) if place == respelled else part for place, part in enumerate(parts))
+        signature = base64url(hmac.new(SECRET, body.encode(), "sha256").digest())
+        return f"{body}.{respell(signature) if respelled == 2 else signature}"
+
+    assert tokens().read(token(None)).sub == "alice"
+    assert_refused(token(number))
+
+
+@pytest.mark.parametrize("character", ["+", "/", " ", "\n", "\t", "!", "é"])
+def test_a_character_that_base64url_has_not_is_not_passed_over(character: str) -> None:
+    token = signed(CLAIMS)
+    assert_refused(f"{token[:-8]}{character}{token[-8:]}")
+
+
+@pytest.mark.parametrize("garbage", ["x", ".x", ".", "é"])
+def test_a_token_with_garbage_behind_it_is_refused(garbage: str) -> None:
+    assert_refused(signed(CLAIMS) + garbage)
+
+
+@given(st.text())
+def test_any_text_is_refused_and_nothing_else_happens(text: str) -> None:
+    assert_refused(text)
+
+
+@given(st.binary(), st.binary())
+def test_any_signed_bytes_are_refused_and_nothing_else_happens(header: bytes, payload: bytes) -> None:
+    assert_refused(signed(payload, header))
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda held: st.lists(held, max_size=3) | st.dictionaries(st.text(), held, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted({*CLAIMS, "aud", "nbf"})), _values)
+def test_a_signed_claim_of_any_value_is_read_or_refused(name: str, value: Any) -> None:
+    try:
+        assert tokens().read(signed({**CLAIMS, name: value})).iss == "gateway-api"
+    except NotAuthenticated as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize("secret", [SECRET, bytes(range(32)), b"\xff" * 32])
+def test_any_bytes_can_sign(secret: bytes) -> None:
+    token = tokens(secret=secret).issue("alice", "admin", GENERATION, 60)
+    assert tokens(secret=secret).read(token).sub == "alice"

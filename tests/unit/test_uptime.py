@@ -1,0 +1,27 @@
+"""Durations as people read them."""
+
+import pytest
+
+from gateway_api.web.uptime import uptime
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "00:00:00"),
+        (59, "00:00:59"),
+        (60, "00:01:00"),
+        (3599.99, "00:59:59"),
+        (3600, "01:00:00"),
+        (DAY - 1, "23:59:59"),
+        (DAY, "1d 00:00:00"),
+        (DAY + 2 * 3600 + 3 * 60 + 4, "1d 02:03:04"),
+        (400 * DAY, "400d 00:00:00"),
+        (-1, "00:00:00"),
+    ],
+)
+def test_a_duration_is_days_and_a_clock(seconds: float, text: str) -> None:
+    assert uptime(0, seconds) == text
+    assert uptime(1_700_000_000, 1_700_000_000 + seconds) == text
