@@ -21,12 +21,15 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
 
+# Three at a time, since most tests wait. Those of a module stay together: they share what it starts.
+PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
 test: $(DEVELOPED) tools
-	$(VENV)/bin/python -m pytest $(TESTS)
+	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS)
 
 # What a change can be tried with: all but what takes minutes.
 quick: $(DEVELOPED) tools
-	$(VENV)/bin/python -m pytest -m "not slow and not bare"
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow and not bare"
 
 tools:
 	@packaging/test-tools
