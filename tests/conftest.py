@@ -1,6 +1,7 @@
 """What several test modules share."""
 
 import copy
+import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,33 @@ _FACTORY = json.loads((Path(__file__).parent.parent / "etc" / "factory.json").re
 
 #: A bcrypt hash of "secret" at the least cost.
 SECRET_HASH = "$2b$04$l6cHqOx.6njlYvAogLLyBucPkVMnGY95sbhMuf9sMa4d1mAUkSSVW"
+
+#: The rooms whose modules take longest come first, or one of them would run on when all else is done.
+_ROOMS = ("package", "torture", "page", "contract", "system", "unit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def marked(*names: str) -> set[Path]:
+        return {item.path for item in items if any(item.get_closest_marker(name) for name in names)}
+
+    def order(item: pytest.Item) -> tuple[bool, bool, int]:
+        room = item.path.parent.name
+        return (
+            item.path in alone,
+            item.path not in slow,
+            _ROOMS.index(room) if room in _ROOMS else len(_ROOMS),
+        )
+
+    alone, slow = marked("alone"), marked("slow", "bare")
+    items.sort(key=order)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that measures runs while no other process of the run has a test."""
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        return (yield)
 
 
 @pytest.fixture(scope="session")

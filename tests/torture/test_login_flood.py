@@ -13,7 +13,7 @@ import pytest
 from tests.support.guessers import CLIENTS, session_from
 from tests.support.stack import Api, running_stack
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 SAMPLES = 500
 LOGINS = 5
@@ -21,9 +21,10 @@ LOGINS = 5
 
 @dataclass
 class Flood:
-    """Seconds that health and right logins from another address took meanwhile, and what the guessers were
-    answered, how often."""
+    """Seconds that a login took before, at the least; that health and right logins from another address took
+    meanwhile; and what the guessers were answered, how often."""
 
+    before: float
     health: list[float]
     logins: list[float]
     answers: dict[str, int]
@@ -46,6 +47,7 @@ def login(api: Api, address: str) -> float:
 def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
     state = tmp_path_factory.mktemp("flood")
     with running_stack(state, sessions=100) as (api, _):
+        before = min(login(api, f"127.0.11.{number + 1}") for number in range(LOGINS))
         guessers = subprocess.Popen(
             [sys.executable, "-m", "tests.support.guessers", api.url, api.environment["GATEWAY_CA"]],
             stdin=subprocess.PIPE,
@@ -69,15 +71,17 @@ def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
         finally:
             guessers.kill()
             guessers.wait()
-        yield Flood(health, logins, json.loads(answers))
+        yield Flood(before, health, logins, json.loads(answers))
 
 
-def test_health_stays_below_20_ms(flood: Flood) -> None:
-    assert sorted(flood.health)[int(SAMPLES * 0.99)] < 0.02
+def test_health_waits_for_no_password_hash(flood: Flood) -> None:
+    # A login is little else than one hash, and ten are always wanted.
+    assert sorted(flood.health)[int(SAMPLES * 0.99)] < flood.before / 2
 
 
-def test_a_right_login_from_elsewhere_succeeds_within_a_second(flood: Flood) -> None:
-    assert max(flood.logins) < 1
+def test_a_right_login_from_elsewhere_waits_for_few_of_the_guessers(flood: Flood) -> None:
+    # Ten of them, and four times as many of their hashes, would be before it.
+    assert sorted(flood.logins)[LOGINS // 2] < 6 * flood.before
 
 
 def test_the_guessers_are_refused_and_told_to_wait(flood: Flood) -> None:

@@ -16,7 +16,7 @@ import requests
 from tests.support.slow_clients import KINDS
 from tests.support.stack import Api, descendants, running_stack, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 EACH = 1250
 #: Seconds from the last step forward until a connection must be closed; and the bytes per second of an answer
