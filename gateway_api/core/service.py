@@ -21,14 +21,16 @@ from gateway_api.wire.core import (
     ChangesReply,
     DisconnectInterfaceCall,
     DisconnectSessionCall,
+    EndedSession,
     EventsReply,
     Health,
     ListCall,
     ListChangesCall,
     ListSessionsCall,
     SessionCall,
-    SessionDetail,
     SessionFilter,
+    SessionRates,
+    SessionSnapshot,
     SessionSummary,
     SetSessionRateCall,
     Statistics,
@@ -132,11 +134,11 @@ class CoreService:
         return {"session": detail}
 
     def disconnect_session(self, call: DisconnectSessionCall, peer: Peer | None) -> dict[str, Any]:
-        before = None if call.request_id is not None else self._gateway.detail(call.id)
-        if not self._gateway.disconnect(call.id):
+        session = self._gateway.disconnect(call.id)
+        if session is None:
             raise _session_not_found(call.id)
         if call.request_id is None:
-            self._note("subscribers.disconnect", peer, before and _glance(before))
+            self._note("subscribers.disconnect", peer, SessionSnapshot.of(session))
         return {}
 
     def disconnect_interface(self, call: DisconnectInterfaceCall, peer: Peer | None) -> dict[str, Any]:
@@ -144,8 +146,8 @@ class CoreService:
         if found is None:
             raise ErrorReply.of(f"{INTERFACE}.InterfaceNotFound", interface=call.interface)
         if call.request_id is None and not call.dry_run:
-            gone = [_gone(session.summary) for session in found]
-            before = {"interface": call.interface, "sessions": gone}
+            ended = [EndedSession.of(session.summary) for session in found]
+            before = {"interface": call.interface, "sessions": ended}
             self._note("subscribers.disconnect_by_interface", peer, before)
         return {"sessions": encoded(map(_summary, found))[0]}
 
@@ -153,12 +155,12 @@ class CoreService:
         for name in ("rate_down_bps", "rate_up_bps"):
             if not 1 <= getattr(call, name) <= MAX_BPS:
                 raise invalid_parameter(name)
-        before = None if call.request_id is not None else self._gateway.detail(call.id)
-        if not self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps):
+        changed = self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps)
+        if changed is None:
             raise _session_not_found(call.id)
+        before, after = changed
         if call.request_id is None:
-            after = {"rate_down_bps": call.rate_down_bps, "rate_up_bps": call.rate_up_bps}
-            self._note("subscribers.change_rate", peer, before and _glance(before), after)
+            self._note("subscribers.change_rate", peer, SessionSnapshot.of(before), SessionRates.of(after))
         return {}
 
     def list_changes(self, call: ListChangesCall) -> ChangesReply:
@@ -199,16 +201,6 @@ class CoreService:
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))
-
-
-def _glance(session: SessionDetail) -> dict[str, Any]:
-    """What tells a session from others, and how fast it was."""
-    names = ("id", "session_type", "username", "ip_address", "access_interface")
-    return {name: getattr(session, name) for name in (*names, "rate_down_bps", "rate_up_bps", "started_at")}
-
-
-def _gone(session: SessionSummary) -> dict[str, Any]:
-    return {name: getattr(session, name) for name in ("id", "username", "ip_address")}
 
 
 def _by_id(session: Session) -> Key:

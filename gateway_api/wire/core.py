@@ -4,7 +4,7 @@ Fields, units and their meaning are commented in `org.gatewayapi.core.varlink`; 
 together. Long lists are encoded piece by piece into a Raw, see `paging.py`.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -66,6 +66,43 @@ class SessionDetail(Record, frozen=True):
     bytes_out: int
     packets_in: int
     packets_out: int
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """The fields of a record that the record of a change keeps. No type of the interface."""
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """The same fields of a whole record."""
+        return msgspec.convert(record, cls, from_attributes=True)
+
+
+class SessionSnapshot(Excerpt, frozen=True):
+    """Of a SessionDetail."""
+
+    id: int
+    session_type: SessionType
+    username: str
+    ip_address: str
+    access_interface: str
+    rate_down_bps: int
+    rate_up_bps: int
+    started_at: int
+
+
+class SessionRates(Excerpt, frozen=True):
+    """Of a SessionDetail: the fields that SetSessionRate changes."""
+
+    rate_down_bps: int
+    rate_up_bps: int
+
+
+class EndedSession(Excerpt, frozen=True):
+    """Of a SessionSummary, where there are many."""
+
+    id: int
+    username: str
+    ip_address: str
 
 
 class SessionEvent(Record, frozen=True):

@@ -31,7 +31,6 @@ from hypothesis.stateful import (
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound
 from gateway_api.core.clock import Clock
-from gateway_api.core.configuration.diff import diff_text
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.outcome import NothingToConfirm, Stale
 from gateway_api.core.configuration.running import RunningConfiguration
@@ -665,24 +664,29 @@ class Pair:
         operations = [edit.operation() for edit in edits]
         self._both(
             "edit",
-            lambda: self._is_current(self.workspace.edit(operations, etags)),
+            lambda: self._is_current(self.workspace.edit(operations, etags)[1]),
             lambda: self.model.edit(edits, contents),
         )
 
     def discard(self, knows: str = "anything") -> None:
         contents, etags = self._if_match(knows)
-        self._both(
-            "discard",
-            lambda: self._is_current(self.workspace.discard(etags)),
-            lambda: self.model.discard(contents),
-        )
+        staged = self.model.compare(None)
+
+        def discard() -> None:
+            before, etag = self.workspace.discard(etags)
+            self._is_current(etag)
+            assert before.diff.splitlines() == staged
+
+        self._both("discard", discard, lambda: self.model.discard(contents))
 
     def rollback(self, revision: int, knows: str) -> None:
         contents, etags = self._if_match(knows)
+        staged = self.model.compare(None)
 
         def roll_back() -> int:
-            found, etag = self.workspace.rollback(revision, etags)
+            before, found, etag = self.workspace.rollback(revision, etags)
             self._is_current(etag)
+            assert before.diff.splitlines() == staged
             return found
 
         self._both("rollback", roll_back, lambda: self.model.rollback(revision, contents))
@@ -696,10 +700,13 @@ class Pair:
     ) -> None:
         contents, etags = self._if_match(knows)
         author, was = f"{comment}'s", self.model.shown_deadline()
+        staged, etag = self.model.compare(None), self.workspace.view.etag
 
         def commit() -> tuple[int, str, str | None, int, int | None]:
             outcome = self.workspace.commit(author, comment, seconds, etags)
             self._is_current(outcome.etag)
+            before = outcome.before
+            assert (before.diff.splitlines(), before.etag, before.confirm_deadline) == (staged, etag, was)
             made = outcome.commit
             return outcome.changes, made.author, made.comment, made.committed_at, outcome.deadline
 
@@ -750,7 +757,7 @@ class Pair:
         assert view.candidate == model.candidate
         # As text, for Python takes True for 1.
         assert in_json([view.running.document, view.candidate]) == model.contents()
-        assert self.workspace.confirm_deadline() == model.shown_deadline()
+        assert self.workspace.compare(None).confirm_deadline == model.shown_deadline()
         listed = [(commit.committed_at, commit.author, commit.comment) for commit in self.workspace.archive()]
         assert listed == [(held.committed_at, held.author, held.comment) for held in model.archive]
         happened["the archive is full"] += len(listed) == ARCHIVED
@@ -842,9 +849,9 @@ class Pair:
         return contents, [self.etags[held] for held in contents]
 
     def _lines(self, revision: int | None) -> list[str]:
-        found, etag = self.workspace.compare(revision)
-        self._is_current(etag)
-        return diff_text(found).splitlines()
+        found = self.workspace.compare(revision)
+        self._is_current(found.etag)
+        return found.diff.splitlines()
 
     def _archived(self, revision: int) -> Revision:
         commit, document = self.workspace.archived(revision)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.redact import MASK
-from gateway_api.core.configuration.edit import Operation, Refused, edited
+from gateway_api.core.configuration import edit
+from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.running import RunningConfiguration
 from tests.conftest import SECRET_HASH
 from tests.unit.test_configuration import FACTORY, place
@@ -42,6 +43,10 @@ def held_at(document: dict[str, Any], path: str) -> Any:
     """By names and indexes only."""
     held, key = place(document, path)
     return held[key]
+
+
+def edited(document: dict[str, Any], operations: list[Operation]) -> dict[str, Any]:
+    return edit.edited(document, operations)[0]
 
 
 def refusal(document: dict[str, Any], *operations: Operation) -> Refused:
@@ -770,3 +775,88 @@ def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: lis
         pass
     finally:
         assert made == before
+
+
+# The values before and after.
+
+
+def changed(document: dict[str, Any], *operations: Operation) -> list[tuple[Any, Any]]:
+    """What each operation reports, "absent" where there is no value."""
+    _, values = edit.edited(document, operations)
+    assert [value.path for value in values] == [operation.path for operation in operations]
+    shown = [(value.before_json, value.after_json) for value in values]
+    return [tuple("absent" if text is None else json.loads(text) for text in pair) for pair in shown]
+
+
+@pytest.fixture
+def numbered(document: dict[str, Any]) -> dict[str, Any]:
+    """Its users have numbers as names, in another order than their places."""
+    document["api"]["users"] = [{**ALICE, "username": name} for name in ("2", "1", "0")]
+    document["api"]["users"][2]["role"] = "admin"
+    return document
+
+
+def test_a_number_in_quotes_is_a_name_and_without_an_index(numbered: dict[str, Any]) -> None:
+    assert changed(numbered, set_to('api.users."0".role', "operator")) == [("admin", "operator")]
+    assert changed(numbered, set_to("api.users.0.role", "admin")) == [("operator", "admin")]
+    ((before, after),) = changed(numbered, delete('api.users."0"'))
+    assert (before["username"], before["role"], after) == ("0", "admin", "absent")
+    ((before, after),) = changed(numbered, delete("api.users.0"))
+    assert (before["username"], before["role"], after) == ("2", "operator", "absent")
+
+
+def test_a_value_that_is_new_was_absent_and_null_is_a_value(document: dict[str, Any]) -> None:
+    del document["qos"]["default_up"]
+    document["bgp"] = None
+    assert changed(document, set_to("qos.default_up", "5mbit")) == [("absent", "5mbit")]
+    assert changed(document, set_to("bgp", BGP)) == [(None, BGP)]
+    assert changed(document, set_to("radius.server", "null"))[0][1] is None
+    number = len(document["interfaces"]["trunks"])
+    assert changed(document, set_to(f"interfaces.trunks.{number}", "tr9")) == [("absent", "tr9")]
+
+
+def test_a_value_is_reported_as_it_is_stored(document: dict[str, Any]) -> None:
+    table = document["cgnat"]["vrf_table"]
+    assert changed(document, set_to("cgnat.vrf_table", "777")) == [(table, 777)]
+    without = {"address": "10.255.0.9", "remote_as": 64999}
+    ((_, after),) = changed(document, set_to('bgp.neighbors."10.255.0.9"', {"remote_as": 64999}))
+    assert after == without
+
+
+def test_each_operation_reports_the_value_that_it_met(document: dict[str, Any]) -> None:
+    old = document["system"]["hostname"]
+    hostnames = [set_to("system.hostname", "bng2"), set_to("system.hostname", "bng3")]
+    assert changed(document, *hostnames) == [(old, "bng2"), ("bng2", "bng3")]
+    document["interfaces"]["uplinks"] = ["a0", "b0", "c0"]
+    removed = changed(document, *2 * [delete("interfaces.uplinks.0")])
+    assert removed == [("a0", "absent"), ("b0", "absent")]
+
+
+def test_a_report_is_not_changed_by_a_later_operation(document: dict[str, Any]) -> None:
+    first, _ = changed(document, set_to("bgp", BGP), set_to("bgp.neighbors.0.description", "other"))
+    assert first[1] == BGP
+
+
+def test_secrets_are_masked_in_both_values(document: dict[str, Any]) -> None:
+    document["radius"]["secret"] = "old-hunter2"
+    report = json.dumps(
+        changed(
+            document,
+            set_to("radius.secret", "new-hunter2"),
+            set_to("radius", {**document["radius"], "secret": "third-hunter2"}),
+            set_to("subscribers.local.alice.password", "hunter2"),
+            delete("subscribers.local.alice"),
+            set_to("api.users.alice", ALICE),
+        )
+    )
+    assert "hunter2" not in report
+    assert SECRET_HASH not in report
+    assert report.count(MASK) == 7
+    document["radius"]["secret"] = None
+    assert changed(document, set_to("radius.secret", "hunter2")) == [(None, MASK)]
+
+
+def test_a_name_that_ends_like_a_secret_hides_nothing_but_the_secrets(document: dict[str, Any]) -> None:
+    monkey = {**ALICE, "username": "monkey"}
+    ((_, after),) = changed(document, set_to("api.users.monkey", monkey))
+    assert after == {**monkey, "password_hash": MASK}

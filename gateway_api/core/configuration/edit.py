@@ -9,15 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 from marshmallow.fields import Field, List, Nested
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
+from gateway_api.base.redact import MASK, is_secret, redacted
 from gateway_api.core.configuration.fields import key_of
+from gateway_api.core.configuration.outcome import EditedValue
 from gateway_api.core.configuration.paths import Path, Segment, parse_path, path_text
 from gateway_api.core.configuration.schema import Configuration
 from gateway_api.core.configuration.values import coerced
 
 _ROOT = Nested(Configuration)
+#: The place of a value that does not exist; null is a value.
+_ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -42,19 +47,29 @@ class Refused(GatewayApiError):
         super().__init__(f"operation {number}: {reason}")
 
 
-def edited(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
-    """A copy of the document with all operations done, in their order. Raises Refused."""
-    made = copy.deepcopy(document)
+def edited(
+    document: dict[str, Any], operations: Sequence[Operation]
+) -> tuple[dict[str, Any], list[EditedValue]]:
+    """A copy of the document with all operations done, in their order; and what each operation changed.
+    Raises Refused."""
+    made, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
             path = _parsed(operation.path)
-            if operation.action == "set":
-                _set(made, path, operation.value)
-            else:
-                _delete(made, path)
+            change = _set(made, path, operation.value) if operation.action == "set" else _delete(made, path)
         except (Invalid, NotFound) as error:
             raise Refused(number, operation.path, error) from error
-    return made
+        # As JSON at once: a later operation may change a part of the same value.
+        before, after = (_masked_json(path[-1].text, value) for value in change)
+        values.append(EditedValue(operation.path, before, after))
+    return made, values
+
+
+def _masked_json(name: str, value: Any) -> str | None:
+    if value is _ABSENT:
+        return None
+    masked = MASK if isinstance(value, str) and is_secret(name) else redacted(value)
+    return msgspec.json.encode(masked).decode()
 
 
 def _parsed(text: str) -> Path:
@@ -65,14 +80,15 @@ def _parsed(text: str) -> Path:
         raise Invalid(Problem("path", "invalid", str(error))) from error
 
 
-def _set(document: dict[str, Any], path: Path, value: Any) -> None:
+def _set(document: dict[str, Any], path: Path, value: Any) -> tuple[Any, Any]:
+    """The value before and after."""
     holder: Any = document
     field: Any = _ROOT
     for depth, segment in enumerate(path[:-1], 1):
         holder, field = _entered(holder, field, segment, path, path_text(path[:depth]))
         if not isinstance(field, List | Nested):
             raise _unknown(path)
-    _put(holder, field, path[-1], value, path)
+    return _put(holder, field, path[-1], value, path)
 
 
 def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -> tuple[Any, Any]:
@@ -91,14 +107,15 @@ def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -
     return holder[place], field.inner
 
 
-def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> None:
+def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> tuple[Any, Any]:
     here = path_text(path)
     if isinstance(field, Nested):
         # A copy, once it is known to be of the schema's depth: a later operation may change a part of it.
         made = copy.deepcopy(coerced(_named(field, segment, path), value, here))
         _check_key(holder, field, segment, made, here)
+        before = holder.get(segment.text, _ABSENT)
         holder[segment.text] = made
-        return
+        return before, made
     key, place = key_of(field), _place(holder, field, segment)
     if place is None and segment.index is None and key is None:
         raise Invalid(Problem(here, "invalid", "must end in an index"))
@@ -111,8 +128,9 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> N
         _check_item(holder, key, made, segment, place, here)
     if place is None:
         holder.append(made)
-    else:
-        holder[place] = made
+        return _ABSENT, made
+    before, holder[place] = holder[place], made
+    return before, made
 
 
 def _check_key(holder: Any, field: Nested, segment: Segment, made: Any, here: str) -> None:
@@ -133,7 +151,7 @@ def _check_item(
         raise Invalid(Problem(f"{here}.{key}", "invalid", "must not be that of another item"))
 
 
-def _delete(document: dict[str, Any], path: Path) -> None:
+def _delete(document: dict[str, Any], path: Path) -> tuple[Any, Any]:
     holder: Any = document
     field: Any = _ROOT
     for segment in path[:-1]:
@@ -143,7 +161,7 @@ def _delete(document: dict[str, Any], path: Path) -> None:
     if isinstance(field, Nested) and getattr(field.schema, "key", None) == path[-1].text:
         rule = "is the key of its item: delete that"
         raise Invalid(Problem(path_text(path), "invalid", rule))
-    del holder[place]
+    return holder.pop(place), _ABSENT
 
 
 def _found(holder: Any, field: Any, segment: Segment, path: Path) -> tuple[Any, Field[Any]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.store import Commit
+from gateway_api.wire.core import Record
 
 
 class Stale(GatewayApiError):
@@ -27,12 +28,31 @@ class Staged(GatewayApiError):
     """Somebody has staged changes, which would be lost."""
 
 
+class EditedValue(Record, frozen=True):
+    """A value that an edit changed: JSON text with secrets masked, None where there is no value."""
+
+    path: str
+    before_json: str | None
+    after_json: str | None
+
+
+class ConfigurationDifference(Record, frozen=True):
+    """The lines of a difference, secrets masked; and the entity tag and the deadline, in epoch seconds, of
+    the configuration that it belongs to."""
+
+    diff: str
+    etag: str
+    confirm_deadline: int | None
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a commit: so many values changed. `commit` is that of what runs now, which without
-    changes is an older one; `deadline` is in epoch seconds; `etag` is of the configuration as it is now."""
+    """The result of a commit: the number of changed values. `commit` is that of the running configuration,
+    an older one if nothing changed; `deadline` is in epoch seconds; `etag` is the current one. `before` has
+    the lines that were committed, and the entity tag and the deadline before the commit."""
 
     changes: int
     commit: Commit
     deadline: int | None
     etag: str
+    before: ConfigurationDifference

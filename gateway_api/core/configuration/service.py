@@ -13,10 +13,16 @@ from gateway_api.base.fields import is_line
 from gateway_api.base.redact import redacted
 from gateway_api.core.changes import Caller
 from gateway_api.core.configuration.deadline import LONGEST_CONFIRMATION
-from gateway_api.core.configuration.diff import diff_text
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, Refused
-from gateway_api.core.configuration.outcome import NoSuchUser, NothingToConfirm, Outcome, Staged, Stale
+from gateway_api.core.configuration.outcome import (
+    ConfigurationDifference,
+    NoSuchUser,
+    NothingToConfirm,
+    Outcome,
+    Staged,
+    Stale,
+)
 from gateway_api.core.configuration.records import (
     AmendConfigurationCall,
     ApiAccess,
@@ -113,23 +119,23 @@ class ConfigurationService:
     def edit_candidate(self, call: EditCandidateCall, peer: Peer | None) -> dict[str, Any]:
         operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
         with self._errors():
-            return {"etag": self._workspace.edit(operations, call.if_match, _caller("edit_all", call, peer))}
+            _, etag = self._workspace.edit(operations, call.if_match, _caller("edit_all", call, peer))
+        return {"etag": etag}
 
     def discard_candidate(self, call: DiscardCandidateCall, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
-            return {"etag": self._workspace.discard(call.if_match, _caller("discard", call, peer))}
+            _, etag = self._workspace.discard(call.if_match, _caller("discard", call, peer))
+        return {"etag": etag}
 
     def rollback_candidate(self, call: RollbackCandidateCall, peer: Peer | None) -> dict[str, Any]:
         with self._errors(revision=call.revision):
             caller = _caller("rollback", call, peer)
-            changes, etag = self._workspace.rollback(call.revision, call.if_match, caller)
+            _, changes, etag = self._workspace.rollback(call.revision, call.if_match, caller)
         return {"changes": changes, "etag": etag}
 
-    def compare_configuration(self, call: CompareConfigurationCall) -> dict[str, Any]:
+    def compare_configuration(self, call: CompareConfigurationCall) -> ConfigurationDifference:
         with self._errors(revision=call.revision):
-            changes, etag = self._workspace.compare(call.revision)
-        deadline = self._workspace.confirm_deadline()
-        return {"diff": diff_text(changes), "etag": etag, "confirm_deadline": deadline}
+            return self._workspace.compare(call.revision)
 
     def commit_candidate(self, call: CommitCandidateCall, peer: Peer | None) -> CommitReply:
         seconds = call.confirm_seconds

@@ -15,12 +15,19 @@ from gateway_api.base.errors import Invalid
 from gateway_api.core.changes import Caller
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.deadline import Deadline
-from gateway_api.core.configuration.diff import Change, changes
+from gateway_api.core.configuration.diff import Change, changes, diff_text
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, edited
 from gateway_api.core.configuration.generations import ended, renewed
 from gateway_api.core.configuration.merge import merged
-from gateway_api.core.configuration.outcome import NothingToConfirm, Outcome, Staged, Stale
+from gateway_api.core.configuration.outcome import (
+    ConfigurationDifference,
+    EditedValue,
+    NothingToConfirm,
+    Outcome,
+    Staged,
+    Stale,
+)
 from gateway_api.core.configuration.publisher import IfMatch, Publisher
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration, refuse_too_large
@@ -73,38 +80,43 @@ class Workspace(Publisher):
                     # The gateway must start all the same. The next change stores them.
                     _log.error("tokens end with the next start unless a change is stored before: %s", error)
 
-    def edit(self, operations: Sequence[Operation], if_match: IfMatch, caller: Caller | None = None) -> str:
-        """Stages all operations or none; the entity tag after them. Raises Refused, and Invalid for a
-        candidate that has grown too large."""
+    def edit(
+        self, operations: Sequence[Operation], if_match: IfMatch, caller: Caller | None = None
+    ) -> tuple[list[EditedValue], str]:
+        """Stages all operations or none. What each changed, and the new entity tag. Raises Refused, and
+        Invalid for a candidate that has grown too large."""
         with self._writing(caller):
             self._expect(if_match)
-            self._stage(edited(self.view.candidate, operations))
-            return self.view.etag
+            candidate, values = edited(self.view.candidate, operations)
+            self._stage(candidate)
+            return values, self.view.etag
 
-    def discard(self, if_match: IfMatch, caller: Caller | None = None) -> str:
-        """Makes the candidate what runs; the entity tag after that."""
+    def discard(self, if_match: IfMatch, caller: Caller | None = None) -> tuple[ConfigurationDifference, str]:
+        """Drops all staged changes. Returns them, and the new entity tag."""
         with self._writing(caller):
             self._expect(if_match)
+            before = self.compare(None)
             self._stage(self.view.running.document)
-            return self.view.etag
+            return before, self.view.etag
 
-    def rollback(self, revision: int, if_match: IfMatch, caller: Caller | None = None) -> tuple[int, str]:
-        """Makes the candidate an archived configuration, 1 being the newest. How many values a commit
-        would change, and the entity tag. Raises NotFound and Unreadable."""
+    def rollback(
+        self, revision: int, if_match: IfMatch, caller: Caller | None = None
+    ) -> tuple[ConfigurationDifference, int, str]:
+        """Makes the candidate an archived configuration, 1 being the newest. The changes that were staged
+        before, how many values a commit would change now, and the new entity tag. Raises NotFound and
+        Unreadable."""
         with self._writing(caller):
             self._expect(if_match)
+            before = self.compare(None)
             self._stage(self._document(revision))
-            return len(self.view.changes()), self.view.etag
+            return before, len(self.view.changes()), self.view.etag
 
-    def compare(self, revision: int | None) -> tuple[list[Change], str]:
-        """From what runs, or from an archived configuration, to the candidate; and the entity tag. Raises
-        NotFound and Unreadable."""
-        if revision is None:
-            view = self.view
-            return view.changes(), view.etag
-        before = self._document(revision)
+    def compare(self, revision: int | None) -> ConfigurationDifference:
+        """From the running configuration, or from an archived one, to the candidate. Raises NotFound and
+        Unreadable."""
+        before = None if revision is None else self._document(revision)
         view = self.view
-        return changes(before, view.candidate), view.etag
+        return self._difference(view, changes(before or view.running.document, view.candidate))
 
     def commit(
         self,
@@ -124,7 +136,8 @@ class Workspace(Publisher):
             self._look_again_if_returned()
             self._expect(if_match)
             view = self.view
-            found = len(view.changes())
+            found = view.changes()
+            before = self._difference(view, found)
             deadline = self._deadline(confirm_seconds)
             if found:
                 commit = self._commit_now(author, comment)
@@ -133,7 +146,7 @@ class Workspace(Publisher):
                 self._run(candidate, commit, state, view.commits)
             elif deadline is not None and view.state.deadline is not None:
                 self._amend(replace(view.state, deadline=deadline), "move the deadline")
-            return self._outcome(found)
+            return self._outcome(len(found), before)
 
     def replace_running(
         self,
@@ -154,12 +167,13 @@ class Workspace(Publisher):
             document = unmasked(document, view.running.document)
             configuration = RunningConfiguration.of(document, view.running)
             refuse_too_large(document)
-            found = len(changes(view.running.document, configuration.document))
+            found = changes(view.running.document, configuration.document)
+            before = self._difference(view, found)
             if found:
                 commit = self._commit_now(author, comment)
                 state = replace(view.state, candidate=None, deadline=None)
                 self._run(configuration, commit, state, view.commits)
-            return self._outcome(found)
+            return self._outcome(len(found), before)
 
     def amend(
         self,
@@ -176,7 +190,7 @@ class Workspace(Publisher):
             self._look_again_if_returned()
             self._expect(if_match)
             running, deadline = self.view.running, self.view.state.deadline
-            document = edited(running.document, operations)
+            document, _ = edited(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
             # Before anything is stored: what runs and what would come back change together or not at all.
             refuse_too_large(document)
@@ -252,11 +266,6 @@ class Workspace(Publisher):
         number = view.archived(revision)
         return view.commits[revision], self._store.document(number)
 
-    def confirm_deadline(self) -> int | None:
-        """When an unconfirmed commit is undone, in epoch seconds by the clock as it is set now."""
-        deadline = self.view.state.deadline
-        return None if deadline is None else deadline.shown(self._clock)
-
     def _document(self, revision: int) -> dict[str, Any]:
         return self._store.document(self.view.archived(revision))
 
@@ -271,7 +280,8 @@ class Workspace(Publisher):
         """Has a configuration run, with what is staged on top."""
         view, document = self.view, configuration.document
         refuse_too_large(document)
-        found = len(changes(view.running.document, document))
+        found = changes(view.running.document, document)
+        before = self._difference(view, found)
         if found:
             commit = self._commit_now(author, comment)
             candidate = view.state.candidate
@@ -279,11 +289,19 @@ class Workspace(Publisher):
                 candidate = merged(view.running.document, candidate, document)
             state = replace(view.state, candidate=candidate, deadline=deadline)
             self._run(configuration, commit, state, view.commits)
-        return self._outcome(found)
+        return self._outcome(len(found), before)
 
-    def _outcome(self, found: int) -> Outcome:
+    def _outcome(self, found: int, before: ConfigurationDifference) -> Outcome:
         view = self.view
-        return Outcome(found, view.commits[0], self.confirm_deadline(), view.etag)
+        return Outcome(found, view.commits[0], self._shown_deadline(view), view.etag, before)
+
+    def _difference(self, view: View, found: list[Change]) -> ConfigurationDifference:
+        return ConfigurationDifference(diff_text(found), view.etag, self._shown_deadline(view))
+
+    def _shown_deadline(self, view: View) -> int | None:
+        """When an unconfirmed commit is undone, in epoch seconds by the clock as it is set now."""
+        deadline = view.state.deadline
+        return None if deadline is None else deadline.shown(self._clock)
 
     def _deadline(self, confirm_seconds: int | None) -> Deadline | None:
         if confirm_seconds is None:

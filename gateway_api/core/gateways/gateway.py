@@ -13,22 +13,22 @@ from gateway_api.wire.core import SessionDetail, SessionFilter, Statistics
 
 
 class Gateway(Protocol):
-    """Rates are bits a second, times epoch seconds; a method that changes something says whether
-    there was something to change, and its change shows in every list when it returns."""
+    """Rates are bits a second, times epoch seconds. A method that changes a session returns what it was, None
+    if there is no such session; its change shows in every list when it returns."""
 
     def configure(self, configuration: Configuration) -> None:
         """Follows a new running configuration: sessions on a trunk that it no longer has end, the
         rest goes on; steering, limits, and the rates of sessions to come are the new ones."""
 
-    def disconnect(self, id: int) -> bool:
-        """Ends a session."""
+    def disconnect(self, id: int) -> SessionDetail | None:
+        """Ends a session; its record at the end."""
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session] | None:
         """Ends, or only finds, all sessions that arrived on an interface. None when there is no such
         interface, of whatever type."""
 
-    def set_rate(self, id: int, down_bps: int, up_bps: int) -> bool:
-        """Shapes a session at other rates."""
+    def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
+        """Shapes a session at other rates; its record before and after."""
 
     def uptime(self) -> int:
         """Whole seconds since the gateway's start."""

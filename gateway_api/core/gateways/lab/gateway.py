@@ -65,12 +65,13 @@ class LabGateway:
         with self._present() as now:
             self._world.configure(configuration, now)
 
-    def disconnect(self, id: int) -> bool:
+    def disconnect(self, id: int) -> SessionDetail | None:
         with self._present() as now:
             session = self._world.sessions.get(id)
-            if session is not None:
-                self._world.disconnect([session], now)
-            return session is not None
+            if session is None:
+                return None
+            self._world.disconnect([session], now)
+            return session.detail(now)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[Session] | None:
         with self._present() as now:
@@ -81,12 +82,13 @@ class LabGateway:
                 self._world.disconnect(found, now)
             return found
 
-    def set_rate(self, id: int, down_bps: int, up_bps: int) -> bool:
+    def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
         with self._present() as now:
             session = self._world.sessions.get(id)
-            if session is not None:
-                self._world.set_rate(session, down_bps, up_bps, now)
-            return session is not None
+            if session is None:
+                return None
+            changed = self._world.set_rate(session, down_bps, up_bps, now)
+            return session.detail(now), changed.detail(now)
 
     @contextmanager
     def _present(self) -> Iterator[float]:

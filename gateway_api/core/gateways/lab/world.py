@@ -90,8 +90,8 @@ class World:
         self._at = now
         self._due = self._crowd.next_event(len(self.sessions))
 
-    def set_rate(self, before: Session, down_bps: int, up_bps: int, now: float) -> None:
-        """Shapes a session, which must be there, at other rates."""
+    def set_rate(self, before: Session, down_bps: int, up_bps: int, now: float) -> Session:
+        """Shapes a session, which must be there, at other rates; the changed session."""
         after = replace(
             before,
             summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
@@ -101,6 +101,7 @@ class World:
         self.vlans.changed(before, after, now)
         trunk = self._trunk_of(before)
         self.traffic[trunk] = self.traffic[trunk].changed(before.traffic, after.traffic, now)
+        return after
 
     def configure(self, configuration: Configuration, now: float) -> None:
         """As `Gateway.configure`."""
