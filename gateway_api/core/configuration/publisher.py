@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.deadline import Deadline
+from gateway_api.core.configuration.diff import Change, diff_text
 from gateway_api.core.configuration.generations import renewed
 from gateway_api.core.configuration.note import note_of
-from gateway_api.core.configuration.outcome import Stale
+from gateway_api.core.configuration.outcome import ConfigurationDifference, Outcome, Stale
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
@@ -81,6 +82,18 @@ class Publisher:
     def _expect(self, if_match: IfMatch) -> None:
         if if_match is not None and self.view.etag not in if_match:
             raise Stale(self.view.etag)
+
+    def _outcome(self, found: int, before: ConfigurationDifference) -> Outcome:
+        view = self.view
+        return Outcome(found, view.commits[0], self._shown_deadline(view), view.etag, before)
+
+    def _difference(self, view: View, found: list[Change]) -> ConfigurationDifference:
+        return ConfigurationDifference(diff_text(found), view.etag, self._shown_deadline(view))
+
+    def _shown_deadline(self, view: View) -> int | None:
+        """When an unconfirmed commit is undone, in epoch seconds by the clock as it is set now."""
+        deadline = view.state.deadline
+        return None if deadline is None else deadline.shown(self._clock)
 
     def _keep(self, deadline: Deadline) -> None:
         """Stores it unless the disk has it so: the next start goes by what it finds there."""

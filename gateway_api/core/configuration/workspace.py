@@ -15,7 +15,7 @@ from gateway_api.base.errors import Invalid
 from gateway_api.core.changes import Caller
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.deadline import Deadline
-from gateway_api.core.configuration.diff import Change, changes, diff_text
+from gateway_api.core.configuration.diff import changes
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, edited
 from gateway_api.core.configuration.generations import ended, renewed
@@ -135,18 +135,15 @@ class Workspace(Publisher):
         with self._writing(caller):
             self._look_again_if_returned()
             self._expect(if_match)
-            view = self.view
-            found = view.changes()
-            before = self._difference(view, found)
-            deadline = self._deadline(confirm_seconds)
-            if found:
-                commit = self._commit_now(author, comment)
+            view, deadline = self.view, self._deadline(confirm_seconds)
+            if view.state.candidate is not None:
                 candidate = RunningConfiguration.of(view.candidate, view.running)
-                state = replace(view.state, candidate=None, deadline=deadline)
-                self._run(candidate, commit, state, view.commits)
-            elif deadline is not None and view.state.deadline is not None:
+                commit = self._commit_now(author, comment)
+                return self._run_if_other(candidate, commit, candidate=None, deadline=deadline)
+            before = self._difference(view, [])
+            if deadline is not None and view.state.deadline is not None:
                 self._amend(replace(view.state, deadline=deadline), "move the deadline")
-            return self._outcome(len(found), before)
+            return self._outcome(0, before)
 
     def replace_running(
         self,
@@ -162,18 +159,13 @@ class Workspace(Publisher):
             self._look_again_if_returned()
             self._expect(if_match)
             view = self.view
-            if view.changes():
+            if view.state.candidate is not None:
                 raise Staged("somebody has staged changes")
             document = unmasked(document, view.running.document)
             configuration = RunningConfiguration.of(document, view.running)
             refuse_too_large(document)
-            found = changes(view.running.document, configuration.document)
-            before = self._difference(view, found)
-            if found:
-                commit = self._commit_now(author, comment)
-                state = replace(view.state, candidate=None, deadline=None)
-                self._run(configuration, commit, state, view.commits)
-            return self._outcome(len(found), before)
+            commit = self._commit_now(author, comment)
+            return self._run_if_other(configuration, commit, candidate=None, deadline=None)
 
     def amend(
         self,
@@ -201,7 +193,7 @@ class Workspace(Publisher):
                 commit = self._store.commit(deadline.baseline)
                 number = self._store.add(held.document, commit, render(held.sections))
                 deadline = replace(deadline, baseline=number)
-            return self._run_beneath(configuration, author, comment, deadline)
+            return self._run_beneath(configuration, self._commit_now(author, comment), deadline)
 
     def restore(self, revision: int, author: str, comment: str | None, caller: Caller | None) -> Outcome:
         """Has an archived configuration run again at once, 1 being the newest, and leaves what is staged on
@@ -213,7 +205,7 @@ class Workspace(Publisher):
             if deadline is not None and deadline.baseline == self.view.archived(revision):
                 deadline = None
             configuration = RunningConfiguration.stored(self._document(revision))
-            return self._run_beneath(configuration, author, comment, deadline)
+            return self._run_beneath(configuration, self._commit_now(author, comment), deadline)
 
     def confirm(self, caller: Caller | None = None) -> None:
         """Lets what runs stay. Raises NothingToConfirm."""
@@ -275,33 +267,23 @@ class Workspace(Publisher):
             raise Stale(self.view.etag)
 
     def _run_beneath(
-        self, configuration: RunningConfiguration, author: str, comment: str | None, deadline: Deadline | None
+        self, configuration: RunningConfiguration, commit: Commit, deadline: Deadline | None
     ) -> Outcome:
-        """Has a configuration run, with what is staged on top."""
-        view, document = self.view, configuration.document
-        refuse_too_large(document)
-        found = changes(view.running.document, document)
+        """Makes a configuration run, with what is staged on top."""
+        running, candidate = self.view.running.document, self.view.state.candidate
+        refuse_too_large(configuration.document)
+        if candidate is not None:
+            candidate = merged(running, candidate, configuration.document)
+        return self._run_if_other(configuration, commit, candidate=candidate, deadline=deadline)
+
+    def _run_if_other(self, configuration: RunningConfiguration, commit: Commit, **state: Any) -> Outcome:
+        """Makes a configuration run, with these fields of the state, if it differs from the one that runs."""
+        view = self.view
+        found = changes(view.running.document, configuration.document)
         before = self._difference(view, found)
         if found:
-            commit = self._commit_now(author, comment)
-            candidate = view.state.candidate
-            if candidate is not None:
-                candidate = merged(view.running.document, candidate, document)
-            state = replace(view.state, candidate=candidate, deadline=deadline)
-            self._run(configuration, commit, state, view.commits)
+            self._run(configuration, commit, replace(view.state, **state), view.commits)
         return self._outcome(len(found), before)
-
-    def _outcome(self, found: int, before: ConfigurationDifference) -> Outcome:
-        view = self.view
-        return Outcome(found, view.commits[0], self._shown_deadline(view), view.etag, before)
-
-    def _difference(self, view: View, found: list[Change]) -> ConfigurationDifference:
-        return ConfigurationDifference(diff_text(found), view.etag, self._shown_deadline(view))
-
-    def _shown_deadline(self, view: View) -> int | None:
-        """When an unconfirmed commit is undone, in epoch seconds by the clock as it is set now."""
-        deadline = view.state.deadline
-        return None if deadline is None else deadline.shown(self._clock)
 
     def _deadline(self, confirm_seconds: int | None) -> Deadline | None:
         if confirm_seconds is None:
