@@ -6,14 +6,14 @@ import sys
 
 from gateway_api.audit.log import prepare_folder
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.settings import BadSetting, TokenSettings
+from gateway_api.base.settings import TOKEN, BadSetting, Settings
 from gateway_api.serving.token_bind import STATUS_OF_OFF, Off, where_to_listen
 
-wsgi_app = "gateway_api.serving.wsgi_token:app"
+wsgi_app = "gateway_api.web.app:token()"
 proc_name = "gateway-api-token"
 
 try:
-    bind = where_to_listen(TokenSettings.from_environment(os.environ))
+    bind = where_to_listen(Settings.from_environment(os.environ, TOKEN))
 except (Off, BadSetting) as error:
     sys.stderr.write(f"the alternative profile is off: {error}\n")
     sys.exit(STATUS_OF_OFF)
@@ -42,7 +42,7 @@ def on_starting(server):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        prepare_folder(TokenSettings.from_environment(os.environ).audit)
+        prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)
     except OSError as error:
         server.log.critical("cannot start the alternative profile: GATEWAY_API_TOKEN_AUDIT: %s", error)
         sys.exit(1)

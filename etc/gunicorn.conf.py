@@ -11,7 +11,7 @@ from gateway_api.hub import hosted
 from gateway_api.serving import slots
 from gateway_api.serving.worker import prepare, report, tls_context
 
-wsgi_app = "gateway_api.serving.wsgi:app"
+wsgi_app = "gateway_api.web.app:users()"
 proc_name = "gateway-api"
 
 bind = os.environ.get("GATEWAY_API_BIND") or "0.0.0.0:8443"
@@ -64,10 +64,6 @@ def post_fork(server, worker):
 
 
 def post_worker_init(worker):
-    # Only now: it must not be imported before gevent has patched the worker.
-    from gateway_api.serving.wsgi import services
-
-    worker.before_exit = services.stop
     gevent.get_hub().print_exception = report
 
 

@@ -1,4 +1,4 @@
-"""What the process is told from outside: environment variables and a credential, read once, at the start."""
+"""The two ways to serve the API, and what an operator sets: environment variables and a credential."""
 
 import difflib
 import logging
@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
@@ -13,16 +14,15 @@ from gateway_api.base.errors import GatewayApiError
 #: RFC 7518 section 3.2: a key of at least the hash's 256 bits.
 RECOMMENDED_SECRET_BYTES = 32
 
-# What PyJWT refuses to sign with, as public keys have been mistaken for secrets (CVE-2017-11424).
+# PyJWT rejects these: public keys have been mistaken for secrets (CVE-2017-11424).
 _ANOTHER_KEY = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
 
 _SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
-# Of systemd's LoadCredential=: a folder that only the service can read.
+# From systemd's LoadCredential=: a folder that only the service can read.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
-
 _PREFIX = "GATEWAY_API_"
-#: Of this service, by their names without the prefix. Both profiles take all of them: they share one file.
+#: The known variables without the prefix. Both profiles accept all of them: they share one file.
 _NAMES = (
     "AUDIT",
     "AUDIT_MEBIBYTES",
@@ -57,10 +57,10 @@ def check_names(environment: Mapping[str, str]) -> None:
     """A misspelled variable would leave a setting at its default without a word. Raises BadSetting."""
     unknown = sorted(name for name in environment if name.startswith(_PREFIX) and name not in KNOWN)
     if unknown:
-        raise BadSetting("; ".join(map(_is_unknown, unknown)))
+        raise BadSetting("; ".join(map(_unknown_name, unknown)))
 
 
-def _is_unknown(name: str) -> str:
+def _unknown_name(name: str) -> str:
     nearest = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), _NAMES, n=1)
     return f"{name} is not a known variable" + (f"; did you mean {_PREFIX}{nearest[0]}?" if nearest else "")
 
@@ -88,41 +88,90 @@ def _audit_mebibytes(environment: Mapping[str, str]) -> int:
     return int(chosen)
 
 
+class Authentication(Enum):
+    """The credential of a request."""
+
+    #: A token that a user of the running configuration gets from a login.
+    USER_TOKEN = "token of a user"  # noqa: S105 - not a secret
+    #: `api.auth_token` of the running configuration.
+    STATIC_TOKEN = "static token"  # noqa: S105 - not a secret
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A way to serve the API. The arbiter reads this value, and must not import the routes: `web/app.py` has
+    them by it."""
+
+    #: Of the process, the unit and the folders below /run and /var/lib.
+    name: str
+    authentication: Authentication
+    #: With TLS, where GATEWAY_API_BIND sets nothing else. None: plain HTTP at `api.listen_address` and
+    #: `api.listen_port` of the running configuration.
+    bind: str | None
+    #: The variables that each profile has for itself.
+    runtime: str
+    workers: str
+    audit: str
+
+
+USERS = Profile(
+    name="gateway-api",
+    authentication=Authentication.USER_TOKEN,
+    bind="0.0.0.0:8443",
+    runtime="GATEWAY_API_RUNTIME",
+    workers="GATEWAY_API_WORKERS",
+    audit="GATEWAY_API_AUDIT",
+)
+TOKEN = Profile(
+    name="gateway-api-token",
+    authentication=Authentication.STATIC_TOKEN,
+    bind=None,
+    runtime="GATEWAY_API_TOKEN_RUNTIME",
+    workers="GATEWAY_API_TOKEN_WORKERS",
+    audit="GATEWAY_API_TOKEN_AUDIT",
+)
+
+
 @dataclass(frozen=True)
 class Settings:
-    """`core_socket`: where the core daemon listens. `runtime`: a folder of this service alone, for
-    what its workers share. `state`: one for what outlives a reboot. `secret`: signs the tokens, the same in
-    all workers. `webhook_certificates`: a file with those that webhook receivers are trusted by, or None for
-    the usual ones. `audit`: the audit log's folder, and `audit_size` the most bytes of each of its two
-    trails; `token_audit`: the alternative profile's, which is read with it."""
+    """What an operator sets, for one profile."""
 
+    #: Where the core daemon listens.
     core_socket: Path
+    #: A folder that the workers of this service share.
     runtime: Path
+    #: Signs the tokens of users, in all workers. Empty in the profile without users.
     secret: bytes = field(repr=False)
+    #: A folder that outlives a reboot.
     state: Path = Path("/var/lib/gateway-api")
+    #: A file with the certificates that webhook receivers are trusted by; None for those of the system.
     webhook_certificates: str | None = None
+    #: The folder of the audit log, and the most bytes of each of its two trails.
     audit: Path = Path("/var/lib/gateway-api/audit")
     audit_size: int = 64 << 20
+    #: The audit log of the other profile, which is read together with this one's.
     token_audit: Path | None = None
+    profile: Profile = USERS
+    #: Whether plain HTTP may listen to other machines.
+    beyond_loopback: bool = False
 
     @property
     def hub_socket(self) -> Path:
-        """Where the hub serves the workers."""
         return self.runtime / "hub.sock"
 
     @property
     def ledger(self) -> Path:
-        """Where the workers keep what they must all know of logins."""
+        """Revoked tokens and failed logins."""
         return self.state / "logins.sqlite"
 
     @property
     def old_ledger(self) -> Path:
-        """Where older versions kept it. They wrote the names of failed logins in clear."""
+        """The ledger of older versions, which has the names of failed logins in clear."""
         return self.runtime / "ledger.sqlite"
 
     @property
     def metrics(self) -> Path:
-        """The folder of what the workers count."""
+        """The folder of the workers' counters."""
         return self.runtime / "metrics"
 
     @property
@@ -130,31 +179,48 @@ class Settings:
         return len(self.secret) < RECOMMENDED_SECRET_BYTES
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+    def from_environment(cls, environment: Mapping[str, str], profile: Profile = USERS) -> "Settings":
+        """Raises BadSetting."""
         check_names(environment)
         log_format(environment)
         log_level(environment)
-        state = Path(environment.get("GATEWAY_API_STATE") or "/var/lib/gateway-api")
+        has_users = profile.authentication is Authentication.USER_TOKEN
+
+        def folder(variable: str, default: str | Path) -> Path:
+            return Path(environment.get(variable) or default)
+
+        state = Path("/var/lib", profile.name)
+        if has_users:
+            state = folder("GATEWAY_API_STATE", state)
         return cls(
+            profile=profile,
             core_socket=core_socket(environment),
+            runtime=folder(profile.runtime, f"/run/{profile.name}"),
             state=state,
-            runtime=Path(environment.get("GATEWAY_API_RUNTIME") or "/run/gateway-api"),
-            secret=_secret(environment),
+            secret=_secret(environment) if has_users else b"",
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
-            audit=Path(environment.get("GATEWAY_API_AUDIT") or state / "audit"),
+            audit=folder(profile.audit, state / "audit"),
             audit_size=_audit_mebibytes(environment) << 20,
-            token_audit=_token_audit(environment),
+            token_audit=folder(TOKEN.audit, f"/var/lib/{TOKEN.name}/audit") if has_users else None,
+            beyond_loopback=not has_users and _beyond_loopback(environment),
         )
 
 
+def _beyond_loopback(environment: Mapping[str, str]) -> bool:
+    chosen = environment.get("GATEWAY_API_TOKEN_BEYOND_LOOPBACK") or "no"
+    if chosen not in ("yes", "no"):
+        raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")
+    return chosen == "yes"
+
+
 def has_secret(environment: Mapping[str, str]) -> bool:
-    """Whether anything says what signs the tokens."""
+    """Whether the environment has a secret that signs the tokens."""
     credential = _credential(environment)
     return bool(environment.get(_SECRET)) or (credential is not None and credential.exists())
 
 
 def _secret(environment: Mapping[str, str]) -> bytes:
-    """The variable's, or else the credential's."""
+    """From the variable, or else from the credential."""
     secret = os.fsencode(environment.get(_SECRET, ""))
     credential = _credential(environment)
     if not secret and credential is not None:
@@ -172,36 +238,6 @@ def _secret(environment: Mapping[str, str]) -> bytes:
 def _credential(environment: Mapping[str, str]) -> Path | None:
     folder = environment.get(_CREDENTIALS)
     return Path(folder) / "secret" if folder else None
-
-
-@dataclass(frozen=True)
-class TokenSettings:
-    """Of the alternative profile. `core_socket`: where the core daemon listens. `beyond_loopback`: whether
-    others than this machine may be listened to. `audit` and `audit_size` are as in `Settings`."""
-
-    core_socket: Path
-    beyond_loopback: bool
-    audit: Path
-    audit_size: int
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "TokenSettings":
-        check_names(environment)
-        log_level(environment)
-        beyond = environment.get("GATEWAY_API_TOKEN_BEYOND_LOOPBACK") or "no"
-        if beyond not in ("yes", "no"):
-            raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")
-        log_format(environment)
-        return cls(
-            core_socket=core_socket(environment),
-            beyond_loopback=beyond == "yes",
-            audit=_token_audit(environment),
-            audit_size=_audit_mebibytes(environment) << 20,
-        )
-
-
-def _token_audit(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("GATEWAY_API_TOKEN_AUDIT") or "/var/lib/gateway-api-token/audit")
 
 
 def core_socket(environment: Mapping[str, str]) -> Path:

@@ -5,7 +5,7 @@ from contextlib import closing
 from ipaddress import ip_address
 
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
-from gateway_api.base.settings import TokenSettings
+from gateway_api.base.settings import Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.varlink.client import Client
@@ -26,7 +26,7 @@ class Off(GatewayApiError):
     """The profile isn't to be served; the text says what would have to change."""
 
 
-def address(settings: TokenSettings) -> str:
+def address(settings: Settings) -> str:
     """Address and port as gunicorn takes them, from the running configuration. Raises Off and
     CoreUnavailable."""
     with closing(Client(settings.core_socket, timeout=_CALL_TIMEOUT)) as client:
@@ -45,7 +45,7 @@ def address(settings: TokenSettings) -> str:
     return f"[{listen}]:{access.listen_port}" if listen.version == 6 else f"{listen}:{access.listen_port}"
 
 
-def where_to_listen(settings: TokenSettings) -> str:
+def where_to_listen(settings: Settings) -> str:
     """`address`, in the arbiter: one that serves already goes on where it is, if the core can't say where it
     would be now. Raises Off, and CoreUnavailable at a start."""
     global _listening

@@ -83,8 +83,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._stopping = gevent.event.Event()
         #: Where it counts, if it does: see `slots.py`. The arbiter sets it before the fork.
         self.slot: int | None = None
-        #: Called when the worker is to stop: ends what would go on by itself.
-        self.before_exit: Callable[[], None] = lambda: None
 
     def patch(self) -> None:
         with warnings.catch_warnings():
@@ -98,6 +96,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             slots.take(self.slot)
         super().load_wsgi()
         application = self.wsgi
+        self._stop_application: Callable[[], None] = application.stop
 
         def marking_streams(environ: Any, start_response: Any) -> Any:
             def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
@@ -128,7 +127,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             self._stopping.wait(_SWEEP)
         for server in servers:
             server.close()
-        self.before_exit()
+        self._stop_application()
         # The arbiter, when it is to stop itself, ends this with its own patience, graceful_timeout.
         deadline = time.monotonic() + _FINISH
         while self._connections and time.monotonic() < deadline:

@@ -1,15 +1,16 @@
-"""Who may call a view. Every view carries one of five marks, or the application doesn't start.
+"""Access to views. Every view of either profile has one of five marks, or the application does not start.
 
-The check is made before anything of the request's body is read, so that nobody without the right to
-change a thing has a parser of ours at his disposal.
+The check comes before anything of the request's body is read, so that no parser of ours works for a caller
+without access.
 """
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from flask import Flask, g, request
 
+from gateway_api.auth.static_token import AUTHOR, is_token
 from gateway_api.auth.tokens import Claims
 from gateway_api.base.errors import (
     CoreUnavailable,
@@ -18,28 +19,32 @@ from gateway_api.base.errors import (
     NotAllowed,
     NotAuthenticated,
 )
-from gateway_api.daemon.commands import ApiAccess
+from gateway_api.base.settings import Authentication, Profile
 from gateway_api.web.bearer import bearer_token
-from gateway_api.web.context import identify, services
+from gateway_api.web.context import api_access, daemon, identify, services
 
 View = TypeVar("View", bound=Callable[..., Any])
 
 _MARK = "__access__"
+_ADMIN = "admin"
+_NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
 
 
 class Access(Enum):
-    """`ALWAYS`: no token, even while the API is disabled. `STATIC`: no token, even while nobody can tell
-    whether it is. `OPEN`: no token. `ANY_ROLE`: any user. `ADMIN`: users with the role admin."""
+    """Required to call a view. The static token has the role admin."""
 
+    #: No token, even while the API is disabled.
     ALWAYS = "always"
+    #: No token, even while the core is unavailable.
     STATIC = "static"
+    #: No token.
     OPEN = "open"
     ANY_ROLE = "any role"
     ADMIN = "admin"
 
 
 class NoAccessMark(GatewayApiError):
-    """A route was registered without saying who may use it."""
+    """A view has no access mark."""
 
 
 def _mark(access: Access) -> Callable[[View], View]:
@@ -63,45 +68,88 @@ def access_of(view: Callable[..., Any]) -> Access | None:
     return mark
 
 
-def install(app: Flask) -> None:
-    """Has every request checked. To be called when all routes are registered. Raises NoAccessMark."""
+class _Check(Protocol):
+    """The check of one kind of credential. In this order, for one request."""
+
+    def ask(self) -> None:
+        """Asks the core, each time, so that a commit counts on the next request. Raises CoreUnavailable and
+        Disabled."""
+
+    def plausible(self) -> object:
+        """Without the core. Raises NotAuthenticated for a credential that can't be valid."""
+
+    def role(self) -> str:
+        """Identifies the caller. Raises NotAuthenticated."""
+
+
+class _UserToken:
+    def ask(self) -> None:
+        g.api_access = services().daemon.api_access()
+        if not g.api_access.enabled:
+            raise Disabled
+
+    def plausible(self) -> Claims:
+        return services().tokens.read(bearer_token())
+
+    def role(self) -> str:
+        claims = self.plausible()
+        objection = services().standing.objection(claims, api_access())
+        if objection is not None:
+            raise NotAuthenticated(objection)
+        g.caller = claims
+        identify(claims.sub, claims.role)
+        return claims.role
+
+
+class _StaticToken:
+    def ask(self) -> None:
+        access = daemon().token_access()
+        if not access.enabled:
+            raise Disabled
+        if access.auth_token is None:
+            raise Disabled(_NO_TOKEN)
+        g.auth_token = access.auth_token
+
+    def plausible(self) -> str:
+        return bearer_token()
+
+    def role(self) -> str:
+        if not is_token(bearer_token(), g.auth_token):
+            raise NotAuthenticated("another token")
+        identify(AUTHOR, _ADMIN)
+        return _ADMIN
+
+
+_CHECKS: dict[Authentication, _Check] = {
+    Authentication.USER_TOKEN: _UserToken(),
+    Authentication.STATIC_TOKEN: _StaticToken(),
+}
+
+
+def install(app: Flask, profile: Profile) -> None:
+    """Checks every request. To be called when all routes are registered. Raises NoAccessMark."""
     for endpoint, view in app.view_functions.items():
         if access_of(view) is None:
-            raise NoAccessMark(f"the view {endpoint} doesn't say who may call it")
+            raise NoAccessMark(f"the view {endpoint} has no access mark")
+    check = _CHECKS[profile.authentication]
 
     @app.before_request
     def _check() -> None:
         view = app.view_functions.get(request.endpoint or "")
-        # A path that doesn't exist is nobody's: it is refused as such, once the API is enabled.
+        # An unknown path is 404 for every caller, once the API is enabled.
         access = (view and access_of(view)) or Access.OPEN
         if access is Access.ALWAYS:
             return
         try:
-            g.api_access = services().daemon.api_access()
+            check.ask()
         except CoreUnavailable:
             if view is None or access is Access.STATIC:
                 return
             if access is not Access.OPEN:
-                # Without a token that could hold it's 401, whatever the core does.
-                _claims()
+                check.plausible()
             raise
-        if not g.api_access.enabled:
-            raise Disabled
         if access in (Access.OPEN, Access.STATIC):
             return
-        g.caller = _caller(g.api_access)
-        identify(g.caller.sub, g.caller.role)
-        if access is Access.ADMIN and g.caller.role != "admin":
+        role = check.role()
+        if access is Access.ADMIN and role != _ADMIN:
             raise NotAllowed
-
-
-def _caller(api_access: ApiAccess) -> Claims:
-    claims = _claims()
-    objection = services().standing.objection(claims, api_access)
-    if objection is not None:
-        raise NotAuthenticated(objection)
-    return claims
-
-
-def _claims() -> Claims:
-    return services().tokens.read(bearer_token())

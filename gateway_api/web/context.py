@@ -1,4 +1,4 @@
-"""What a view can reach: the parts of its worker, and who is calling."""
+"""What a view can reach: the parts of its worker, and the caller."""
 
 from typing import cast
 
@@ -12,40 +12,42 @@ from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.hub.client import Hub
 from gateway_api.web.request_id import request_id
-from gateway_api.web.services import Services
-from gateway_api.web.token_services import TokenServices
+from gateway_api.web.services import Parts, Services
 
-_EXTENSION = "gateway-api"
+EXTENSION = "gateway-api"
 
 
-def install(app: Flask, services: Services | TokenServices) -> None:
+def install(app: Flask, parts: Parts) -> None:
     """Gives the application its parts."""
-    app.extensions[_EXTENSION] = services
+    app.extensions[EXTENSION] = parts
+
+
+def parts() -> Parts:
+    return cast(Parts, current_app.extensions[EXTENSION])
 
 
 def services() -> Services:
-    return cast(Services, current_app.extensions[_EXTENSION])
-
-
-def token_services() -> TokenServices:
-    """In the alternative profile, instead of the above."""
-    return cast(TokenServices, current_app.extensions[_EXTENSION])
+    """In the profile with users only."""
+    found = parts()
+    if not isinstance(found, Services):
+        raise TypeError("this profile has no users")
+    return found
 
 
 def audit_log() -> AuditLog:
-    return _parts().audit
+    return parts().audit
 
 
 def daemon() -> Daemon:
-    return _parts().daemon.for_request(request_id())
+    return parts().daemon.for_request(request_id())
 
 
 def configuration() -> ConfigurationCommands:
-    return _parts().configuration.for_request(request_id())
+    return parts().configuration.for_request(request_id())
 
 
 def whole_lists() -> WholeLists:
-    return _parts().whole_lists
+    return parts().whole_lists
 
 
 def hub() -> Hub:
@@ -53,19 +55,15 @@ def hub() -> Hub:
 
 
 def caller() -> Claims:
-    """Who makes the request at hand. Only in views that need a token."""
+    """Who makes the request at hand. In views that require a user's token."""
     return cast(Claims, g.caller)
 
 
 def api_access() -> ApiAccess:
-    """What the running configuration said of the API when the request at hand came in."""
+    """The API section of the running configuration when the request at hand came in."""
     return cast(ApiAccess, g.api_access)
 
 
-def _parts() -> Services | TokenServices:
-    return cast(Services | TokenServices, current_app.extensions[_EXTENSION])
-
-
 def identify(username: str, role: str) -> None:
-    """Says who makes the request at hand, to all who log it."""
+    """Gives the log lines of the request at hand its user."""
     request.environ |= {logs.USER: username, logs.ROLE: role}

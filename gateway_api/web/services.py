@@ -1,7 +1,9 @@
 """The parts of one worker, built and joined."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import gevent
 
@@ -13,7 +15,7 @@ from gateway_api.auth.login import Login
 from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.throttle import Throttle
 from gateway_api.auth.tokens import Tokens
-from gateway_api.base.settings import Settings
+from gateway_api.base.settings import Profile, Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
@@ -23,48 +25,69 @@ from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
 from gateway_api.wire.varlink.client import Client
 
-#: With the access check before it, a request has its answer within 5 s, come what may.
+#: A request has its response within 5 s: the access check makes a call, too.
 _CALL_TIMEOUT = 3.0
 
 
-@dataclass(frozen=True)
-class Services:
-    """What the routes work with."""
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Used by the routes of either profile. `clock` gives epoch seconds."""
 
+    profile: Profile
     daemon: Daemon
     configuration: ConfigurationCommands
+    audit: AuditLog
+    whole_lists: WholeLists
+    clock: Callable[[], float] = time.time
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Parts":
+        """To be called in the process that uses them, not before its fork."""
+        return Parts(**_common(settings, Client(settings.core_socket, timeout=_CALL_TIMEOUT)))
+
+    def stop(self) -> None:
+        """Ends what does not end by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services(Parts):
+    """Used by the routes of the profile with users."""
+
     tokens: Tokens
     revocations: Revocations
     standing: Standing
     streams: Streams
     hub: Hub
     login: Login
-    audit: AuditLog
-    whole_lists: WholeLists
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
-        """To be called in the process that will use them, not before its fork."""
+        core = Client(settings.core_socket, timeout=_CALL_TIMEOUT)
+        common = _common(settings, core)
         ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
         pool = gevent.get_hub().threadpool
-        client = Client(settings.core_socket, timeout=_CALL_TIMEOUT)
-        calls = Calls(client)
-        daemon = Daemon(calls)
         revocations = Revocations(ledger, synced, pool, time.time)
-        standing = Standing(daemon, revocations, time.time)
+        standing = Standing(common["daemon"], revocations, time.time)
         return cls(
-            daemon=daemon,
-            configuration=ConfigurationCommands(calls),
+            **common,
             tokens=Tokens(settings.secret, name_of(ledger), time.time),
             revocations=revocations,
             standing=standing,
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
-            streams=Streams(Events(client), standing.still_allowed),
+            streams=Streams(Events(core), standing.still_allowed),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
-            audit=AuditLog(settings.audit, settings.audit_size, pool, beside=settings.token_audit),
-            whole_lists=WholeLists(),
         )
 
     def stop(self) -> None:
-        """Ends what would go on by itself."""
         self.streams.close()
+
+
+def _common(settings: Settings, core: Client) -> dict[str, Any]:
+    calls, pool = Calls(core), gevent.get_hub().threadpool
+    return {
+        "profile": settings.profile,
+        "daemon": Daemon(calls),
+        "configuration": ConfigurationCommands(calls),
+        "audit": AuditLog(settings.audit, settings.audit_size, pool, beside=settings.token_audit),
+        "whole_lists": WholeLists(),
+    }

@@ -22,22 +22,23 @@ from gateway_api.auth.static_token import is_token
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable
 from gateway_api.base.rates import rate_text
 from gateway_api.base.redact import MASK
-from gateway_api.base.settings import BadSetting, TokenSettings
+from gateway_api.base.settings import TOKEN as PROFILE
+from gateway_api.base.settings import BadSetting, Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.configuration import ConfigurationCommands, Edit
 from gateway_api.serving.token_bind import STATUS_OF_OFF, Off, address
+from gateway_api.web.app import create_app
+from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.schemas import configuration as schemas_of_configuration
-from gateway_api.web.schemas import token_profile as schemas
 from gateway_api.web.schemas.network import Vlan
 from gateway_api.web.schemas.records import Message, list_of
-from gateway_api.web.token_app import create_token_app
-from gateway_api.web.token_services import TokenServices
-from gateway_api.web.uptime import uptime
+from gateway_api.web.services import Parts
 from gateway_api.wire.varlink.client import Client
 from tests.conftest import SECRET_HASH
 from tests.contract.test_routes import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
 from tests.package.test_units import command, service
-from tests.support.routes import ANY_ROLE, Route
+from tests.support import token_profile as schemas
+from tests.support.routes import ANY_ROLE, Route, page_of
 from tests.support.stack import free_port, running_core, wait_for
 from tests.torture.test_core_faults import UNREACHABLE, assert_unreachable, lying_core
 
@@ -52,7 +53,7 @@ ROUTES = (
         "/subscribers",
         ANY_ROLE,
         data=list_of("subscribers", schemas.Subscriber),
-        paged=list_of("subscribers", schemas.Subscriber, paged=True),
+        paged=page_of("subscribers", schemas.Subscriber),
     ),
     Route("GET", "/subscribers/{id}", ANY_ROLE, data=schemas.SubscriberDetail),
     Route("DELETE", "/subscribers/{id}", ANY_ROLE, data=Message),
@@ -61,7 +62,7 @@ ROUTES = (
         "/vlans",
         ANY_ROLE,
         data=list_of("vlans", Vlan),
-        paged=list_of("vlans", Vlan, paged=True),
+        paged=page_of("vlans", Vlan),
     ),
     Route("GET", "/config", ANY_ROLE, data=schemas_of_configuration.Configuration),
     Route("PUT", "/config", ANY_ROLE, data=schemas_of_configuration.Committed),
@@ -130,8 +131,11 @@ def factory_document(**api: Any) -> dict[str, Any]:
     return document
 
 
-def settings_of(core_socket: Path, *, beyond_loopback: bool = False) -> TokenSettings:
-    return TokenSettings(core_socket, beyond_loopback, core_socket.parent / "audit", 1 << 20)
+def settings_of(core_socket: Path, *, beyond_loopback: bool = False) -> Settings:
+    runtime = core_socket.parent
+    return Settings(
+        core_socket, runtime, b"", audit=runtime / "audit", profile=PROFILE, beyond_loopback=beyond_loopback
+    )
 
 
 def gunicorn(core_socket: Path, runtime: Path, **environment: str) -> dict[str, Any]:
@@ -210,7 +214,7 @@ def send(profile: Profile, route: Route, id: object = 1, **more: Any) -> request
 
 
 def test_the_application_has_exactly_the_seven_routes(tmp_path: Path) -> None:
-    app = create_token_app(TokenServices.from_settings(settings_of(tmp_path / "none")))
+    app = create_app(Parts.from_settings(settings_of(tmp_path / "none")))
     there = {
         (method, re.sub(r"<(\w+)>", r"{\1}", rule.rule))
         for rule in app.url_map.iter_rules()
@@ -736,12 +740,12 @@ def test_a_replacement_is_sent_once_even_when_its_answer_never_comes(
 
 
 @pytest.fixture
-def settings(profile: Profile) -> TokenSettings:
+def settings(profile: Profile) -> Settings:
     return settings_of(profile.socket)
 
 
 def test_it_listens_where_the_configuration_says(
-    profile: Profile, sections: dict[str, Any], settings: TokenSettings
+    profile: Profile, sections: dict[str, Any], settings: Settings
 ) -> None:
     profile.commit(Edit("delete", "api.listen_port"))
     assert address(settings) == "127.0.0.1:8080"
@@ -751,7 +755,7 @@ def test_it_listens_where_the_configuration_says(
 
 @pytest.mark.parametrize("listen", ["0.0.0.0", "::", "192.0.2.1", "2001:db8::1", "127.0.0.1"])
 def test_it_listens_beyond_loopback_only_when_told_to(
-    profile: Profile, sections: dict[str, Any], settings: TokenSettings, listen: str
+    profile: Profile, sections: dict[str, Any], settings: Settings, listen: str
 ) -> None:
     profile.commit(Edit("set", "api.listen_address", listen), Edit("set", "api.listen_port", 9001))
     if listen != "127.0.0.1":
@@ -762,7 +766,7 @@ def test_it_listens_beyond_loopback_only_when_told_to(
 
 
 def test_a_token_that_is_not_there_keeps_it_off(
-    profile: Profile, sections: dict[str, Any], settings: TokenSettings
+    profile: Profile, sections: dict[str, Any], settings: Settings
 ) -> None:
     profile.commit(Edit("delete", "api.auth_token"))
     with pytest.raises(Off, match=r"no api\.auth_token"):
@@ -778,13 +782,13 @@ def test_a_core_that_lies_says_no_address(lone: Profile, lie: str) -> None:
 @pytest.mark.parametrize(("text", "beyond"), [("yes", True), ("no", False), ("", False), (None, False)])
 def test_yes_is_yes(text: str | None, beyond: bool) -> None:
     environment = {} if text is None else {"GATEWAY_API_TOKEN_BEYOND_LOOPBACK": text}
-    assert TokenSettings.from_environment(environment).beyond_loopback is beyond
+    assert Settings.from_environment(environment, PROFILE).beyond_loopback is beyond
 
 
 @pytest.mark.parametrize("text", ["true", "1", "YES", "yes "])
 def test_what_is_neither_yes_nor_no_is_a_bad_setting(text: str) -> None:
     with pytest.raises(BadSetting, match="GATEWAY_API_TOKEN_BEYOND_LOOPBACK"):
-        TokenSettings.from_environment({"GATEWAY_API_TOKEN_BEYOND_LOOPBACK": text})
+        Settings.from_environment({"GATEWAY_API_TOKEN_BEYOND_LOOPBACK": text}, PROFILE)
 
 
 def refusal(core_socket: Path, runtime: Path, **environment: str) -> tuple[int, str]:

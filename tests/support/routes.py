@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway_api.base.fields import Schema
+from gateway_api.base.fields import Schema, Text, Whole
 from gateway_api.web.schemas import audit, configuration, network, sessions, system, webhooks
 from gateway_api.web.schemas.records import Message, Record, list_of
 
@@ -39,13 +39,19 @@ class Route:
         return f"{self.method} {self.path}"
 
 
+def page_of(name: str, record: type[Record], **more: Any) -> type[Schema]:
+    """The schema of a page of a list, with all fields that a page may have."""
+    fields = {**more, "total": Whole(), "next_cursor": Text(allow_none=True)}
+    return list_of(name, record, **fields)
+
+
 def _list(path: str, name: str, record: type[Record], **more: Any) -> Route:
     return Route(
         "GET",
         path,
         ANY_ROLE,
         data=list_of(name, record, **more),
-        paged=list_of(name, record, paged=True, **more),
+        paged=page_of(name, record, **more),
     )
 
 

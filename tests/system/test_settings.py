@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.settings import KNOWN, BadSetting, Settings, TokenSettings, has_secret
+from gateway_api.base.settings import KNOWN, TOKEN, USERS, BadSetting, Profile, Settings, has_secret
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,7 +131,7 @@ def test_a_log_level_that_is_none_is_named() -> None:
         Settings.from_environment({**SECRET, "GATEWAY_API_LOG_LEVEL": "loud"})
 
 
-@pytest.mark.parametrize("settings", [Settings, TokenSettings])
+@pytest.mark.parametrize("profile", [USERS, TOKEN], ids=lambda profile: profile.name)
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
@@ -144,10 +144,10 @@ def test_a_log_level_that_is_none_is_named() -> None:
     ],
 )
 def test_an_unknown_variable_is_named_with_the_nearest_known_one(
-    settings: type[Settings | TokenSettings], name: str, nearest: str | None
+    profile: Profile, name: str, nearest: str | None
 ) -> None:
     with pytest.raises(BadSetting) as said:
-        settings.from_environment({**SECRET, name: ""})
+        Settings.from_environment({**SECRET, name: ""}, profile)
     hint = f"; did you mean {nearest}?" if nearest else ""
     assert str(said.value) == f"{name} is not a known variable{hint}"
 
@@ -161,7 +161,7 @@ def test_each_profile_takes_the_variables_of_the_other() -> None:
     }
     environment = {name: values.get(name, "/x") for name in KNOWN}
     assert Settings.from_environment({**environment, **SECRET}).audit == Path("/x")
-    assert TokenSettings.from_environment(environment).audit == Path("/x")
+    assert Settings.from_environment(environment, TOKEN).audit == Path("/x")
 
 
 def test_the_known_variables_are_those_that_are_read_and_documented() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway_api.web.uptime import uptime
+from gateway_api.web.routes.token_profile import uptime
 
 DAY = 86_400
 

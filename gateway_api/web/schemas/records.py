@@ -45,16 +45,10 @@ def _next_cursor() -> Text:
     return Text(allow_none=True, metadata=says(rule, "WyJpZCIsWzIsMl1d"))
 
 
-class _Page(_List):
-    total = _total()
-    next_cursor = _next_cursor()
-
-
-def list_of(name: str, record: type[Record], *, paged: bool = False, **more: Field[Any]) -> type[Schema]:
+def list_of(name: str, record: type[Record], **more: Field[Any]) -> type[Schema]:
     """The schema of a list's data: the records under a name, and their count."""
     fields: dict[str, Any] = {name: List(Nested(record), metadata=_records(name)), **more}
-    base = _Page if paged else _List
-    return type(f"{record.__name__}{base.__name__.removeprefix('_')}", (base,), fields)
+    return type(f"{record.__name__}List", (_List,), fields)
 
 
 def listing_of(name: str, record: type[Record], *, total: bool = True, **more: Field[Any]) -> type[Schema]:

@@ -1,4 +1,4 @@
-"""Records of the alternative profile, as they go."""
+"""Schemas of what the alternative profile responds with."""
 
 from marshmallow import validate
 
