@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.audit.places import segments
+from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.redact import MASK, is_secret, masked_text
 
 _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
@@ -23,11 +23,12 @@ def masked(value: Any, *, refused: bool = False) -> Any:
 
 def masked_path(path: str) -> str:
     """A place in the configuration, up to a name of a secret: people write values behind it."""
-    parts = segments(path)
-    if parts is None:
+    try:
+        parts = parse_path(path)
+    except ValueError:
         return MASK
-    secret = next((number for number, part in enumerate(parts) if is_secret(part)), len(parts) - 1)
-    return masked_text(path if secret == len(parts) - 1 else ".".join([*parts[: secret + 1], MASK]))
+    secret = next((number for number, part in enumerate(parts, 1) if is_secret(part.text)), len(parts))
+    return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")
 
 
 def _member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
@@ -43,7 +44,7 @@ def _member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
 def _value(path: Any, held: Any, refused: bool) -> Any:
     if held is None:
         return None
-    if refused or not isinstance(path, str) or segments(path) is None or _SECRET_WORD.search(path):
+    if refused or not isinstance(path, str) or masked_path(path) != path or _SECRET_WORD.search(path):
         return MASK
     if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
         # JSON in a text, which the core would take apart.

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.redact import MASK
 from gateway_api.core.configuration.diff import Change, changes, diff_text
 from gateway_api.core.configuration.edit import Operation, Refused, edited
-from gateway_api.core.configuration.paths import parse_path, path_text
 from tests.conftest import SECRET_HASH
 from tests.unit.test_configuration import FACTORY, put, remove
 

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 from marshmallow.fields import Nested
 
+from gateway_api.base.configuration_path import Path, Segment, path_text
 from gateway_api.base.redact import MASK, is_secret
 from gateway_api.core.configuration.fields import key_of
-from gateway_api.core.configuration.paths import Path, Segment, path_text
 from gateway_api.core.configuration.schema import Configuration
 
 _ROOT = Nested(Configuration)

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 from marshmallow.fields import Field, List, Nested
 
+from gateway_api.base.configuration_path import Path, Segment, parse_path, path_text
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.redact import MASK, is_secret, redacted
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.core.configuration.outcome import EditedValue
-from gateway_api.core.configuration.paths import Path, Segment, parse_path, path_text
 from gateway_api.core.configuration.schema import Configuration
 from gateway_api.core.configuration.values import coerced
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.configuration.paths import LONGEST, Path, Segment, parse_path, path_text
+from gateway_api.base.configuration_path import LONGEST, Path, Segment, parse_path, path_text
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None, max_examples=100)
