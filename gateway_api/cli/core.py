@@ -1,4 +1,7 @@
-"""`python -m gateway_api.cli.core`: the embedded core daemon, until SIGTERM or SIGINT."""
+"""`python -m gateway_api.cli.core`: the embedded core daemon, until SIGTERM or SIGINT.
+
+It serves the lab, a gateway with simulated subscribers. Nothing else in the core knows the lab.
+"""
 
 import argparse
 import hashlib
@@ -35,9 +38,9 @@ from gateway_api.version import VERSION
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 
-#: How long the lab lets due arrivals and departures wait, and a deadline goes unnoticed, in seconds.
+#: Seconds between two advances of the lab, and between two looks at the deadline of a commit.
 _TICK = 0.05
-#: Until a return that failed, say for want of space, is tried again.
+#: Seconds until a failed return to the former configuration is tried again.
 _RETRY = 5.0
 
 _log = logging.getLogger("gateway_api.core")
@@ -49,20 +52,16 @@ def main() -> int:
     # Before any thread starts: threads inherit the mask, so only the main one gets the signals.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
+    # One descriptor per connection. The default soft limit is for select(), which is not used here.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         clock = Clock(arguments.boot_id or boot_id())
-        workspace = Workspace(
-            Store(arguments.configuration),
-            partial(_factory, arguments.factory, arguments.users),
-            clock,
-            check,
-        )
+        factory = partial(_factory, arguments.factory, arguments.users)
+        workspace = Workspace(Store(arguments.configuration), factory, clock, check)
         changes = ChangeLog(arguments.configuration / "changes", _name(workspace.view.state.key))
         workspace.note(changes.settle)
-        # Before there is a gateway: its sessions must not begin with what should no longer run.
+        # Before the gateway exists: its sessions must not start with a configuration that is to be undone.
         _return_if_due(workspace)
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
         journal = Journal(secrets.token_hex(8))
@@ -73,9 +72,8 @@ def main() -> int:
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    threading.Thread(target=_tick, args=(gateway,), daemon=True).start()
-    threading.Thread(target=_watch_deadline, args=(workspace,), daemon=True).start()
+    for run in (server.serve_forever, partial(_advance, gateway), partial(_watch_deadline, workspace)):
+        threading.Thread(target=run, daemon=True).start()
     _log.info("serving %d sessions at %s", arguments.sessions, arguments.socket)
     if address := os.environ.get("NOTIFY_SOCKET"):
         notify(address)
@@ -85,12 +83,12 @@ def main() -> int:
 
 
 def _name(key: str) -> str:
-    """Of the log of changes: it comes and goes with the configuration. The key itself stays in here."""
+    """Of the log of changes: it comes and goes with the configuration. The key itself must stay secret."""
     return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
 
 
 def _begin_log() -> None:
-    """In the API's format, chosen by the same variables. A wrong value must not stop the gateway."""
+    """In the API's format, by the same variables. A wrong value must not stop the gateway."""
     wrong = None
     try:
         format, level = log_format(os.environ), log_level(os.environ)
@@ -102,13 +100,13 @@ def _begin_log() -> None:
         _log.error("%s; the log has its default format and level", wrong)
 
 
-def _tick(gateway: LabGateway) -> None:
+def _advance(gateway: LabGateway) -> None:
     try:
         while True:
             gateway.advance()
             time.sleep(_TICK)
     except BaseException:  # noqa: BLE001 - it ends the process
-        # A gateway that stands still and answers as if nothing were wrong is worse than none.
+        # A gateway that stands still and still replies is worse than none.
         _log.exception("the lab stopped")
         os._exit(1)
 
@@ -119,18 +117,18 @@ def _watch_deadline(workspace: Workspace) -> None:
 
 
 def _return_if_due(workspace: Workspace) -> bool:
-    """False when the configuration to return to can't be made to run now, or its deadline not be kept."""
+    """False when it failed: the former configuration cannot run now, or the deadline cannot be stored."""
     try:
         workspace.return_if_due()
     except Exception:  # noqa: BLE001 - logged, and tried again
-        # Who waits for the return may have no other way back in.
+        # The automatic rollback may be the operator's only way back to the machine.
         _log.critical("cannot keep the deadline of an unconfirmed commit", exc_info=True)
         return False
     return True
 
 
 def _or_end(configure: Callable[[Configuration], None]) -> Callable[[Configuration], None]:
-    """Ends the process where the gateway can't follow: what runs is on disk, and a new start follows it."""
+    """Ends the process when the gateway cannot follow. A restart applies what is on disk."""
 
     def follow(configuration: Configuration) -> None:
         try:
@@ -157,7 +155,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--users", type=Path, help="users to begin with if --factory has none, in JSON")
     parser.add_argument("--boot-id", help="of the machine, where /proc/sys cannot be read: systemd's %%b")
     parser.add_argument("--sessions", type=_sessions, default=200, help=f"at the start, 0 to {MAX_SESSIONS}")
-    parser.add_argument("--arrivals", type=_arrivals, default=0.0, help="a second, at the mean")
+    parser.add_argument("--arrivals", type=_arrivals, default=0.0, help="per second, at the mean")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")
     return parser.parse_args()
 

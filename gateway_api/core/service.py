@@ -11,11 +11,12 @@ from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.core.gateways.gateway import Gateway
+from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
 from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
-from gateway_api.core.sessions import Session, sort_key
+from gateway_api.core.session import Session, sort_key
+from gateway_api.core.sessions import SessionTable
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.core import (
     ChangesReply,
@@ -63,16 +64,18 @@ class CoreService:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: Gateway[Any],
         journal: Journal,
         workspace: Workspace,
         changes: ChangeLog,
         clock: Clock,
     ) -> None:
         self._gateway = gateway
+        self._sessions: SessionTable[Any] = gateway.sessions
         self._journal = journal
         self._changes = changes
         self._clock = clock
+        self._started = clock.steady()
         self._configuration = ConfigurationService(workspace, INTERFACE)
 
     def interface(self) -> Interface:
@@ -106,21 +109,21 @@ class CoreService:
 
     def get_health(self, _: NoParameters) -> Health:
         return Health(
-            uptime_seconds=self._gateway.uptime(),
-            active_sessions=self._gateway.statistics().active_sessions,
+            uptime_seconds=int(self._clock.steady() - self._started),
+            active_sessions=len(self._sessions),
             product=PRODUCT,
             version=VERSION,
         )
 
     def get_statistics(self, _: NoParameters) -> Statistics:
-        return self._gateway.statistics()
+        return self._sessions.statistics()
 
     def list_sessions(self, call: ListSessionsCall) -> dict[str, Any]:
         order = call.sort or "id"
         field = order.removeprefix("-")
         if field not in SessionSummary.__struct_fields__:
             raise invalid_parameter("sort")
-        found = self._gateway.find(call.filter or SessionFilter())
+        found = self._sessions.find(call.filter or SessionFilter())
         if order == "id":
             return listing("sessions", Sorted(found, _by_id, _summary), call.page, order)
         key = partial(_by_field, field)
@@ -128,10 +131,11 @@ class CoreService:
         return listing("sessions", rows, call.page, order)
 
     def get_session(self, call: SessionCall) -> dict[str, Any]:
-        detail = self._gateway.detail(call.id)
-        if detail is None:
-            raise _session_not_found(call.id)
-        return {"session": detail}
+        with self._sessions.lock:
+            session = self._sessions.get(call.id)
+            if session is None:
+                raise _session_not_found(call.id)
+            return {"session": session.detail(self._gateway.counters(session))}
 
     def disconnect_session(self, call: DisconnectSessionCall, peer: Peer | None) -> dict[str, Any]:
         session = self._gateway.disconnect(call.id)
@@ -181,7 +185,7 @@ class CoreService:
         return listing("vlans", self._gateway.vlans(), call.page, "vlans")
 
     def list_qos(self, call: ListCall) -> dict[str, Any]:
-        return listing("sessions", self._gateway.qos(), call.page, "qos")
+        return listing("sessions", self._sessions.qos(), call.page, "qos")
 
     def list_overhead_profiles(self, _: NoParameters) -> dict[str, Any]:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
@@ -193,7 +197,7 @@ class CoreService:
         return listing("routes", self._gateway.routes(), call.page, "routes")
 
     def list_cgnat_sessions(self, call: ListCall) -> dict[str, Any]:
-        return listing("sessions", self._gateway.cgnat_sessions(), call.page, "cgnat")
+        return listing("sessions", self._sessions.cgnat_sessions(), call.page, "cgnat")
 
     def get_demux_state(self, call: ListCall) -> dict[str, Any]:
         vlans, rate_limited_total = self._gateway.demux_vlans()

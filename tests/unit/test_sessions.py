@@ -1,9 +1,11 @@
 """Sessions found, sorted and given out by pages."""
 
 import base64
+import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
@@ -22,9 +25,10 @@ from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import MAX_LIMIT, Chained, Key, Rows, Sorted, Unsorted, encoded, listing
 from gateway_api.core.service import CoreService
-from gateway_api.core.sessions import Index, Session, SessionTable, sort_key
-from gateway_api.core.traffic import Traffic
+from gateway_api.core.session import Session, sort_key
+from gateway_api.core.sessions import Index, SessionTable
 from gateway_api.wire.core import ListSessionsCall, OverheadProfile, Page, SessionFilter, SessionSummary
+from gateway_api.wire.varlink.dispatcher import NoParameters
 from gateway_api.wire.varlink.message import REPLY_CAP, ErrorReply
 from tests.support.clocks import StillClock
 
@@ -58,23 +62,31 @@ def session(id: int, **changes: Any) -> Session:
         gateway="100.64.0.1",
         overhead_profile="pppoe_ethernet",
         acct_session_id=f"{id:016x}",
-        ifindex=10 * id,
         vrf_steered=False,
         shared_address=True,
-        traffic=Traffic.none(0),
     )
     of_summary = {name: changes.pop(name) for name in FIELDS if name in changes}
     return replace(whole, summary=replace(summary, **of_summary), **changes)
 
 
-def table_of(*sessions: Session) -> SessionTable:
-    table = SessionTable()
+CGNAT = Cgnat(
+    enabled=True,
+    vrf_name="cgnat",
+    vrf_table=100,
+    handoff_interface="cgnat0",
+    handoff_gateway=IPv4Address("10.255.1.2"),
+    source_range=IPv4Network("203.0.113.0/24"),
+)
+
+
+def table_of(*sessions: Session) -> SessionTable[Session]:
+    table: SessionTable[Session] = SessionTable(CGNAT)
     for each in sessions:
         table.add(each)
     return table
 
 
-def ids(sessions: list[Session]) -> list[int]:
+def ids(sessions: Sequence[Session]) -> list[int]:
     return [each.id for each in sessions]
 
 
@@ -197,7 +209,7 @@ def test_a_removed_session_is_found_by_nothing() -> None:
     table.remove(7)
     assert table.get(7) is None
     assert len(table) == 1
-    assert ids(list(table)) == [8]
+    assert ids(table.all()) == [8]
     for wanted in ({"username": "user7"}, {"ip_address": "100.64.0.7"}, {"interface": "trunk0.7"}):
         assert table.find(SessionFilter(**wanted)) == []
 
@@ -236,28 +248,55 @@ def test_only_those_who_arrived_on_it_are_on_an_access_interface() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "changes"),
+    ("statistic", "changes"),
     [
-        ("PPPoE", {"type": "PPPoE"}),
-        ("DHCP", {"type": "DHCP"}),
-        ("steered", {"vrf_steered": True}),
-        ("shared", {"shared_address": True}),
-        ("shaped", {"rate_down": 0, "rate_up": 1}),
+        ("pppoe_sessions", {"type": "PPPoE"}),
+        ("dhcp_sessions", {"type": "DHCP"}),
+        ("vrf_steered_sessions", {"vrf_steered": True}),
+        ("public_ip_sessions", {"shared_address": False}),
+        ("qos_sessions", {"rate_down": 0, "rate_up": 1}),
     ],
 )
-def test_counts_follow_sessions_that_come_change_and_go(what: str, changes: dict[str, Any]) -> None:
+def test_statistics_follow_sessions_that_come_change_and_go(statistic: str, changes: dict[str, Any]) -> None:
     without = {
-        "type": "DHCP" if what != "DHCP" else "PPPoE",
-        "shared_address": False,
+        "type": "DHCP" if statistic != "dhcp_sessions" else "PPPoE",
+        "shared_address": True,
         "rate_down": 0,
         "rate_up": 0,
     }
     table = table_of(*(session(id, **{**without, **changes}) for id in (1, 2, 3)), session(4, **without))
-    assert table.count(what) == 3
+    assert getattr(table.statistics(), statistic) == 3
     table.remove(1)
-    assert table.count(what) == 2
+    assert getattr(table.statistics(), statistic) == 2
     table.replace(session(2, **without))
-    assert table.count(what) == 1
+    assert getattr(table.statistics(), statistic) == 1
+    assert table.statistics().active_sessions == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "enabled", "expected"),
+    [
+        ("203.0.113.9", True, (True, True)),
+        ("203.0.113.9", False, (False, True)),
+        ("100.64.0.9", True, (False, True)),
+        ("198.51.100.9", True, (False, False)),
+    ],
+)
+def test_an_address_in_the_source_range_is_steered_while_cgnat_is_enabled(
+    address: str, enabled: bool, expected: tuple[bool, bool]
+) -> None:
+    table = table_of(session(1, ip_address=address, shared_address=False))
+    table.configure(dataclasses.replace(CGNAT, enabled=enabled))
+    assert table.steering(address) == expected
+    (found,) = table.all()
+    assert (found.vrf_steered, found.shared_address) == expected
+
+
+def test_an_address_is_in_use_while_a_session_has_it() -> None:
+    table = table_of(session(7))
+    assert table.has_address("100.64.0.7")
+    table.remove(7)
+    assert not table.has_address("100.64.0.7")
 
 
 def test_an_index_gives_the_ids_of_a_text_ascending() -> None:
@@ -538,7 +577,12 @@ def place_record(place: tuple[int, int]) -> OverheadProfile:
 
 
 @pytest.fixture
-def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def service(document: dict[str, Any], tmp_path: Path, clock: StillClock) -> Iterator[CoreService]:
     """150 sessions that stay; every third of them has rates of its own."""
     running, store = RunningConfiguration.of(document), Store(tmp_path)
     workspace = Workspace(store, lambda: running, StillClock(), lambda _: None)
@@ -547,7 +591,7 @@ def service(document: dict[str, Any], tmp_path: Path) -> Iterator[CoreService]:
     for id in range(1, 151, 3):
         gateway.set_rate(id, 1_000_000 * (id % 7 + 1), 500_000)
     changes = ChangeLog(tmp_path / "changes", "log")
-    yield CoreService(gateway, journal, workspace, changes, StillClock())
+    yield CoreService(gateway, journal, workspace, changes, clock)
     store.close()
 
 
@@ -602,3 +646,9 @@ def test_no_sort_and_sort_by_id_are_the_same_order(service: CoreService) -> None
     _, answer = listed(service, page=Page(5))
     sessions, _ = listed(service, sort="id", page=Page(5, answer["next_cursor"]))
     assert [one["id"] for one in sessions] == [6, 7, 8, 9, 10]
+
+
+def test_uptime_is_the_whole_seconds_since_the_start(service: CoreService, clock: StillClock) -> None:
+    assert service.get_health(NoParameters()).uptime_seconds == 0
+    clock.now += 12.9
+    assert service.get_health(NoParameters()).uptime_seconds == 12

@@ -1,9 +1,8 @@
 """The interface records of the lab, as a Linux box in its place would show them."""
 
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
 from gateway_api.core.gateways.lab.vlans import ManagedVlan
-from gateway_api.core.sessions import Session
-from gateway_api.core.traffic import Traffic
 from gateway_api.wire.core import Interface, InterfaceAddress, InterfaceStats
 
 LOOPBACK_IFINDEX = 1
@@ -13,7 +12,6 @@ _ETHERNET_MTU = 1500
 _TRUNK_MTU = 1600
 #: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
 _PPPOE_MTU = 1492
-_IFB = "ifb-"
 
 
 def loopback() -> Interface:
@@ -33,7 +31,7 @@ def loopback() -> Interface:
 
 
 def trunk(ifindex: int, name: str, traffic: Traffic, now: float) -> Interface:
-    return _up(ifindex, name, "trunk", _TRUNK_MTU, traffic.stats(now, subscribers_side=True))
+    return _up(ifindex, name, "trunk", _TRUNK_MTU, traffic.access_stats(now))
 
 
 def uplink(
@@ -44,7 +42,7 @@ def uplink(
     traffic: Traffic,
     now: float,
 ) -> Interface:
-    stats = traffic.stats(now, subscribers_side=False)
+    stats = traffic.network_stats(now)
     return _up(ifindex, name, "other", _ETHERNET_MTU, stats, master=master, addresses=addresses)
 
 
@@ -53,14 +51,14 @@ def vrf(ifindex: int, cgnat: Cgnat) -> Interface:
 
 
 def vlan(vlan: ManagedVlan, now: float) -> Interface:
-    stats = vlan.traffic.stats(now, subscribers_side=True)
+    stats = vlan.traffic.access_stats(now)
     return _up(vlan.ifindex, vlan.line.name, "vlan", _ETHERNET_MTU, stats, parent=vlan.line.trunk)
 
 
-def session(session: Session, now: float) -> Interface:
+def session(session: LabSession, now: float) -> Interface:
     """The device of a session: ppp, or for DHCP one on top of the VLAN."""
     address = InterfaceAddress("inet", session.gateway, 32)
-    stats = session.traffic.stats(now, subscribers_side=True)
+    stats = session.traffic.access_stats(now)
     if not session.is_pppoe:
         return _up(
             session.ifindex, session.interface, "other", _ETHERNET_MTU, stats,
@@ -82,20 +80,11 @@ def session(session: Session, now: float) -> Interface:
     )
 
 
-def ifb(session: Session, now: float) -> Interface:
+def ifb(session: LabSession, now: float) -> Interface:
     """The device to which a session's upstream is redirected, to be shaped there."""
     up = Traffic(session.traffic.up, Traffic.none(now).down)
-    stats = up.stats(now, subscribers_side=True)
-    return _up(session.ifb_ifindex, ifb_name(session), "ifb", _ETHERNET_MTU, stats)
-
-
-def ifb_name(session: Session) -> str:
-    return f"{_IFB}{session.interface}"
-
-
-def without_ifb(name: str) -> str:
-    """The session's own interface, of its IFB; any other name as it is."""
-    return name.removeprefix(_IFB)
+    stats = up.access_stats(now)
+    return _up(session.ifb_ifindex, session.ifb_device, "ifb", _ETHERNET_MTU, stats)
 
 
 def _up(

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from gateway_api.core.configuration.sections import Bgp, Cgnat, Configuration
-from gateway_api.core.sessions import Session
+from gateway_api.core.session import Session
 from gateway_api.wire.core import Route
 
 #: FRR 8.4.4 on Debian 12 gives a RIB entry about this many bytes.

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import asdict, replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
-from gateway_api.core.sessions import Session
-from gateway_api.core.traffic import Traffic
+from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
 from gateway_api.wire.core import DemuxVlan, Record, Vlan
 
 
@@ -104,7 +103,7 @@ class VlanTable:
         self._idle[line.name] = now
         return True
 
-    def join(self, session: Session, started: float, now: float) -> None:
+    def join(self, session: LabSession, started: float, now: float) -> None:
         vlan = self._vlans[session.access_interface]
         self._idle.pop(vlan.line.name, None)
         self._vlans[vlan.line.name] = replace(
@@ -115,7 +114,7 @@ class VlanTable:
             traffic=vlan.traffic.plus(session.traffic, now),
         )
 
-    def leave(self, session: Session, now: float) -> None:
+    def leave(self, session: LabSession, now: float) -> None:
         vlan = self._vlans[session.access_interface]
         if vlan.session_count == 1:
             self._idle[vlan.line.name] = now
@@ -125,7 +124,7 @@ class VlanTable:
             traffic=vlan.traffic.less(session.traffic, now),
         )
 
-    def changed(self, before: Session, after: Session, now: float) -> None:
+    def changed(self, before: LabSession, after: LabSession, now: float) -> None:
         """Follows a session's new rates."""
         vlan = self._vlans[after.access_interface]
         traffic = vlan.traffic.changed(before.traffic, after.traffic, now)

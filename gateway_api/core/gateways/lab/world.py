@@ -1,37 +1,82 @@
 """The lab's world: sessions, VLANs and traffic, and what happens to them.
 
-Everything that the lab shows is derived from this when asked. So there is no second copy of a session
-that could still be there when the session is gone. Not for several threads at once.
+Every list derives from it on request. So no second copy can show a session that has ended. Not thread-safe.
 """
 
-from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Network
 from itertools import count
 
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.interfaces import LOOPBACK_IFINDEX
-from gateway_api.core.gateways.lab.pools import AddressPool, UnitPool
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
+from gateway_api.core.gateways.lab.traffic import LabSession, Meter, Traffic
 from gateway_api.core.gateways.lab.vlans import VlanTable
 from gateway_api.core.journal import Journal
-from gateway_api.core.sessions import SHARED_ADDRESSES, Session, SessionTable
-from gateway_api.core.traffic import Meter, Traffic
-from gateway_api.wire.core import SessionFilter, SessionSummary
+from gateway_api.core.sessions import SessionTable
+from gateway_api.wire.core import SessionSummary
 
 MAX_SESSIONS = 200_000
 
-#: RFC 2544's benchmark networks stand for the provider's public ones: nobody else has them.
+#: RFC 2544's benchmark networks stand for the public addresses of the provider: no real network has them.
 _PUBLIC_ADDRESSES = IPv4Network("198.18.0.0/15")
 
 
-class World:
-    """`sessions`, `vlans` and the `traffic` of each trunk, from a seed on; who is there from the start is no
-    news to the `journal`.
+class AddressPool:
+    """The host addresses of a network except the first, which is the gateway's.
 
-    Times are the lab's own: epoch seconds by the clock as it was set at the start, so that they never jump.
-    What is shown is `ahead` of them, in whole seconds: by the clock as it is set now.
+    A returned address is the last to go out again, so that nobody takes a new subscriber for the former one.
+    """
+
+    def __init__(self, network: IPv4Network) -> None:
+        self.gateway = str(network.network_address + 1)
+        self._network = network
+        self._unused = iter(range(2, max(2, network.num_addresses - 1)))
+        self._returned: deque[str] = deque()
+
+    def take(self, in_use: Callable[[str], bool]) -> str | None:
+        """A free address; None when there is none."""
+        for host in self._unused:
+            address = str(self._network.network_address + host)
+            if not in_use(address):
+                return address
+        while self._returned:
+            address = self._returned.popleft()
+            if not in_use(address):
+                return address
+        return None
+
+    def give_back(self, address: str) -> None:
+        self._returned.append(address)
+
+
+class UnitPool:
+    """Numbers from 0 up, the lowest free one first, as the kernel numbers ppp devices."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._returned: list[int] = []
+
+    def take(self) -> int:
+        if self._returned:
+            return heapq.heappop(self._returned)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, unit: int) -> None:
+        heapq.heappush(self._returned, unit)
+
+
+class World:
+    """`sessions`, `vlans` and the `traffic` of each trunk, from a seed. The first sessions have no event in
+    the `journal`.
+
+    Times inside are the lab's own: epoch seconds by the clock at the start, so they never jump. Shown times
+    are `ahead` of them by whole seconds, and so follow a clock that is set.
     """
 
     def __init__(
@@ -41,7 +86,7 @@ class World:
         self._journal = journal
         self.started = self._at = now
         self.ahead = 0
-        self.sessions = SessionTable()
+        self.sessions: SessionTable[LabSession] = SessionTable(configuration.cgnat)
         self.vlans = VlanTable(configuration.demux, now)
         self.traffic: dict[str, Traffic] = {}
         self.ifindex_of: dict[str, int] = {}
@@ -59,7 +104,7 @@ class World:
         self._due = self._crowd.next_event(len(self.sessions))
 
     def advance(self, now: float, most: int) -> bool:
-        """Lets those come and go who are due by now, at most so many; True when more are due."""
+        """Makes the arrivals and departures that are due, at most so many. True when more are due."""
         for _ in range(most):
             if self._due is None or self._at + self._due[0] > now:
                 self.vlans.expire(now)
@@ -79,19 +124,14 @@ class World:
         self.sessions.move_starts(ahead - self.ahead)
         self.ahead = ahead
 
-    def disconnect(self, sessions: Iterable[Session], now: float) -> None:
-        """Ends these sessions, which must be there."""
+    def disconnect(self, sessions: Iterable[LabSession], now: float) -> None:
+        """Ends these sessions, which must exist."""
         for session in sessions:
             self._leave(session.id, "admin_disconnect", now)
         self._draw_next_event(now)
 
-    def _draw_next_event(self, now: float) -> None:
-        # Who is to come or go next depends on how many there are: the one drawn before may be gone.
-        self._at = now
-        self._due = self._crowd.next_event(len(self.sessions))
-
-    def set_rate(self, before: Session, down_bps: int, up_bps: int, now: float) -> Session:
-        """Shapes a session, which must be there, at other rates; the changed session."""
+    def set_rate(self, before: LabSession, down_bps: int, up_bps: int, now: float) -> LabSession:
+        """Shapes a session, which must exist, at other rates. Returns the changed session."""
         after = replace(
             before,
             summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
@@ -116,11 +156,13 @@ class World:
         self._number_interfaces(now)
         self._crowd.configure(configuration.demux)
         self.vlans.configure(configuration.demux, now)
-        for session in self.sessions.all():
-            shared, steered = self._sharing(IPv4Address(session.summary.ip_address))
-            if (shared, steered) != (session.shared_address, session.vrf_steered):
-                self.sessions.replace(replace(session, shared_address=shared, vrf_steered=steered))
+        self.sessions.configure(configuration.cgnat)
         self._draw_next_event(now)
+
+    def _draw_next_event(self, now: float) -> None:
+        # The next event depends on the number of sessions: the event drawn before may no longer be possible.
+        self._at = now
+        self._due = self._crowd.next_event(len(self.sessions))
 
     def _arrive(self, now: float, age: float = 0.0, *, limited: bool = True) -> None:
         if len(self.sessions) >= MAX_SESSIONS:
@@ -140,21 +182,23 @@ class World:
         if limited:
             self._journal.session_up(session.summary, now + self.ahead)
 
-    def _session_of(self, subscriber: Subscriber, started: float) -> Session | None:
+    def _session_of(self, subscriber: Subscriber, started: float) -> LabSession | None:
         pools = [self._public, self._shared]
         if not subscriber.wants_public_address:
             pools.reverse()
-        taken = next(((pool, address) for pool in pools if (address := pool.take(self._has_address))), None)
+        # Pools may overlap, and a new pool does not know the addresses that the former one gave out.
+        in_use = self.sessions.has_address
+        taken = next(((pool, address) for pool in pools if (address := pool.take(in_use))), None)
         if taken is None:
             return None
         pool, address = taken
         id, qos = next(self._ids), self.configuration.qos
         self._pools[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
-        shared, steered = self._sharing(IPv4Address(address))
+        steered, shared = self.sessions.steering(address)
         ifindex = next(self._ifindexes)
         next(self._ifindexes)  # the IFB's
-        return Session(
+        return LabSession(
             summary=SessionSummary(
                 id=id,
                 type="PPPoE" if kind == "ppp" else "DHCP",
@@ -171,15 +215,11 @@ class World:
             gateway=pool.gateway,
             overhead_profile=subscriber.line.profile.overhead_profile,
             acct_session_id=subscriber.acct_session_id,
-            ifindex=ifindex,
             vrf_steered=steered,
             shared_address=shared,
+            ifindex=ifindex,
             traffic=Traffic(Meter(started, qos.default_up), Meter(started, qos.default_down)),
         )
-
-    def _has_address(self, address: str) -> bool:
-        # Pools may overlap, and a new one knows nothing of the addresses given out by the one before.
-        return bool(self.sessions.find(SessionFilter(ip_address=address)))
 
     def _leave(self, id: int, reason: str, now: float) -> None:
         session = self.sessions.remove(id)
@@ -194,14 +234,8 @@ class World:
         at = now + self.ahead
         self._journal.session_down(session.summary, reason, at, bytes_in=bytes_in, bytes_out=bytes_out)
 
-    def _trunk_of(self, session: Session) -> str:
+    def _trunk_of(self, session: LabSession) -> str:
         return self.vlans[session.access_interface].line.trunk
-
-    def _sharing(self, address: IPv4Address) -> tuple[bool, bool]:
-        """Whether an address is one that subscribers share, and whether its sessions are steered."""
-        cgnat = self.configuration.cgnat
-        in_range = address in cgnat.source_range
-        return in_range or address in SHARED_ADDRESSES, in_range and cgnat.enabled
 
     def _number_interfaces(self, now: float) -> None:
         configuration = self.configuration
