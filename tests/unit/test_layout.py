@@ -29,7 +29,7 @@ FLOORS = {
 
 _GATEWAYS = "core.gateways"
 #: What a gateway is, which all of the core may know; and the one module that may choose one.
-_ANY_GATEWAY = "core.gateways.gateway"
+_ANY_GATEWAY = "core.gateways.ports"
 _CHOOSES_A_GATEWAY = "cli.core"
 
 
