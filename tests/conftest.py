@@ -1,8 +1,6 @@
 """What several test modules share."""
 
-import copy
 import fcntl
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +9,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.support.browser import chromium
+from tests.support.documents import valid_document
 from tests.support.stack import Api, running_stack
-
-_FACTORY = json.loads((Path(__file__).parent.parent / "etc" / "factory.json").read_text())
-
-#: A bcrypt hash of "secret" at the least cost.
-SECRET_HASH = "$2b$04$l6cHqOx.6njlYvAogLLyBucPkVMnGY95sbhMuf9sMa4d1mAUkSSVW"
 
 #: The rooms whose modules take longest come first, or one of them would run on when all else is done.
 _ROOMS = ("package", "torture", "page", "contract", "system", "unit")
@@ -68,9 +62,4 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def document() -> dict[str, Any]:
-    """A valid configuration document with an admin and an operator, whose password is "secret"."""
-    made: dict[str, Any] = copy.deepcopy(_FACTORY)
-    made["api"]["users"] = [
-        {"username": role, "password_hash": SECRET_HASH, "role": role} for role in ("admin", "operator")
-    ]
-    return made
+    return valid_document()

@@ -32,7 +32,7 @@ from gateway_api.web.app import create_app
 from gateway_api.web.schemas.audit import AuditRecord
 from gateway_api.web.schemas.records import list_of
 from gateway_api.web.services import Services
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.support.stack import Api, core_of, running_stack, wait_for
 
 Process = subprocess.Popen[bytes]

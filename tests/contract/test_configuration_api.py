@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 import requests
 
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.support.stack import Api, core_of, descendants, running_stack, wait_for
 
 CONFIG = "/system/config"

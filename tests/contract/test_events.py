@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.support.sse import (
     Stream,
     assert_gapless,

@@ -11,8 +11,8 @@ import pytest
 from gateway_api.core.configuration.edit import Operation
 from gateway_api.core.configuration.outcome import NoSuchUser
 from gateway_api.core.configuration.workspace import Workspace
-from tests.conftest import SECRET_HASH
 from tests.support.clocks import StillClock
+from tests.support.documents import SECRET_HASH
 from tests.unit.test_configuration_store import no_file_longer_than
 from tests.unit.test_workspace import commit, opened
 

@@ -23,7 +23,7 @@ from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
 from gateway_api.daemon.commands import ApiAccess, User
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 
 HERE = "192.0.2.1"
 ELSEWHERE = "192.0.2.2"

@@ -26,8 +26,8 @@ from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.changes import Change, Told
 from gateway_api.daemon.changes import ChangeLog as CoreChangeLog
 from gateway_api.wire.varlink.client import Client
-from tests.conftest import SECRET_HASH
 from tests.contract.test_audit import Gateway, children
+from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_api, running_core, running_stack, wait_for
 
 INTERFACE = "org.gatewayapi.core"

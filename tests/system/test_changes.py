@@ -13,7 +13,7 @@ import pytest
 from gateway_api.core.changes import HELD, Caller, ChangeLog, Note
 from gateway_api.core.configuration.merge import merged
 from gateway_api.wire.varlink.client import Client
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core
 
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"

@@ -23,7 +23,7 @@ from varlink import scanner
 from gateway_api.base.redact import MASK
 from gateway_api.core.configuration import records as configuration_records
 from gateway_api.wire import core
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
 
 INTERFACE = "org.gatewayapi.core"

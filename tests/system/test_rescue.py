@@ -18,7 +18,7 @@ from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands, Edit
 from gateway_api.wire.varlink.client import Client
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
 from tests.system.test_cli import COMMAND, typed
 

@@ -31,7 +31,7 @@ from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid
 from gateway_api.base.redact import MASK, masked_text
 from gateway_api.base.segments import Segments
 from gateway_api.daemon.commands import Page
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 
 ENDLESS = 1 << 62
 

@@ -12,7 +12,7 @@ from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.redact import MASK
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 

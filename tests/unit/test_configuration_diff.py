@@ -12,7 +12,7 @@ from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.redact import MASK
 from gateway_api.core.configuration.diff import Change, changes, diff_text
 from gateway_api.core.configuration.edit import Operation, Refused, edited
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.unit.test_configuration import FACTORY, put, remove
 
 #: A busy machine is no reason to fail.

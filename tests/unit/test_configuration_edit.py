@@ -13,7 +13,7 @@ from gateway_api.base.redact import MASK
 from gateway_api.core.configuration import edit
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.running import RunningConfiguration
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.unit.test_configuration import FACTORY, place
 
 #: A busy machine is no reason to fail.

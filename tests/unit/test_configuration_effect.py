@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from gateway_api.wire.varlink.client import Client
-from tests.conftest import SECRET_HASH
+from tests.support.documents import SECRET_HASH
 from tests.support.stack import Api, running_stack, wait_for
 
 CONFIG = "/system/config"

@@ -20,8 +20,8 @@ from gateway_api.core.configuration.check import check
 from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.steps import StepFailed
-from tests.conftest import SECRET_HASH
 from tests.support import accel_ppp
+from tests.support.documents import SECRET_HASH
 from tests.support.frr import Frr
 from tests.support.pppd import Pppd
 from tests.unit.test_configuration import put

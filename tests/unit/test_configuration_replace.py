@@ -15,8 +15,8 @@ from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.unmask import unmasked
 from gateway_api.core.configuration.workspace import Workspace
-from tests.conftest import SECRET_HASH
 from tests.support.clocks import NOW, StillClock
+from tests.support.documents import SECRET_HASH
 from tests.unit.test_configuration import put
 from tests.unit.test_workspace import opened, stage
 
