@@ -12,7 +12,7 @@ from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.redact import MASK
 from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
-from tests.support.documents import SECRET_HASH
+from tests.support.documents import SECRET_HASH, valid_document
 
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 
@@ -102,9 +102,8 @@ def test_a_handoff_interface_that_does_not_exist_is_no_problem_while_cgnat_is_of
     assert not RunningConfiguration.of(document).sections.cgnat.enabled
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+def test_a_broken_value_is_named_by_its_path() -> None:
+    for path, value in (
         ("system.hostname", ""),
         ("system.hostname", "-bng"),
         ("system.hostname", "a" * 64),
@@ -196,16 +195,14 @@ def test_a_handoff_interface_that_does_not_exist_is_no_problem_while_cgnat_is_of
         ("bgp", True),
         *((section, []) for section in SECTIONS),
         *((section, "text") for section in SECTIONS),
-    ],
-)
-def test_a_broken_value_is_named_by_its_path(document: dict[str, Any], path: str, value: Any) -> None:
-    put(document, path, value)
-    assert [(p.path, p.code) for p in problems(document)] == [(path, "invalid")]
+    ):
+        document = valid_document()
+        put(document, path, value)
+        assert [(p.path, p.code) for p in problems(document)] == [(path, "invalid")]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_a_name_that_no_interface_can_have_is_refused() -> None:
+    for name in (
         "",
         ".",
         "..",
@@ -218,22 +215,21 @@ def test_a_broken_value_is_named_by_its_path(document: dict[str, Any], path: str
         "sixteen_letters_",
         "trunk0\n",
         "a\tb",
-    ],
-)
-def test_a_name_that_no_interface_can_have_is_refused(document: dict[str, Any], name: str) -> None:
-    put(document, "interfaces.uplinks.0", name)
-    assert {p.path for p in problems(document)} == {"interfaces.uplinks.0"}
+    ):
+        document = valid_document()
+        put(document, "interfaces.uplinks.0", name)
+        assert {p.path for p in problems(document)} == {"interfaces.uplinks.0"}
 
 
-@pytest.mark.parametrize("name", ["a", "eth0.100", "enp1s0f0np0", "fifteen_letters", "br-lan", "...", "a@b"])
-def test_a_name_that_an_interface_can_have_is_valid(document: dict[str, Any], name: str) -> None:
-    put(document, "interfaces.uplinks.0", name)
-    assert RunningConfiguration.of(document).sections.interfaces.uplinks[0] == name
+def test_a_name_that_an_interface_can_have_is_valid() -> None:
+    for name in ("a", "eth0.100", "enp1s0f0np0", "fifteen_letters", "br-lan", "...", "a@b"):
+        document = valid_document()
+        put(document, "interfaces.uplinks.0", name)
+        assert RunningConfiguration.of(document).sections.interfaces.uplinks[0] == name
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "named"),
-    [
+def test_a_name_that_another_interface_has_is_refused() -> None:
+    for path, value, named in (
         ("interfaces.trunks", ["trunk0", "trunk1", "lo"], "interfaces.trunks"),
         ("interfaces.uplinks", ["trunk0", "cgnat0"], "interfaces.uplinks"),
         ("interfaces.uplinks", ["cgnat0", "lo"], "interfaces.uplinks"),
@@ -242,18 +238,14 @@ def test_a_name_that_an_interface_can_have_is_valid(document: dict[str, Any], na
         ("cgnat.vrf_name", "lo", "cgnat.vrf_name"),
         ("cgnat.vrf_name", "trunk1.100", "cgnat.vrf_name"),
         ("cgnat.vrf_name", "trunk1.7.100", "cgnat.vrf_name"),
-    ],
-)
-def test_a_name_that_another_interface_has_is_refused(
-    document: dict[str, Any], path: str, value: Any, named: str
-) -> None:
-    put(document, path, value)
-    assert [p.path for p in problems(document)] == [named]
+    ):
+        document = valid_document()
+        put(document, path, value)
+        assert [p.path for p in problems(document)] == [named]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_is_missing_is_named_by_its_path() -> None:
+    for path in (
         *SECTIONS,
         "system.hostname",
         "interfaces.uplinks",
@@ -268,16 +260,14 @@ def test_a_name_that_another_interface_has_is_refused(
         "api.users.1.password_hash",
         "bgp.router_id",
         "bgp.neighbors.0.remote_as",
-    ],
-)
-def test_what_is_missing_is_named_by_its_path(document: dict[str, Any], path: str) -> None:
-    remove(document, path)
-    assert [(p.path, p.code) for p in problems(document)] == [(path, "missing")]
+    ):
+        document = valid_document()
+        remove(document, path)
+        assert [(p.path, p.code) for p in problems(document)] == [(path, "missing")]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_null_is_refused_where_something_must_be() -> None:
+    for path in (
         *SECTIONS,
         "system.hostname",
         "interfaces.trunks",
@@ -295,11 +285,10 @@ def test_what_is_missing_is_named_by_its_path(document: dict[str, Any], path: st
         "api.users.0",
         "api.users.0.role",
         "bgp.neighbors",
-    ],
-)
-def test_null_is_refused_where_something_must_be(document: dict[str, Any], path: str) -> None:
-    put(document, path, None)
-    assert [p.path for p in problems(document)] == [path]
+    ):
+        document = valid_document()
+        put(document, path, None)
+        assert [p.path for p in problems(document)] == [path]
 
 
 @pytest.mark.parametrize(
@@ -310,9 +299,8 @@ def test_null_is_valid_where_nothing_may_be(document: dict[str, Any], path: str)
     assert RunningConfiguration.of(document).document == document
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_an_unknown_key_is_named_by_its_path() -> None:
+    for path in (
         "sytem",
         "system.host_name",
         "interfaces.trunk",
@@ -325,11 +313,10 @@ def test_null_is_valid_where_nothing_may_be(document: dict[str, Any], path: str)
         "api.user",
         "api.users.1.password",
         "bgp.neighbors.0.as",
-    ],
-)
-def test_an_unknown_key_is_named_by_its_path(document: dict[str, Any], path: str) -> None:
-    put(document, path, "anything")
-    assert [(p.path, p.code) for p in problems(document)] == [(path, "unknown")]
+    ):
+        document = valid_document()
+        put(document, path, "anything")
+        assert [(p.path, p.code) for p in problems(document)] == [(path, "unknown")]
 
 
 def test_all_that_is_wrong_is_named_at_once(document: dict[str, Any]) -> None:
@@ -419,19 +406,15 @@ def test_a_folder_is_unreadable(tmp_path: Path) -> None:
         RunningConfiguration.read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path) -> None:
+    for content in (
         *(b"", b"{", b"{} {}", b"hostname: bng1", b'{"system": NaN}', b'{"system": Infinity}', b"{'a': 1}"),
         *(b"[]", b"null", b"true", b"1", b'"text"', b'\xff{"a": 1}', b'{"a": "\xff"}', b"[" * 100_000),
         *(b'{"a": ' + b"[" * 100_000, b"\0"),
-    ],
-    ids=lambda content: content[:12].decode("latin-1") + str(len(content)),
-)
-def test_a_file_without_a_json_object_is_unreadable(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "running.json").write_bytes(content)
-    with pytest.raises(Unreadable, match=r"running\.json"):
-        RunningConfiguration.read(tmp_path / "running.json")
+    ):
+        (tmp_path / "running.json").write_bytes(content)
+        with pytest.raises(Unreadable, match=r"running\.json"):
+            RunningConfiguration.read(tmp_path / "running.json")
 
 
 def test_vlans_whose_names_would_be_too_long_for_linux_are_refused(document: dict[str, Any]) -> None:

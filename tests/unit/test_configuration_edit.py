@@ -13,7 +13,7 @@ from gateway_api.base.redact import MASK
 from gateway_api.core.configuration import edit
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.running import RunningConfiguration
-from tests.support.documents import SECRET_HASH
+from tests.support.documents import SECRET_HASH, valid_document
 from tests.unit.test_configuration import FACTORY, place
 
 #: A busy machine is no reason to fail.
@@ -69,9 +69,8 @@ def problem(document: dict[str, Any], *operations: Operation) -> Problem:
 # Where a value can be set.
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "place_of_it"),
-    [
+def test_a_value_is_set_at_its_place_and_nowhere_else() -> None:
+    for path, value, place_of_it in (
         ("system.hostname", "bng2", "system.hostname"),
         ('"system"."hostname"', "bng2", "system.hostname"),
         ("demux.rate_limits.burst", 7, "demux.rate_limits.burst"),
@@ -97,23 +96,19 @@ def problem(document: dict[str, Any], *operations: Operation) -> Problem:
         ('bgp.neighbors."10.255.0.9"', NEIGHBOR, "bgp.neighbors.2"),
         ("bgp.neighbors.0.description", "core one", "bgp.neighbors.0.description"),
         ("subscribers", {"local": []}, "subscribers"),
-    ],
-)
-def test_a_value_is_set_at_its_place_and_nowhere_else(
-    document: dict[str, Any], path: str, value: Any, place_of_it: str
-) -> None:
-    expected = copy.deepcopy(document)
-    held, key = place(expected, place_of_it)
-    if isinstance(held, list) and key == len(held):
-        held.append(value)
-    else:
-        held[key] = value
-    assert edited(document, [set_to(path, value)]) == expected
+    ):
+        document = valid_document()
+        expected = copy.deepcopy(document)
+        held, key = place(expected, place_of_it)
+        if isinstance(held, list) and key == len(held):
+            held.append(value)
+        else:
+            held[key] = value
+        assert edited(document, [set_to(path, value)]) == expected
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+def test_json_text_is_what_it_says() -> None:
+    for path, value in (
         ("qos", {"default_down": "1gbit", "default_up": "1gbit"}),
         ("interfaces.trunks", ["tr0"]),
         ("demux.vlan_profiles", [PROFILE]),
@@ -123,10 +118,9 @@ def test_a_value_is_set_at_its_place_and_nowhere_else(
         ("bgp.neighbors", [NEIGHBOR]),
         ("api.users.0", ALICE),
         ("demux.rate_limits", {}),
-    ],
-)
-def test_json_text_is_what_it_says(document: dict[str, Any], path: str, value: Any) -> None:
-    assert held_at(edited(document, [set_to(path, json.dumps(value))]), path) == value
+    ):
+        document = valid_document()
+        assert held_at(edited(document, [set_to(path, json.dumps(value))]), path) == value
 
 
 def test_an_item_that_is_named_by_its_key_needs_no_key_of_its_own(document: dict[str, Any]) -> None:
@@ -181,9 +175,8 @@ def test_what_is_incomplete_may_be_set(document: dict[str, Any]) -> None:
 # What a value may be.
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "stored"),
-    [
+def test_text_is_read_as_what_belongs_there() -> None:
+    for path, text, stored in (
         *[("api.enabled", text, True) for text in ("true", "TRUE", "True", "tRuE")],
         *[("cgnat.enabled", text, False) for text in ("false", "FALSE", "False")],
         ("cgnat.vrf_table", "100", 100),
@@ -204,31 +197,27 @@ def test_what_is_incomplete_may_be_set(document: dict[str, Any]) -> None:
         ("interfaces.trunks.0", "100", "100"),
         ("system.hostname", "100", "100"),
         ("bgp.neighbors.0.description", '["tr0"]', '["tr0"]'),
-    ],
-)
-def test_text_is_read_as_what_belongs_there(
-    document: dict[str, Any], path: str, text: str, stored: Any
-) -> None:
-    held = held_at(edited(document, [set_to(path, text)]), path)
-    assert (held, type(held)) == (stored, type(stored))
+    ):
+        document = valid_document()
+        held = held_at(edited(document, [set_to(path, text)]), path)
+        assert (held, type(held)) == (stored, type(stored))
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+def test_json_of_the_right_type_is_taken_as_it_is() -> None:
+    for path, value in (
         *(("api.enabled", True), ("api.enabled", False), ("cgnat.vrf_table", 7), ("api.token_lifetime", 60)),
         *(("radius.server", None), ("radius.secret", None), ("bgp", None), ("interfaces.trunks", [])),
         ("demux.vlan_profiles.0.outer_vlan_range", None),
-    ],
-)
-def test_json_of_the_right_type_is_taken_as_it_is(document: dict[str, Any], path: str, value: Any) -> None:
-    held = held_at(edited(document, [set_to(path, value)]), path)
-    assert (held, type(held)) == (value, type(value))
+    ):
+        document = valid_document()
+        held = held_at(edited(document, [set_to(path, value)]), path)
+        assert (held, type(held)) == (value, type(value))
 
 
-@pytest.mark.parametrize("text", ["null", "true", "100", "[]", "{}"])
-def test_a_secret_that_looks_like_json_is_a_secret(document: dict[str, Any], text: str) -> None:
-    assert edited(document, [set_to("radius.secret", text)])["radius"]["secret"] == text
+def test_a_secret_that_looks_like_json_is_a_secret() -> None:
+    for text in ("null", "true", "100", "[]", "{}"):
+        document = valid_document()
+        assert edited(document, [set_to("radius.secret", text)])["radius"]["secret"] == text
 
 
 def test_a_name_that_is_null_in_letters_is_a_name(document: dict[str, Any]) -> None:
@@ -281,30 +270,26 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value"), WRONG, ids=lambda part: f"{part!s:.24}")
-def test_a_value_of_the_wrong_kind_is_refused_at_its_path(
-    document: dict[str, Any], path: str, value: Any
-) -> None:
-    found = problem(document, set_to(path, value))
-    assert (found.path, found.code) == (path, "invalid")
+def test_a_value_of_the_wrong_kind_is_refused_at_its_path() -> None:
+    for path, value in WRONG:
+        document = valid_document()
+        found = problem(document, set_to(path, value))
+        assert (found.path, found.code) == (path, "invalid")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_null_is_refused_where_something_must_be() -> None:
+    for path in (
         *("system", "system.hostname", "interfaces.trunks", "interfaces.trunks.0", "cgnat.enabled", "qos"),
         *("cgnat.vrf_table", "qos.default_up", "demux.vlan_profiles", "demux.vlan_profiles.0", "api.users"),
         *("demux.vlan_profiles.ipoe", "demux.rate_limits", "api.users.0.role", "subscribers"),
-    ],
-)
-def test_null_is_refused_where_something_must_be(document: dict[str, Any], path: str) -> None:
-    found = problem(document, set_to(path, None))
-    assert (found.path, found.message) == (path, "must not be null")
+    ):
+        document = valid_document()
+        found = problem(document, set_to(path, None))
+        assert (found.path, found.message) == (path, "must not be null")
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "wrong"),
-    [
+def test_what_is_wrong_within_a_value_is_named_by_its_own_path() -> None:
+    for path, value, wrong in (
         ("cgnat", {"enabled": "true"}, {"cgnat.enabled"}),
         ("cgnat", {"vrf_table": "100"}, {"cgnat.vrf_table"}),
         ("cgnat", '{"enabled": 1, "vrf_table": true}', {"cgnat.enabled", "cgnat.vrf_table"}),
@@ -323,12 +308,9 @@ def test_null_is_refused_where_something_must_be(document: dict[str, Any], path:
         ),
         ("demux.vlan_profiles", [PROFILE, "extra"], {"demux.vlan_profiles.1", "demux.vlan_profiles.1.name"}),
         ("bgp", {"neighbors": [{**NEIGHBOR, "address": "::1"}]}, {"bgp.neighbors.0.address"}),
-    ],
-)
-def test_what_is_wrong_within_a_value_is_named_by_its_own_path(
-    document: dict[str, Any], path: str, value: Any, wrong: set[str]
-) -> None:
-    assert {found.path for found in problems(document, set_to(path, value))} == wrong
+    ):
+        document = valid_document()
+        assert {found.path for found in problems(document, set_to(path, value))} == wrong
 
 
 def test_a_field_that_nobody_knows_is_refused_by_its_own_path(document: dict[str, Any]) -> None:
@@ -346,9 +328,8 @@ def test_a_refusal_names_no_more_problems_than_that_of_a_commit(document: dict[s
 # The mask that stands for a secret where one is shown.
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "masked"),
-    [
+def test_a_mask_is_refused_wherever_it_is() -> None:
+    for path, value, masked in (
         ("radius.secret", MASK, "radius.secret"),
         ("api.users.0.password_hash", MASK, "api.users.0.password_hash"),
         ("api.users.admin.password_hash", MASK, "api.users.admin.password_hash"),
@@ -362,13 +343,10 @@ def test_a_refusal_names_no_more_problems_than_that_of_a_commit(document: dict[s
         ("api", {"users": [{**ALICE, "password_hash": MASK}]}, "api.users.0.password_hash"),
         ("api.users", json.dumps([{**ALICE, "password_hash": MASK}]), "api.users.0.password_hash"),
         ("subscribers", {"local": [{"username": "a", "password": MASK}]}, "subscribers.local.0.password"),
-    ],
-)
-def test_a_mask_is_refused_wherever_it_is(
-    document: dict[str, Any], path: str, value: Any, masked: str
-) -> None:
-    found = problem(document, set_to(path, value))
-    assert (found.path, found.message) == (masked, "must be a value, not the mask that hides one")
+    ):
+        document = valid_document()
+        found = problem(document, set_to(path, value))
+        assert (found.path, found.message) == (masked, "must be a value, not the mask that hides one")
 
 
 def test_a_configuration_that_was_shown_cannot_be_set_with_its_masks(document: dict[str, Any]) -> None:
@@ -380,9 +358,8 @@ def test_a_configuration_that_was_shown_cannot_be_set_with_its_masks(document: d
 # Paths that lead nowhere.
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_an_unknown_path_is_refused_with_the_whole_of_it() -> None:
+    for path in (
         *("sytem", "0", "sytem.hostname", "system.host_name", "system.hostname.x", "system.hostname.0"),
         *("system.0", '"0"', "qos.default", "demux.rate_limits.max.x", "interfaces.trunks.0.x"),
         *("interfaces.trunks.tr0.x", "interfaces.trunks.9.x", "interfaces.trunks.0.0", "radius.secret.x"),
@@ -390,20 +367,20 @@ def test_a_configuration_that_was_shown_cannot_be_set_with_its_masks(document: d
         *("demux.vlan_profiles.ipoe.vlan_range.0", "api.users.9.role", "api.users.admin.role.x"),
         *('bgp.neighbors."10.255.0.2".as', "bgp.neighbours", "subscribers.remote", "api.users.admin.0"),
         *("__class__", "system.__class__", "cgnat._"),
-    ],
-)
-def test_an_unknown_path_is_refused_with_the_whole_of_it(document: dict[str, Any], path: str) -> None:
-    found = problem(document, set_to(path, "anything"))
-    assert (found.path, found.code) == (path, "unknown")
+    ):
+        document = valid_document()
+        found = problem(document, set_to(path, "anything"))
+        assert (found.path, found.code) == (path, "unknown")
 
 
-@pytest.mark.parametrize("action", [set_to, lambda path, _value: delete(path)], ids=["set", "delete"])
-@pytest.mark.parametrize("path", ["", "a..b", "system.", 'api.users."alice', "a" * 600])
-def test_what_is_no_path_is_refused(document: dict[str, Any], path: str, action: Any) -> None:
-    refused = refusal(document, action(path, "bng2"))
-    assert isinstance(refused.reason, Invalid)
-    assert [(found.path, found.code) for found in refused.reason.problems] == [("path", "invalid")]
-    assert refused.path == path
+def test_what_is_no_path_is_refused() -> None:
+    for action in (set_to, lambda path, _value: delete(path)):
+        for path in ("", "a..b", "system.", 'api.users."alice', "a" * 600):
+            document = valid_document()
+            refused = refusal(document, action(path, "bng2"))
+            assert isinstance(refused.reason, Invalid)
+            assert [(found.path, found.code) for found in refused.reason.problems] == [("path", "invalid")]
+            assert refused.path == path
 
 
 @pytest.mark.parametrize(
@@ -463,23 +440,21 @@ def test_an_item_must_have_the_key_that_the_path_names(
     assert (found.path, found.code) == (f"{path}.{item}.{key}", "invalid")
 
 
-@pytest.mark.parametrize(("path", "key", "item", "_other"), KEYED)
-@pytest.mark.parametrize("number", [0, 2])
-def test_an_item_cannot_take_the_key_of_another(
-    document: dict[str, Any], path: str, key: str, item: str, _other: str, number: int
-) -> None:
-    found = problem(document, set_to(f"{path}.{number}", {key: item.strip('"')}))
-    assert (found.path, found.code) == (f"{path}.{number}.{key}", "invalid")
+def test_an_item_cannot_take_the_key_of_another() -> None:
+    for path, key, item, _other in KEYED:
+        for number in (0, 2):
+            document = valid_document()
+            found = problem(document, set_to(f"{path}.{number}", {key: item.strip('"')}))
+            assert (found.path, found.code) == (f"{path}.{number}.{key}", "invalid")
 
 
-@pytest.mark.parametrize(("path", "key", "_item", "_other"), KEYED)
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_item_that_is_named_by_its_index_must_bring_its_key(
-    document: dict[str, Any], path: str, key: str, _item: str, _other: str, number: int
-) -> None:
-    for value in ({}, "{}"):
-        found = problem(document, set_to(f"{path}.{number}", value))
-        assert (found.path, found.code) == (f"{path}.{number}.{key}", "missing")
+def test_an_item_that_is_named_by_its_index_must_bring_its_key() -> None:
+    for path, key, _item, _other in KEYED:
+        for number in (1, 2):
+            document = valid_document()
+            for value in ({}, "{}"):
+                found = problem(document, set_to(f"{path}.{number}", value))
+                assert (found.path, found.code) == (f"{path}.{number}.{key}", "missing")
 
 
 @pytest.mark.parametrize(("path", "key", "_item", "other"), KEYED)
@@ -490,29 +465,24 @@ def test_the_items_of_a_list_must_each_bring_a_key_of_their_own(
     assert {f"{path}.1.{key}", f"{path}.2.{key}", f"{path}.3.{key}"} == {p.path for p in found}
 
 
-@pytest.mark.parametrize(
-    ("path", "key"),
-    [
+def test_a_key_that_an_item_cannot_have_is_refused_in_a_path_as_well() -> None:
+    for path, key in (
         ('api.users."a b".role', 'api.users."a b".username'),
         ('bgp.neighbors."::1".remote_as', 'bgp.neighbors."::1".address'),
         ("bgp.neighbors.core1.remote_as", "bgp.neighbors.core1.address"),
         ('demux.vlan_profiles."1st".type', 'demux.vlan_profiles."1st".name'),
         (f'subscribers.local."{MASK}".password', f'subscribers.local."{MASK}".username'),
-    ],
-)
-def test_a_key_that_an_item_cannot_have_is_refused_in_a_path_as_well(
-    document: dict[str, Any], path: str, key: str
-) -> None:
-    found = problem(document, set_to(path, "pw"))
-    assert (found.path, found.code) == (key, "invalid")
+    ):
+        document = valid_document()
+        found = problem(document, set_to(path, "pw"))
+        assert (found.path, found.code) == (key, "invalid")
 
 
 # Deleting.
 
 
-@pytest.mark.parametrize(
-    ("path", "place_of_it"),
-    [
+def test_what_is_deleted_is_gone_and_nothing_else() -> None:
+    for path, place_of_it in (
         ("bgp", "bgp"),
         ("system.hostname", "system.hostname"),
         ("radius.server", "radius.server"),
@@ -527,15 +497,12 @@ def test_a_key_that_an_item_cannot_have_is_refused_in_a_path_as_well(
         ("api.users.admin", "api.users.0"),
         ('bgp.neighbors."10.255.0.6"', "bgp.neighbors.1"),
         ("bgp.neighbors.0.description", "bgp.neighbors.0.description"),
-    ],
-)
-def test_what_is_deleted_is_gone_and_nothing_else(
-    document: dict[str, Any], path: str, place_of_it: str
-) -> None:
-    expected = copy.deepcopy(document)
-    held, key = place(expected, place_of_it)
-    del held[key]
-    assert edited(document, [delete(path)]) == expected
+    ):
+        document = valid_document()
+        expected = copy.deepcopy(document)
+        held, key = place(expected, place_of_it)
+        del held[key]
+        assert edited(document, [delete(path)]) == expected
 
 
 def test_a_text_with_dots_is_deleted_by_itself_in_quotes(document: dict[str, Any]) -> None:
@@ -544,9 +511,8 @@ def test_a_text_with_dots_is_deleted_by_itself_in_quotes(document: dict[str, Any
     assert made["interfaces"]["trunks"] == ["eth0"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_is_not_there_cannot_be_deleted() -> None:
+    for path in (
         *("subscribers", "sytem", "system.host_name", "system.hostname.x", "system.hostname.0", "system.0"),
         *(
             "radius.authentication_port",
@@ -562,12 +528,11 @@ def test_a_text_with_dots_is_deleted_by_itself_in_quotes(document: dict[str, Any
         ),
         *("api.users.nobody", "api.users.nobody.role", "api.users.nobody.username", "api.users.0.colour"),
         *('api.users."0"', "bgp.neighbors.10", "radius.server.x", "__class__"),
-    ],
-)
-def test_what_is_not_there_cannot_be_deleted(document: dict[str, Any], path: str) -> None:
-    refused = refusal(document, delete(path))
-    assert isinstance(refused.reason, NotFound)
-    assert (refused.number, refused.path) == (0, path)
+    ):
+        document = valid_document()
+        refused = refusal(document, delete(path))
+        assert isinstance(refused.reason, NotFound)
+        assert (refused.number, refused.path) == (0, path)
 
 
 def test_there_is_nothing_below_a_section_that_is_null(document: dict[str, Any]) -> None:

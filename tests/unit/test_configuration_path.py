@@ -43,9 +43,8 @@ def test_a_text_is_refused_or_means_the_same_when_it_is_written_again(text: str)
     assert parse_path(path_text(path)) == path
 
 
-@pytest.mark.parametrize(
-    ("text", "segments"),
-    [
+def test_a_path_has_these_segments() -> None:
+    for text, segments in (
         ("system", [Segment("system")]),
         ("qos.default_down", [Segment("qos"), Segment("default_down")]),
         ("_a.B-1", [Segment("_a"), Segment("B-1")]),
@@ -60,10 +59,8 @@ def test_a_text_is_refused_or_means_the_same_when_it_is_written_again(text: str)
         ('a."it\'s"', [Segment("a"), Segment("it's")]),
         (r'a."back\slash"', [Segment("a"), Segment(r"back\slash")]),
         ('a."\u00e9"', [Segment("a"), Segment("\u00e9")]),
-    ],
-)
-def test_a_path_has_these_segments(text: str, segments: list[Segment]) -> None:
-    assert parse_path(text) == tuple(segments)
+    ):
+        assert parse_path(text) == tuple(segments)
 
 
 def test_a_number_is_an_index_and_in_quotes_a_key() -> None:
@@ -80,14 +77,13 @@ def test_a_name_needs_no_quotes_when_it_is_written() -> None:
     assert path_text(parse_path('"api"."users"."alice"."role"')) == "api.users.alice.role"
 
 
-@pytest.mark.parametrize("key", ["eth0.100", "10.255.0.2", "0", "-a", "1st", "a b", "\u00e9", "a@b", "name!"])
-def test_a_key_that_is_no_name_is_written_in_quotes(key: str) -> None:
-    assert path_text([Segment(key)]) == f'"{key}"'
+def test_a_key_that_is_no_name_is_written_in_quotes() -> None:
+    for key in ("eth0.100", "10.255.0.2", "0", "-a", "1st", "a b", "\u00e9", "a@b", "name!"):
+        assert path_text([Segment(key)]) == f'"{key}"'
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_path_is_refused() -> None:
+    for text in (
         *("", ".", "..", " ", "\n"),
         *(".a", "a.", "a..b", "a.b.", "a. b", "a .b", " a", "a ", "a\n", "a.b\n", "a.0\n", 'a."b"\n'),
         *("-a", "a.-b", "a.-1", "a.+1", "1a", "a.1b", "a.01", "a.00", "a.1_0", "a.1000000", "a.12345678"),
@@ -95,10 +91,8 @@ def test_a_key_that_is_no_name_is_written_in_quotes(key: str) -> None:
         *('"', '""', 'a.""', 'a."', 'a."b', 'a.b"', 'a."b"c', 'a.b"c"', '"a""b"', "a.'b'", r'a."b\"c"'),
         *('a."b\nc"', 'a."b\tc"', 'a."b\x00c"', 'a."b\x7fc"', 'a."\x1f"', 'a."b" .c', 'a. "b"'),
         *("\u00e9", "a.\u00e9", "a.\u0661", "a.\uff11", "a\u2028b", "a\u00a0", "\u0430pi"),
-    ],
-)
-def test_what_is_no_path_is_refused(text: str) -> None:
-    assert "segments joined by dots" in refusal(text)
+    ):
+        assert "segments joined by dots" in refusal(text)
 
 
 def test_the_longest_path_is_read() -> None:

@@ -10,6 +10,7 @@ import pytest
 from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import LocalSubscriber
+from tests.support.documents import valid_document
 from tests.unit.test_configuration import problems, put
 
 PRINTABLE = [chr(code) for code in range(0x20, 0x7F)]
@@ -124,24 +125,25 @@ def test_a_refusal_does_not_tell_the_secret(document: dict[str, Any], path: str)
 # Linux's own routing tables.
 
 
-@pytest.mark.parametrize("table", [1, 100, 252, 256, 4294967295])
-def test_a_routing_table_that_is_nobodys_may_be_the_vrfs(document: dict[str, Any], table: int) -> None:
-    put(document, "cgnat.vrf_table", table)
-    assert accepted(document)
+def test_a_routing_table_that_is_nobodys_may_be_the_vrfs() -> None:
+    for table in (1, 100, 252, 256, 4294967295):
+        document = valid_document()
+        put(document, "cgnat.vrf_table", table)
+        assert accepted(document)
 
 
-@pytest.mark.parametrize("table", [-1, 0, 253, 254, 255, 4294967296])
-def test_a_routing_table_of_linux_and_what_is_none_are_refused(document: dict[str, Any], table: int) -> None:
-    put(document, "cgnat.vrf_table", table)
-    assert refused_at(document) == ["cgnat.vrf_table"]
+def test_a_routing_table_of_linux_and_what_is_none_are_refused() -> None:
+    for table in (-1, 0, 253, 254, 255, 4294967296):
+        document = valid_document()
+        put(document, "cgnat.vrf_table", table)
+        assert refused_at(document) == ["cgnat.vrf_table"]
 
 
 # VLANs belong to one profile.
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_vlans_of_two_profiles_are_refused() -> None:
+    for one, other in (
         *[(("100-200", None), (other, None)) for other in ("200-300", "1-100", "150", "50-250", "100-200")],
         (("7", None), ("7", None)),
         (("7", None), ("0007", None)),
@@ -149,20 +151,16 @@ def test_a_routing_table_of_linux_and_what_is_none_are_refused(document: dict[st
         (("100-200", "10-20"), ("200-300", "20-30")),
         (("100-200", "10-20"), ("150", "15")),
         (("150", "10-20"), ("1-4094", "20")),
-    ],
-)
-def test_vlans_of_two_profiles_are_refused(
-    document: dict[str, Any], one: tuple[str, str | None], other: tuple[str, str | None]
-) -> None:
-    with_short_trunks(document)
-    for first, second in ((one, other), (other, one)):
-        with_profiles(document, profile("a", *first), profile("b", *second))
-        assert refused_at(document) == ["demux.vlan_profiles.1.vlan_range"]
+    ):
+        document = valid_document()
+        with_short_trunks(document)
+        for first, second in ((one, other), (other, one)):
+            with_profiles(document, profile("a", *first), profile("b", *second))
+            assert refused_at(document) == ["demux.vlan_profiles.1.vlan_range"]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_vlans_that_differ_in_a_tag_or_in_how_many_they_have_are_valid() -> None:
+    for one, other in (
         (("100-199", None), ("200-300", None)),
         (("100", None), ("101", None)),
         (("100-200", "10-20"), ("100-200", "21-30")),
@@ -171,14 +169,11 @@ def test_vlans_of_two_profiles_are_refused(
         (("100-200", None), ("100-200", "10-20")),
         (("10-20", None), ("100-200", "10-20")),
         (("1-4094", None), ("1-4094", "1-4094")),
-    ],
-)
-def test_vlans_that_differ_in_a_tag_or_in_how_many_they_have_are_valid(
-    document: dict[str, Any], one: tuple[str, str | None], other: tuple[str, str | None]
-) -> None:
-    with_short_trunks(document)
-    for first, second in ((one, other), (other, one)):
-        assert accepted(with_profiles(document, profile("a", *first), profile("b", *second)))
+    ):
+        document = valid_document()
+        with_short_trunks(document)
+        for first, second in ((one, other), (other, one)):
+            assert accepted(with_profiles(document, profile("a", *first), profile("b", *second)))
 
 
 def test_profiles_of_different_types_must_not_overlap_either(document: dict[str, Any]) -> None:
@@ -208,15 +203,11 @@ def test_a_description_may_have_up_to_80_characters(document: dict[str, Any], de
     assert accepted(document)
 
 
-@pytest.mark.parametrize(
-    "description",
-    ["x" * 81, " ", " x", "x ", "x  y", "x | y", "\n", "x\n", "x\nno router bgp 1"],
-)
-def test_a_description_that_is_too_long_or_that_frr_would_change_is_refused(
-    document: dict[str, Any], description: str
-) -> None:
-    put(document, "bgp.neighbors.0.description", description)
-    assert refused_at(document) == ["bgp.neighbors.0.description"]
+def test_a_description_that_is_too_long_or_that_frr_would_change_is_refused() -> None:
+    for description in ("x" * 81, " ", " x", "x ", "x  y", "x | y", "\n", "x\n", "x\nno router bgp 1"):
+        document = valid_document()
+        put(document, "bgp.neighbors.0.description", description)
+        assert refused_at(document) == ["bgp.neighbors.0.description"]
 
 
 # Names of interfaces.
@@ -238,13 +229,12 @@ def test_a_name_of_an_interface_does_not_begin_like_an_option(document: dict[str
     assert refused == {*PRINTABLE, *NEVER} - OTHERS_IN_A_NAME | {"+", "-"}
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "-a", "a b", "a:b", "a/b", "a\n", "sixteen_letters_", 7])
-@pytest.mark.parametrize("path", INTERFACE_PATHS)
-def test_what_is_no_name_of_an_interface_is_refused_wherever_one_stands(
-    document: dict[str, Any], path: str, name: Any
-) -> None:
-    put(document, path, name)
-    assert refused_at(document) == [path]
+def test_what_is_no_name_of_an_interface_is_refused_wherever_one_stands() -> None:
+    for name in ("", ".", "..", "-a", "a b", "a:b", "a/b", "a\n", "sixteen_letters_", 7):
+        for path in INTERFACE_PATHS:
+            document = valid_document()
+            put(document, path, name)
+            assert refused_at(document) == [path]
 
 
 # Subscribers that the gateway itself knows.
@@ -272,29 +262,24 @@ def test_a_local_subscriber_has_a_name_a_password_and_perhaps_an_address(documen
     )
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_a_broken_local_subscriber_is_named_by_its_path() -> None:
+    for field, value in (
         *[
             ("username", value)
             for value in ("", None, 7, "a b", "-a", "@isp", "a" * 65, "a#", 'a"', "a\n", "*")
         ],
         *[("password", value) for value in ("", None, 7, "a b")],
         *[("ip_address", value) for value in ("", 7, "*", "100.64.0", "100.64.0.9/32", "::1", "100.64.0.9 ")],
-    ],
-)
-def test_a_broken_local_subscriber_is_named_by_its_path(
-    document: dict[str, Any], field: str, value: Any
-) -> None:
-    with_subscribers(document, {**SUBSCRIBER, "username": "first"}, {**SUBSCRIBER, field: value})
-    assert refused_at(document) == [f"subscribers.local.1.{field}"]
+    ):
+        document = valid_document()
+        with_subscribers(document, {**SUBSCRIBER, "username": "first"}, {**SUBSCRIBER, field: value})
+        assert refused_at(document) == [f"subscribers.local.1.{field}"]
 
 
-@pytest.mark.parametrize("username", ["a", "7", "_a", "a" * 64, "alice@isp.example", "line/1.2-3_4"])
-def test_a_local_subscriber_may_have_a_name_as_lines_have_them(
-    document: dict[str, Any], username: str
-) -> None:
-    assert accepted(with_subscribers(document, {**SUBSCRIBER, "username": username}))
+def test_a_local_subscriber_may_have_a_name_as_lines_have_them() -> None:
+    for username in ("a", "7", "_a", "a" * 64, "alice@isp.example", "line/1.2-3_4"):
+        document = valid_document()
+        assert accepted(with_subscribers(document, {**SUBSCRIBER, "username": username}))
 
 
 @pytest.mark.parametrize("field", ["username", "password"])

@@ -160,36 +160,28 @@ CONDITIONS: dict[str, tuple[str, Callable[[Session], bool]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "names",
-    [names for size in range(6) for names in itertools.combinations(CONDITIONS, size)],
-    ids=lambda names: "+".join(names) or "none",
-)
-def test_all_conditions_of_a_filter_must_hold(names: tuple[str, ...]) -> None:
-    wanted = SessionFilter(**{name: CONDITIONS[name][0] for name in names})
-    expected = [one.id for one in MIXED if all(CONDITIONS[name][1](one) for name in names)]
-    assert ids(table_of(*MIXED).find(wanted)) == expected
+def test_all_conditions_of_a_filter_must_hold() -> None:
+    for names in [names for size in range(6) for names in itertools.combinations(CONDITIONS, size)]:
+        wanted = SessionFilter(**{name: CONDITIONS[name][0] for name in names})
+        expected = [one.id for one in MIXED if all(CONDITIONS[name][1](one) for name in names)]
+        assert ids(table_of(*MIXED).find(wanted)) == expected
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [
+def test_a_session_is_found_by_each_condition() -> None:
+    for wanted in (
         {"type": "pppoe"},
         {"username": "user7"},
         {"ip_address": "100.64.0.7"},
         {"mac_address": "02:00:00:00:00:07"},
         {"interface": "ppp7"},
         {"interface": "trunk0.7"},
-    ],
-)
-def test_a_session_is_found_by_each_condition(wanted: dict[str, Any]) -> None:
-    table = table_of(session(6, type="DHCP"), session(7), session(8, type="DHCP"))
-    assert ids(table.find(SessionFilter(**wanted))) == [7]
+    ):
+        table = table_of(session(6, type="DHCP"), session(7), session(8, type="DHCP"))
+        assert ids(table.find(SessionFilter(**wanted))) == [7]
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [
+def test_a_condition_that_nobody_meets_finds_nobody() -> None:
+    for wanted in (
         {"username": "user"},
         {"username": "USER7"},
         {"ip_address": "100.64.0"},
@@ -198,10 +190,8 @@ def test_a_session_is_found_by_each_condition(wanted: dict[str, Any]) -> None:
         {"mac_address": ""},
         {"username": "user7", "ip_address": "100.64.0.8"},
         {"type": "dhcp"},
-    ],
-)
-def test_a_condition_that_nobody_meets_finds_nobody(wanted: dict[str, Any]) -> None:
-    assert table_of(session(7), session(8)).find(SessionFilter(**wanted)) == []
+    ):
+        assert table_of(session(7), session(8)).find(SessionFilter(**wanted)) == []
 
 
 def test_a_removed_session_is_found_by_nothing() -> None:
@@ -329,10 +319,10 @@ def test_addresses_sort_as_numbers() -> None:
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize("field", [field for field in FIELDS if field != "ip_address"])
-def test_all_but_addresses_sorts_as_it_is(field: str) -> None:
-    one = session(7)
-    assert sort_key(one, field) == getattr(one.summary, field)
+def test_all_but_addresses_sorts_as_it_is() -> None:
+    for field in [field for field in FIELDS if field != "ip_address"]:
+        one = session(7)
+        assert sort_key(one, field) == getattr(one.summary, field)
 
 
 @pytest.mark.parametrize(
@@ -399,9 +389,8 @@ def test_the_limits_of_the_limit_are_valid(limit: int) -> None:
     assert numbers_page(limit, None, held=held)["count"] == limit
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    [
+def test_a_cursor_that_is_none_is_refused() -> None:
+    for cursor in (
         "",
         "garbage",
         "garbage!",
@@ -420,11 +409,8 @@ def test_the_limits_of_the_limit_are_valid(limit: int) -> None:
         cursor_of([1, [3]]),
         base64.urlsafe_b64encode(b'["",["\xff"]]').decode(),
         base64.urlsafe_b64encode(b"[" * 100_000).decode(),
-    ],
-    ids=lambda cursor: f"{cursor[:10]!a}-{len(cursor)}",
-)
-def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
-    assert parameter_refused(lambda: numbers_page(3, cursor)) == "page.cursor"
+    ):
+        assert parameter_refused(lambda: numbers_page(3, cursor)) == "page.cursor"
 
 
 @unhurried
@@ -607,21 +593,21 @@ def test_without_a_sort_sessions_come_by_id(service: CoreService) -> None:
     assert (answer["count"], answer["total"], answer["next_cursor"]) == (150, 150, None)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_the_pages_of_a_sort_are_the_whole_of_it(service: CoreService, order: str) -> None:
-    whole, _ = listed(service, sort=order)
-    pages = walk(lambda cursor: listed(service, sort=order, page=Page(40, cursor))[1])
-    in_pages = [one for page in pages for one in msgspec.json.decode(page["sessions"])]
-    assert len(whole) == 150
-    assert in_pages == whole
+def test_the_pages_of_a_sort_are_the_whole_of_it(service: CoreService) -> None:
+    for order in ORDERS:
+        whole, _ = listed(service, sort=order)
+        pages = walk(lambda cursor: listed(service, sort=order, page=Page(40, cursor))[1])
+        in_pages = [one for page in pages for one in msgspec.json.decode(page["sessions"])]
+        assert len(whole) == 150
+        assert in_pages == whole
 
 
-@pytest.mark.parametrize("field", [field for field in FIELDS if field != "ip_address"])
-def test_a_sort_orders_by_its_field_up_and_down(service: CoreService, field: str) -> None:
-    up = [one[field] for one in listed(service, sort=field)[0]]
-    down = [one[field] for one in listed(service, sort=f"-{field}")[0]]
-    assert up == sorted(up)
-    assert down == up[::-1]
+def test_a_sort_orders_by_its_field_up_and_down(service: CoreService) -> None:
+    for field in [field for field in FIELDS if field != "ip_address"]:
+        up = [one[field] for one in listed(service, sort=field)[0]]
+        down = [one[field] for one in listed(service, sort=f"-{field}")[0]]
+        assert up == sorted(up)
+        assert down == up[::-1]
 
 
 def test_a_page_of_a_filter_counts_only_what_fits(service: CoreService) -> None:
@@ -631,9 +617,9 @@ def test_a_page_of_a_filter_counts_only_what_fits(service: CoreService) -> None:
     assert answer["total"] == len(fitting) < 150
 
 
-@pytest.mark.parametrize("sort", ["gateway", "ID", "--id", "-", " id", "id,username", "__class__"])
-def test_a_sort_by_what_no_summary_has_is_refused(service: CoreService, sort: str) -> None:
-    assert parameter_refused(lambda: listed(service, sort=sort)) == "sort"
+def test_a_sort_by_what_no_summary_has_is_refused(service: CoreService) -> None:
+    for sort in ("gateway", "ID", "--id", "-", " id", "id,username", "__class__"):
+        assert parameter_refused(lambda: listed(service, sort=sort)) == "sort"
 
 
 def test_a_cursor_of_another_sort_is_refused(service: CoreService) -> None:

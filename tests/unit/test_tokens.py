@@ -102,16 +102,14 @@ def test_a_token_signed_with_another_hash_is_refused(algorithm: str, digest: str
     assert_refused(signed(CLAIMS, {"alg": algorithm, "typ": "JWT"}, digest=digest))
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["RS256", "ES256", "PS256", "EdDSA", "hs256", ["HS256"], {"HS256": 1}, 1]
-)
-def test_a_token_that_names_another_algorithm_over_our_own_signature_is_refused(algorithm: Any) -> None:
-    assert_refused(signed(CLAIMS, {"alg": algorithm, "typ": "JWT"}))
+def test_a_token_that_names_another_algorithm_over_our_own_signature_is_refused() -> None:
+    for algorithm in ("RS256", "ES256", "PS256", "EdDSA", "hs256", ["HS256"], {"HS256": 1}, 1):
+        assert_refused(signed(CLAIMS, {"alg": algorithm, "typ": "JWT"}))
 
 
-@pytest.mark.parametrize("header", [{}, [], 1, None, "HS256", b"{", b"\xff", b"[" * 20_000])
-def test_a_token_with_a_header_of_another_shape_is_refused(header: Any) -> None:
-    assert_refused(signed(CLAIMS, json.dumps(None).encode() if header is None else header))
+def test_a_token_with_a_header_of_another_shape_is_refused() -> None:
+    for header in ({}, [], 1, None, "HS256", b"{", b"\xff", b"[" * 20_000):
+        assert_refused(signed(CLAIMS, json.dumps(None).encode() if header is None else header))
 
 
 @pytest.mark.parametrize("extra", [{"crit": ["exp"]}, {"b64": False, "crit": ["b64"]}, {"kid": 1}])
@@ -147,11 +145,9 @@ def test_a_token_issued_31_seconds_ahead_of_the_clock_is_refused() -> None:
     assert_refused(signed(CLAIMS), now=NOW - 31)
 
 
-@pytest.mark.parametrize(
-    "value", [str(NOW + 60), True, None, [NOW + 60], {}, NOW + 60.5, float("inf"), float("nan"), 0, -1]
-)
-def test_an_end_that_is_no_time_to_come_is_refused(value: Any) -> None:
-    assert_refused(signed({**CLAIMS, "exp": value}))
+def test_an_end_that_is_no_time_to_come_is_refused() -> None:
+    for value in (str(NOW + 60), True, None, [NOW + 60], {}, NOW + 60.5, float("inf"), float("nan"), 0, -1):
+        assert_refused(signed({**CLAIMS, "exp": value}))
 
 
 def test_an_end_beyond_all_time_is_refused() -> None:
@@ -162,9 +158,9 @@ def test_an_end_of_5000_digits_is_refused() -> None:
     assert_refused(signed(json.dumps(CLAIMS).replace(str(NOW + 60), "9" * 5000).encode()))
 
 
-@pytest.mark.parametrize("value", [str(NOW), True, None, [NOW], float("-inf"), 10**400])
-def test_a_time_of_issue_that_is_no_time_is_refused(value: Any) -> None:
-    assert_refused(signed({**CLAIMS, "iat": value}))
+def test_a_time_of_issue_that_is_no_time_is_refused() -> None:
+    for value in (str(NOW), True, None, [NOW], float("-inf"), 10**400):
+        assert_refused(signed({**CLAIMS, "iat": value}))
 
 
 @pytest.mark.parametrize("start", [NOW, NOW + 30])
@@ -176,20 +172,20 @@ def test_a_token_that_starts_31_seconds_ahead_of_the_clock_is_refused() -> None:
     assert_refused(signed({**CLAIMS, "nbf": NOW + 31}))
 
 
-@pytest.mark.parametrize("value", [str(NOW), True, None, [NOW], {}, NOW + 0.5, -1, float("-inf"), 10**400])
-def test_a_start_that_is_no_time_is_refused(value: Any) -> None:
-    assert_refused(signed({**CLAIMS, "nbf": value}))
+def test_a_start_that_is_no_time_is_refused() -> None:
+    for value in (str(NOW), True, None, [NOW], {}, NOW + 0.5, -1, float("-inf"), 10**400):
+        assert_refused(signed({**CLAIMS, "nbf": value}))
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_a_token_that_lacks_a_claim_is_refused(name: str) -> None:
-    assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
+def test_a_token_that_lacks_a_claim_is_refused() -> None:
+    for name in CLAIMS:
+        assert_refused(signed({key: value for key, value in CLAIMS.items() if key != name}))
 
 
-@pytest.mark.parametrize("name", ["iss", "sub", "role", "gen", "ledger", "jti"])
-@pytest.mark.parametrize("value", [1, None, True, ["alice"], {"a": 1}])
-def test_a_claim_that_is_no_text_is_refused(name: str, value: Any) -> None:
-    assert_refused(signed({**CLAIMS, name: value}))
+def test_a_claim_that_is_no_text_is_refused() -> None:
+    for name in ("iss", "sub", "role", "gen", "ledger", "jti"):
+        for value in (1, None, True, ["alice"], {"a": 1}):
+            assert_refused(signed({**CLAIMS, name: value}))
 
 
 def test_a_token_of_another_issuer_is_refused() -> None:
@@ -200,16 +196,14 @@ def test_a_token_of_another_ledger_is_refused() -> None:
     assert_refused(signed({**CLAIMS, "ledger": LEDGER[::-1]}))
 
 
-@pytest.mark.parametrize("payload", [[], 1, "text", b"", b"{", b"\xff", b"[" * 20_000, b"null"])
-def test_a_signed_payload_of_another_shape_is_refused(payload: Any) -> None:
-    assert_refused(signed(payload))
+def test_a_signed_payload_of_another_shape_is_refused() -> None:
+    for payload in ([], 1, "text", b"", b"{", b"\xff", b"[" * 20_000, b"null"):
+        assert_refused(signed(payload))
 
 
-@pytest.mark.parametrize(
-    "text", ["", ".", "..", "...", "a.b.c", "Bearer x", "\0", "é.é.é", "\ud800", "a" * 100_000]
-)
-def test_a_text_that_is_no_token_is_refused(text: str) -> None:
-    assert_refused(text)
+def test_a_text_that_is_no_token_is_refused() -> None:
+    for text in ("", ".", "..", "...", "a.b.c", "Bearer x", "\0", "é.é.é", "\ud800", "a" * 100_000):
+        assert_refused(text)
 
 
 #: The same bits end in another letter: 32 bytes of signature leave two bits of the last letter over.
@@ -241,10 +235,10 @@ def test_a_token_has_one_spelling(number: int, respell: Callable[[str], str]) ->
     assert_refused(token(number))
 
 
-@pytest.mark.parametrize("character", ["+", "/", " ", "\n", "\t", "!", "é"])
-def test_a_character_that_base64url_has_not_is_not_passed_over(character: str) -> None:
-    token = signed(CLAIMS)
-    assert_refused(f"{token[:-8]}{character}{token[-8:]}")
+def test_a_character_that_base64url_has_not_is_not_passed_over() -> None:
+    for character in ("+", "/", " ", "\n", "\t", "!", "é"):
+        token = signed(CLAIMS)
+        assert_refused(f"{token[:-8]}{character}{token[-8:]}")
 
 
 @pytest.mark.parametrize("garbage", ["x", ".x", ".", "é"])
