@@ -412,19 +412,16 @@ def test_a_time_may_be_iso_8601(gateway: Gateway) -> None:
     assert gateway.records(since="2000-01-01T00:00:00+02:00") == gateway.records()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_filter_that_is_none_is_400(gateway: Gateway) -> None:
+    for name, value in (
         *(("since", value) for value in ("yesterday", "", "2026-03-01T00:00:00", "-1", "1e9", "nan", "inf")),
         *(("result", value) for value in ("ok", "")),
         *(("limit", value) for value in ("0", "10001", "x")),
         ("usr", "admin"),
-    ],
-)
-def test_a_filter_that_is_none_is_400(gateway: Gateway, name: str, value: str) -> None:
-    answer = gateway.ask("GET", "/audit", params={name: value})
-    assert answer.status_code == 400
-    assert answer.json()["errors"][0]["path"] == name
+    ):
+        answer = gateway.ask("GET", "/audit", params={name: value})
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["path"] == name
 
 
 def test_what_the_alternative_profile_recorded_is_read_with_the_rest(tmp_path: Path) -> None:

@@ -120,15 +120,15 @@ HOSTS = [
 ]
 
 
-@pytest.mark.parametrize("host", WRONG_HOSTS.values(), ids=WRONG_HOSTS.keys())
-def test_a_request_without_one_right_host_is_400(server: Server, host: bytes) -> None:
-    assert_refused(server.send(HEALTH + b"Connection: close\r\n" + host + b"\r\n"), 400)
+def test_a_request_without_one_right_host_is_400(server: Server) -> None:
+    for host in WRONG_HOSTS.values():
+        assert_refused(server.send(HEALTH + b"Connection: close\r\n" + host + b"\r\n"), 400)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_host_may_be_whatever_a_uri_has_there(server: Server, host: str) -> None:
-    answer = server.send(HEALTH + b"Connection: close\r\nHost: %s\r\n\r\n" % host.encode())
-    assert answer.status == 200
+def test_a_host_may_be_whatever_a_uri_has_there(server: Server) -> None:
+    for host in HOSTS:
+        answer = server.send(HEALTH + b"Connection: close\r\nHost: %s\r\n\r\n" % host.encode())
+        assert answer.status == 200
 
 
 def test_http_1_0_needs_no_host_but_none_that_is_wrong(server: Server) -> None:
@@ -259,18 +259,29 @@ def test_without_a_token_a_known_etag_is_401(api: Api) -> None:
     assert answer.status_code == 401
 
 
-@pytest.mark.parametrize(
-    "named", ["abc", "", ",", '"', "W/", '"a" "b"', '"a', "W/abc", '"a", b', "*, *", "é", '"' + "x" * 6_000]
-)
-def test_an_if_match_that_is_no_entity_tag_is_400_and_changes_nothing(api: Api, named: str) -> None:
-    before = api.get("/system/config/compare", "admin")
-    body = {"path": "system.hostname", "value": "bng9"}
-    headers = {"If-Match": named.encode("latin-1")}
-    answer = api.send("POST", "/system/config/set", json=body, headers=headers)
-    assert answer.status_code == 400
-    (problem,) = answer.json()["errors"]
-    assert problem["path"] == "If-Match"
-    assert api.get("/system/config/compare", "admin") == before
+def test_an_if_match_that_is_no_entity_tag_is_400_and_changes_nothing(api: Api) -> None:
+    for named in (
+        "abc",
+        "",
+        ",",
+        '"',
+        "W/",
+        '"a" "b"',
+        '"a',
+        "W/abc",
+        '"a", b',
+        "*, *",
+        "é",
+        '"' + "x" * 6_000,
+    ):
+        before = api.get("/system/config/compare", "admin")
+        body = {"path": "system.hostname", "value": "bng9"}
+        headers = {"If-Match": named.encode("latin-1")}
+        answer = api.send("POST", "/system/config/set", json=body, headers=headers)
+        assert answer.status_code == 400
+        (problem,) = answer.json()["errors"]
+        assert problem["path"] == "If-Match"
+        assert api.get("/system/config/compare", "admin") == before
 
 
 @pytest.mark.parametrize("named", ['"other"', 'W/"other"', '"a", "b,c"'])

@@ -348,15 +348,26 @@ def test_a_body_in_chunks_is_read_as_any_other(api: Api, route: Route) -> None:
     assert_invalid(send(api, route, "admin", data=iter([whole[:5], whole[5:]])), "extra")
 
 
-@pytest.mark.parametrize(
-    "rate",
-    ["0", "-1", "1e6", "fast", "", " 5m", "5 %", "5 KBps", "5MBps", "5KB/s", "401gbit", "1.mbit", "\u0665m"],
-)
-def test_a_bad_rate_is_400(api: Api, rate: str) -> None:
-    body = {"rate_down": rate, "rate_up": "1m"}
-    answer = api.send("PUT", "/subscribers/1/rate", json=body)
-    assert_civil(answer)
-    assert_invalid(answer, "rate_down")
+def test_a_bad_rate_is_400(api: Api) -> None:
+    for rate in (
+        "0",
+        "-1",
+        "1e6",
+        "fast",
+        "",
+        " 5m",
+        "5 %",
+        "5 KBps",
+        "5MBps",
+        "5KB/s",
+        "401gbit",
+        "1.mbit",
+        "\u0665m",
+    ):
+        body = {"rate_down": rate, "rate_up": "1m"}
+        answer = api.send("PUT", "/subscribers/1/rate", json=body)
+        assert_civil(answer)
+        assert_invalid(answer, "rate_down")
 
 
 # Integers, which JSON Schema takes with a fraction of zero, too
@@ -403,14 +414,14 @@ def test_a_bad_limit_or_cursor_is_400(api: Api, route: Route) -> None:
         assert_invalid(send(api, route, "operator", params={"limit": "2", "cursor": cursor}), "cursor")
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit[:20])
-def test_each_bad_limit_is_400(api: Api, limit: str) -> None:
-    assert_invalid(api.send("GET", "/subscribers", params={"limit": limit}), "limit")
+def test_each_bad_limit_is_400(api: Api) -> None:
+    for limit in LIMITS:
+        assert_invalid(api.send("GET", "/subscribers", params={"limit": limit}), "limit")
 
 
-@pytest.mark.parametrize("cursor", CURSORS, ids=lambda cursor: cursor[:20])
-def test_each_bad_cursor_is_400(api: Api, cursor: str) -> None:
-    assert_invalid(api.send("GET", "/subscribers", params={"limit": "2", "cursor": cursor}), "cursor")
+def test_each_bad_cursor_is_400(api: Api) -> None:
+    for cursor in CURSORS:
+        assert_invalid(api.send("GET", "/subscribers", params={"limit": "2", "cursor": cursor}), "cursor")
 
 
 @named(LISTS)

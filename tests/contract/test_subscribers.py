@@ -119,31 +119,28 @@ def test_a_mac_address_is_found_in_any_usual_spelling(
     assert api.get("/subscribers", params={"mac_address": spelled})["sessions"] == [wanted]
 
 
-@pytest.mark.parametrize("path", ["/subscribers", "/subscribers?limit=1"])
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("mac_address", "02:00:00:00:00"),
-        ("mac_address", "02:00:00:00:00:0g"),
-        ("mac_address", "02:00:00-00:00:06"),
-        ("mac_address", "0200.0000:0006"),
-        ("mac_address", "02:00:00:00:00:06\n"),
-        ("mac_address", ""),
-        ("ip_address", "100.64.0"),
-        ("ip_address", "100.64.0.256"),
-        ("ip_address", "100.64.0.05"),
-        ("ip_address", "2001:db8::1"),
-        ("ip_address", "\u0661.1.1.1"),
-        ("ip_address", "alice"),
-    ],
-)
-def test_a_filter_that_can_be_no_address_is_refused(api: Api, path: str, name: str, text: str) -> None:
-    answer = api.send("GET", path, params={name: text})
-    kind = "a MAC" if name == "mac_address" else "an IPv4"
-    assert answer.status_code == 400
-    (problem,) = answer.json()["errors"]
-    assert (problem["path"], problem["code"]) == (name, "invalid")
-    assert problem["message"].startswith(f"must be {kind} address, such as ")
+def test_a_filter_that_can_be_no_address_is_refused(api: Api) -> None:
+    for path in ("/subscribers", "/subscribers?limit=1"):
+        for name, text in (
+            ("mac_address", "02:00:00:00:00"),
+            ("mac_address", "02:00:00:00:00:0g"),
+            ("mac_address", "02:00:00-00:00:06"),
+            ("mac_address", "0200.0000:0006"),
+            ("mac_address", "02:00:00:00:00:06\n"),
+            ("mac_address", ""),
+            ("ip_address", "100.64.0"),
+            ("ip_address", "100.64.0.256"),
+            ("ip_address", "100.64.0.05"),
+            ("ip_address", "2001:db8::1"),
+            ("ip_address", "\u0661.1.1.1"),
+            ("ip_address", "alice"),
+        ):
+            answer = api.send("GET", path, params={name: text})
+            kind = "a MAC" if name == "mac_address" else "an IPv4"
+            assert answer.status_code == 400
+            (problem,) = answer.json()["errors"]
+            assert (problem["path"], problem["code"]) == (name, "invalid")
+            assert problem["message"].startswith(f"must be {kind} address, such as ")
 
 
 def test_filters_must_all_hold(api: Api, sessions: Iterator[dict[str, Any]]) -> None:

@@ -234,24 +234,30 @@ def test_with_the_token_everything_answers_as_the_schemas_say(profile: Profile, 
     assert route.data().validate(answer.json()["data"]) == {}
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/", "/auth/login", "/health", "/system/config", "/system/version", "/qos", "/webhooks", "/config/"],
-)
-def test_what_only_the_other_profile_has_is_404(profile: Profile, path: str) -> None:
-    for token in (TOKEN, None):
-        answer = profile.send("GET", path, token)
-        assert_civil(answer)
-        assert answer.status_code == 404
+def test_what_only_the_other_profile_has_is_404(profile: Profile) -> None:
+    for path in (
+        "/",
+        "/auth/login",
+        "/health",
+        "/system/config",
+        "/system/version",
+        "/qos",
+        "/webhooks",
+        "/config/",
+    ):
+        for token in (TOKEN, None):
+            answer = profile.send("GET", path, token)
+            assert_civil(answer)
+            assert answer.status_code == 404
 
 
 @named
-@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS", "TRACE", "BREW"])
-def test_a_wrong_method_is_405_and_names_the_right_ones(profile: Profile, route: Route, method: str) -> None:
-    answer = profile.send(method, route.path.replace("{id}", "1"))
-    assert_civil(answer)
-    assert answer.status_code == 405
-    assert route.method in answer.headers["Allow"]
+def test_a_wrong_method_is_405_and_names_the_right_ones(profile: Profile, route: Route) -> None:
+    for method in ("POST", "PATCH", "OPTIONS", "TRACE", "BREW"):
+        answer = profile.send(method, route.path.replace("{id}", "1"))
+        assert_civil(answer)
+        assert answer.status_code == 405
+        assert route.method in answer.headers["Allow"]
 
 
 # Who may
@@ -285,11 +291,17 @@ WRONG = {
 
 
 @named
-@pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)
-def test_with_another_token_it_is_401(profile: Profile, route: Route, value: str | bytes) -> None:
-    given = value if isinstance(value, bytes) else value.encode()
-    answer = send(profile, route, token=None, headers={"Authorization": given})
+def test_with_another_token_it_is_401(profile: Profile, route: Route) -> None:
+    answer = send(profile, route, token=TOKEN[:-1] + "x")
     assert (answer.status_code, answer.json()) == (401, NOBODY)
+
+
+def test_each_header_without_the_token_is_401(profile: Profile) -> None:
+    for value in WRONG.values():
+        given = value if isinstance(value, bytes) else value.encode()
+        answer = profile.send("GET", "/subscribers", None, headers={"Authorization": given})
+        assert_civil(answer)
+        assert (answer.status_code, answer.json()) == (401, NOBODY)
 
 
 def test_a_scheme_may_be_spelled_in_any_case(profile: Profile) -> None:
@@ -397,12 +409,12 @@ def test_a_disconnected_session_is_gone(profile: Profile) -> None:
     assert 21 not in records_of_core(profile)
 
 
-@pytest.mark.parametrize("id", [*WRONG_IDS, "summary"], ids=lambda id: id[:20])
-def test_an_id_that_is_no_session_s_is_404(profile: Profile, id: str) -> None:
-    for method in ("GET", "DELETE"):
-        answer = profile.send(method, f"/subscribers/{id}")
-        assert_civil(answer)
-        assert answer.status_code == 404
+def test_an_id_that_is_no_session_s_is_404(profile: Profile) -> None:
+    for id in (*WRONG_IDS, "summary"):
+        for method in ("GET", "DELETE"):
+            answer = profile.send(method, f"/subscribers/{id}")
+            assert_civil(answer)
+            assert answer.status_code == 404
 
 
 def test_filters_and_an_order_are_those_of_the_other_profile(profile: Profile) -> None:
@@ -516,9 +528,8 @@ def test_a_mask_that_hides_nothing_is_refused_by_its_place(
     assert_invalid(answer, "api.users.1.password_hash")
 
 
-@pytest.mark.parametrize(
-    ("section", "name", "value", "path"),
-    [
+def test_a_wrong_value_is_400_and_named_and_changes_nothing(profile: Profile) -> None:
+    for section, name, value, path in (
         ("system", "hostname", "no host", "system.hostname"),
         ("system", "hostname", 1, "system.hostname"),
         ("system", "hostnam", "bng1", "system.hostnam"),
@@ -537,20 +548,16 @@ def test_a_mask_that_hides_nothing_is_refused_by_its_place(
         ("api", "listen_address", "224.0.0.1", "api.listen_address"),
         ("api", "listen_port", 0, "api.listen_port"),
         ("api", "listen_port", "8080", "api.listen_port"),
-    ],
-)
-def test_a_wrong_value_is_400_and_named_and_changes_nothing(
-    profile: Profile, section: str, name: str, value: Any, path: str
-) -> None:
-    before = profile.send("GET", "/config")
-    sections = before.json()["data"]
-    sections[section][name] = value
-    answer = profile.put(sections)
-    assert_civil(answer)
-    assert_invalid(answer, path)
-    assert str(value) not in answer.text or len(str(value)) < 10
-    after = profile.send("GET", "/config")
-    assert (after.headers["ETag"], after.content) == (before.headers["ETag"], before.content)
+    ):
+        before = profile.send("GET", "/config")
+        sections = before.json()["data"]
+        sections[section][name] = value
+        answer = profile.put(sections)
+        assert_civil(answer)
+        assert_invalid(answer, path)
+        assert str(value) not in answer.text or len(str(value)) < 10
+        after = profile.send("GET", "/config")
+        assert (after.headers["ETag"], after.content) == (before.headers["ETag"], before.content)
 
 
 def test_all_that_is_wrong_is_said_at_once(profile: Profile, sections: dict[str, Any]) -> None:
@@ -570,21 +577,21 @@ def test_a_part_is_not_taken_for_the_whole(profile: Profile, wrap: bool) -> None
     assert_invalid(answer, "cgnat")
 
 
-@pytest.mark.parametrize("data", BITES.values(), ids=BITES.keys())
-def test_a_body_that_bites_is_400(profile: Profile, data: bytes) -> None:
-    answer = profile.send("PUT", "/config", data=data)
-    assert_civil(answer)
-    assert_invalid(answer, "")
+def test_a_body_that_bites_is_400(profile: Profile) -> None:
+    for data in BITES.values():
+        answer = profile.send("PUT", "/config", data=data)
+        assert_civil(answer)
+        assert_invalid(answer, "")
 
 
-@pytest.mark.parametrize("depth", [50, 900, 940, 960, 970, 980, 985, 990, 995])
-@pytest.mark.parametrize("place", ["system", "nonsense"])
-def test_a_body_that_is_just_not_too_deep_to_be_read_is_400(profile: Profile, place: str, depth: int) -> None:
-    data = b'{"%s":' % place.encode() + b'{"hostname":' * depth + b"1" + b"}" * depth + b"}"
-    answer = profile.send("PUT", "/config", data=data)
-    assert_civil(answer)
-    assert answer.status_code == 400
-    assert answer.json()["errors"]
+def test_a_body_that_is_just_not_too_deep_to_be_read_is_400(profile: Profile) -> None:
+    for depth in (50, 900, 940, 960, 970, 980, 985, 990, 995):
+        for place in ("system", "nonsense"):
+            data = b'{"%s":' % place.encode() + b'{"hostname":' * depth + b"1" + b"}" * depth + b"}"
+            answer = profile.send("PUT", "/config", data=data)
+            assert_civil(answer)
+            assert answer.status_code == 400
+            assert answer.json()["errors"]
 
 
 @pytest.mark.parametrize("number", ["1" * 25, "-" + "9" * 19, "1e30", str(2**64)])

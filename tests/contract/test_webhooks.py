@@ -247,9 +247,8 @@ def test_the_101st_registration_is_refused_until_one_goes(gateway: Gateway) -> N
 URL = "http://example.com/"
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
+def test_a_registration_that_is_not_right_is_refused_with_the_place(api: Api) -> None:
+    for body, path in (
         ({}, "url"),
         ({"events": DOWN}, "url"),
         ({"url": URL}, "events"),
@@ -273,18 +272,14 @@ URL = "http://example.com/"
         ({"url": URL, "events": DOWN, "secret": base64.b64encode(b"a" * 23).decode()}, "secret"),
         ({"url": URL, "events": DOWN, "secret": base64.b64encode(b"a" * 65).decode()}, "secret"),
         ({"url": URL, "events": DOWN, "secret": 1}, "secret"),
-    ],
-)
-def test_a_registration_that_is_not_right_is_refused_with_the_place(
-    api: Api, body: dict[str, Any], path: str
-) -> None:
-    before = api.get("/webhooks")
-    answered = api.send("POST", "/webhooks", json=body)
-    assert answered.status_code == 400, answered.text
-    assert path.replace("[", ".").rstrip("]") in [
-        error["path"].replace("[", ".").rstrip("]") for error in answered.json()["errors"]
-    ]
-    assert api.get("/webhooks") == before
+    ):
+        before = api.get("/webhooks")
+        answered = api.send("POST", "/webhooks", json=body)
+        assert answered.status_code == 400, answered.text
+        assert path.replace("[", ".").rstrip("]") in [
+            error["path"].replace("[", ".").rstrip("]") for error in answered.json()["errors"]
+        ]
+        assert api.get("/webhooks") == before
 
 
 @pytest.mark.parametrize("size", [24, 64])

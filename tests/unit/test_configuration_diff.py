@@ -12,7 +12,7 @@ from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.redact import MASK
 from gateway_api.core.configuration.diff import Change, changes, diff_text
 from gateway_api.core.configuration.edit import Operation, Refused, edited
-from tests.support.documents import SECRET_HASH
+from tests.support.documents import SECRET_HASH, valid_document
 from tests.unit.test_configuration import FACTORY, put, remove
 
 #: A busy machine is no reason to fail.
@@ -79,9 +79,8 @@ def shuffled(value: Any) -> Any:
 # Every kind of change.
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "expected"),
-    [
+def test_a_value_that_changed_has_a_line_before_and_one_after() -> None:
+    for path, value, expected in (
         (
             "qos.default_down",
             "200mbit",
@@ -122,14 +121,11 @@ def shuffled(value: Any) -> Any:
                 r'+ bgp.neighbors."10.255.0.6".description = "a \"b\" \\c"',
             ],
         ),
-    ],
-)
-def test_a_value_that_changed_has_a_line_before_and_one_after(
-    document: dict[str, Any], path: str, value: Any, expected: list[str]
-) -> None:
-    before = copy.deepcopy(document)
-    put(document, path, value)
-    assert lines(before, document) == expected
+    ):
+        document = valid_document()
+        before = copy.deepcopy(document)
+        put(document, path, value)
+        assert lines(before, document) == expected
 
 
 @pytest.mark.parametrize(
@@ -301,16 +297,14 @@ def test_lines_are_in_the_order_of_their_paths_with_what_was_first(document: dic
 # Keys in paths.
 
 
-@pytest.mark.parametrize(
-    ("key", "shown"),
-    [
+def test_a_key_that_is_no_name_is_in_quotes() -> None:
+    for key, shown in (
         *[("alice", "alice"), ("a-b_c", "a-b_c"), ("_a", "_a")],
         *[("7", '"7"'), ("a@isp", '"a@isp"'), ("a.b", '"a.b"'), ("1st", '"1st"'), ("a/1", '"a/1"')],
-    ],
-)
-def test_a_key_that_is_no_name_is_in_quotes(document: dict[str, Any], key: str, shown: str) -> None:
-    now = {**document, "subscribers": {"local": [{"username": key}]}}
-    assert lines(document, now) == [f'+ subscribers.local.{shown}.username = "{key}"']
+    ):
+        document = valid_document()
+        now = {**document, "subscribers": {"local": [{"username": key}]}}
+        assert lines(document, now) == [f'+ subscribers.local.{shown}.username = "{key}"']
 
 
 # Secrets.

@@ -331,16 +331,13 @@ def test_an_id_is_read_as_it_was_written(text: str) -> None:
     assert str(sse.parse_id(text)) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_id_is_refused() -> None:
+    for text in (
         *("", "-", "a-", "-1", "a-01", "a--1", "a-+1", "a-1 ", " a-1", "a-1\n", "A-1", "a-1-2", "a-1.0"),
         *("a-\u0661", "\u00e9-1", f"{'f' * 65}-1", f"a-{'9' * 19}", "a_1", "a-1\x00"),
-    ],
-)
-def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="id of an event"):
-        sse.parse_id(text)
+    ):
+        with pytest.raises(ValueError, match="id of an event"):
+            sse.parse_id(text)
 
 
 # The side of the API, before a core that can be taken away

@@ -168,9 +168,8 @@ def test_a_oneway_call_that_fails_gets_no_reply(caller: Caller) -> None:
     assert caller.ask("Echo", text="next") == {"parameters": {"text": "next"}}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "name"),
-    [
+def test_a_wrong_parameter_is_named(caller: Caller) -> None:
+    for parameters, name in (
         ({}, "text"),
         ({"text": 1}, "text"),
         ({"text": None}, "text"),
@@ -180,10 +179,8 @@ def test_a_oneway_call_that_fails_gets_no_reply(caller: Caller) -> None:
         ({"text": "a", "window": {"limit": "5"}}, "window.limit"),
         ({"text": "a", "window": {"limit": True}}, "window.limit"),
         ({"text": "a", "window": {"limit": 5, "offset": 1}}, "window.offset"),
-    ],
-)
-def test_a_wrong_parameter_is_named(caller: Caller, parameters: Any, name: str) -> None:
-    assert caller.ask("Echo", **parameters) == invalid(name)
+    ):
+        assert caller.ask("Echo", **parameters) == invalid(name)
 
 
 def test_a_number_of_5000_digits_is_a_wrong_parameter(caller: Caller) -> None:
