@@ -1,0 +1,258 @@
+"""The Debian package after an earlier one, and when it leaves: what stays is the operator's."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.machine import Machine, booted
+from tests.support.package import PROGRAMS, Installed, choose_the_lab, install, repacked, state_of
+from tests.support.stack import wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same package as a later version, with changes to files that operators edit and that they don't."""
+
+    def change(tree: Path) -> None:
+        control = tree / "DEBIAN" / "control"
+        control.write_text(re.sub(r"(?m)^Version: .*", "Version: 99", control.read_text()))
+        for name in ("gunicorn.conf.py", "gateway-api.env"):
+            with (tree / "etc" / "gateway-api" / name).open("a") as file:
+                file.write("# of version 99\n")
+
+    return repacked(package, tmp_path_factory.mktemp("newer") / "tree", change)
+
+
+#: What the package did while gateway-core.service was the lab's own unit.
+_FORMER_POSTINST = """#!/bin/sh
+set -e
+/usr/lib/gateway-api/bin/gateway-api-setup
+for service in gateway-core.service gateway-api.service; do
+    deb-systemd-helper enable $service
+    deb-systemd-helper update-state $service
+done
+systemctl daemon-reload
+deb-systemd-invoke restart gateway-core.service gateway-api.service
+"""
+
+
+@pytest.fixture(scope="module")
+def former(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as an earlier version, whose core was the lab, whatever the operator wanted."""
+
+    def change(tree: Path) -> None:
+        control = tree / "DEBIAN" / "control"
+        control.write_text(re.sub(r"(?m)^Version: .*", "Version: 0", control.read_text()))
+        (tree / "DEBIAN" / "postinst").write_text(_FORMER_POSTINST)
+        units = tree / "usr/lib/systemd/system"
+        lab = units / "gateway-core-lab.service"
+        (units / "gateway-core.service").write_text(re.sub("(?m)^Alias=.*\n", "", lab.read_text()))
+        lab.unlink()
+
+    return repacked(compiled, tmp_path_factory.mktemp("former") / "tree", change)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
+    former: Path, compiled: Path, tmp_path: Path, chosen: bool
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        assert here.serves()
+        if not chosen:
+            machine.run("systemctl", "disable", "--now", "gateway-core")
+        before = machine.processes("gateway_api.cli.core")
+        assert bool(before) == chosen
+        install(machine, compiled)
+        assert here.serves() == chosen
+        after = machine.processes("gateway_api.cli.core")
+        assert len(after) == len(before)
+        assert set(after).isdisjoint(before)
+        state = "enabled" if chosen else "disabled"
+        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
+
+
+def test_an_upgrade_that_was_killed_is_finished_by_the_next_with_the_lab_running(
+    former: Path, compiled: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        killer = machine.root / "root/faults/deb-systemd-helper"
+        killer.parent.mkdir()
+        # Stands in for a power cut when the postinst is about to forget the former unit.
+        killer.write_text("#!/bin/sh\nkill -9 $PPID\n")
+        killer.chmod(0o755)
+        shutil.copyfile(compiled, machine.root / "root" / compiled.name)
+        upgrade = f"PATH=/root/faults:$PATH dpkg --install /root/{compiled.name}"
+        assert "killed by signal" in machine.attempt("sh", "-c", upgrade).stdout
+        machine.run("systemctl", "stop", "gateway-core")
+        machine.run("dpkg", "--configure", "gateway-api")
+        assert machine.run("systemctl", "is-enabled", "gateway-core-lab") == "enabled\n"
+        assert here.serves()
+        wants = machine.root / "etc/systemd/system/multi-user.target.wants"
+        assert not (wants / "gateway-core.service").is_symlink()
+
+
+OWN_CORE = "/etc/systemd/system/gateway-core.service"
+
+
+@pytest.mark.parametrize("choice", ["edited", "masked"])
+def test_an_upgrade_leaves_a_core_of_the_operator_s_own_as_it_is(
+    former: Path, compiled: Path, tmp_path: Path, choice: str
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        if choice == "edited":
+            # What `systemctl edit --full` does.
+            machine.run("cp", "/usr/lib/systemd/system/gateway-core.service", OWN_CORE)
+            machine.run("systemctl", "daemon-reload")
+        else:
+            machine.run("systemctl", "mask", "gateway-core")
+        drop_in = machine.root / "etc/systemd/system/gateway-api.service.d/own.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text("[Service]\nEnvironment=PROGRAMS=/opt/gateway-api\n")
+        file = ("stat", "--format=%i %N", OWN_CORE)
+        before = machine.processes("gateway_api.cli.core"), machine.run(*file)
+        said = install(machine, compiled)
+        assert (machine.processes("gateway_api.cli.core"), machine.run(*file)) == before
+        assert here.serves()
+        assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == "disabled\n"
+        # It still starts with the machine.
+        assert (machine.root / "etc/systemd/system/multi-user.target.wants/gateway-core.service").is_symlink()
+        assert f"{OWN_CORE} isn't of this package" in said
+        assert "own.conf: /opt/gateway-api" in said
+
+
+@dataclass
+class Moment:
+    """What a machine holds of the package at a moment. `files` are those of operators and of the core."""
+
+    files: dict[str, bytes]
+    processes: list[int]
+    programs: bool
+    units: str
+    users: set[str]
+
+    @classmethod
+    def of(cls, machine: Machine) -> "Moment":
+        folders = [machine.root / name for name in ("etc/gateway-api", "var/lib/gateway-core")]
+        files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+        return cls(
+            files={str(path.relative_to(machine.root)): path.read_bytes() for path in files},
+            processes=machine.processes(PROGRAMS),
+            programs=(machine.root / PROGRAMS.lstrip("/")).exists(),
+            units=machine.attempt("systemctl", "list-unit-files", "--no-legend", "gateway-*").stdout,
+            users=set(re.findall(r"(?m)^gateway-\w+", (machine.root / "etc" / "passwd").read_text())),
+        )
+
+
+@dataclass
+class Life:
+    """What became of a machine, from the first installation to the purge."""
+
+    installed: Moment
+    upgraded: Moment
+    removed: Moment
+    again: Moment
+    purged: Moment
+    served_with_old_token: bool
+
+
+@pytest.fixture(scope="module")
+def life(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
+    with booted(tmp_path_factory.mktemp("life") / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, package))
+        choose_the_lab(machine)
+        api = here.api()
+        change = {"path": "system.hostname", "value": "bng7"}
+        assert api.send("POST", "/system/config/set", json=change).ok
+        assert api.send("POST", "/system/config/commit").ok
+        with (machine.root / "etc" / "gateway-api" / "gunicorn.conf.py").open("a") as file:
+            file.write("# an operator's\n")
+        installed = Moment.of(machine)
+        install(machine, newer, "--force-confold")
+        token = api.token("admin")
+        served = here.api().get("/system/config", role=None, token=token)["system"]["hostname"] == "bng7"
+        upgraded = Moment.of(machine)
+        machine.run("dpkg", "--remove", "gateway-api")
+        removed = Moment.of(machine)
+        install(machine, newer)
+        again = Moment.of(machine)
+        machine.run("dpkg", "--purge", "gateway-api")
+        yield Life(installed, upgraded, removed, again, Moment.of(machine), served)
+
+
+def test_an_upgrade_restarts_the_services(life: Life) -> None:
+    assert len(life.upgraded.processes) == len(life.installed.processes)
+    assert set(life.upgraded.processes).isdisjoint(life.installed.processes)
+
+
+def test_an_upgrade_keeps_tokens_and_configuration(life: Life) -> None:
+    assert life.served_with_old_token
+
+
+def test_an_upgrade_keeps_every_file_of_the_operator_and_the_core(life: Life) -> None:
+    kept = life.installed.files.keys() - {"etc/gateway-api/gateway-api.env"}
+    assert any(name.startswith("var/lib/gateway-core/configuration/") for name in kept)
+    for name in kept:
+        assert life.upgraded.files[name] == life.installed.files[name], name
+
+
+def test_an_upgrade_brings_what_nobody_has_edited(life: Life) -> None:
+    assert life.upgraded.files["etc/gateway-api/gateway-api.env"].endswith(b"# of version 99\n")
+
+
+def test_a_removal_stops_the_services(life: Life) -> None:
+    assert life.removed.processes == []
+
+
+def test_a_removal_takes_programs_and_units(life: Life) -> None:
+    assert not life.removed.programs
+    # What stays is the name of the core that the operator has chosen.
+    assert re.sub("(?m)^gateway-core.service .*\n", "", life.removed.units) == ""
+
+
+def test_a_removal_keeps_every_file_of_the_operator_and_the_core(life: Life) -> None:
+    kept = life.upgraded.files
+    assert {name: life.removed.files.get(name) for name in kept} == kept
+
+
+def test_an_installation_after_a_removal_serves_again_as_before(life: Life) -> None:
+    assert len(life.again.processes) == len(life.installed.processes)
+    assert life.again.files == life.removed.files
+
+
+def test_a_purge_takes_everything(life: Life) -> None:
+    assert life.purged == Moment(files={}, processes=[], programs=False, units="", users=set())
+
+
+_OWN_CORE = """[Service]
+User=gateway-core
+StateDirectory=gateway-core
+ExecStart=/bin/sh -c 'echo own > /var/lib/gateway-core/state; exec sleep infinity'
+"""
+
+
+def test_a_purge_leaves_state_and_user_of_a_core_that_is_not_of_the_package(
+    compiled: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        install(machine, compiled)
+        (machine.root / OWN_CORE.lstrip("/")).write_text(_OWN_CORE)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "start", "gateway-core")
+        state = machine.root / "var/lib/gateway-core/state"
+        wait_for("its state", state.exists)
+        said = machine.run("dpkg", "--purge", "gateway-api")
+        assert f"/var/lib/gateway-core and the user gateway-core stay: {OWN_CORE} " in said
+        assert state_of(machine, "gateway-core") == "active"
+        assert state.read_text() == "own\n"
+        left = Moment.of(machine)
+        assert left.users == {"gateway-core"}
+        assert left.files.keys() == {"var/lib/gateway-core/state"}
