@@ -1,6 +1,7 @@
 """The core's events in one worker: followed once and encoded once, however many clients listen."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import gevent
@@ -14,8 +15,19 @@ from gateway_api.events import sse
 #: Events that a client may be behind. One that is further behind is disconnected, and resumes from the core.
 HELD = 10_000
 
-#: Seconds until what should have come is not waited for any more.
-_PATIENCE = 3.0
+
+@dataclass
+class Pace:
+    """Times in seconds of `clock`, and with how many events a worker begins. Read at each use."""
+
+    clock: Callable[[], float] = time.monotonic
+    heartbeat: float = 15.0
+    #: In which a client must take what was sent to it.
+    patience: float = 10.0
+    sweep: float = 1.0
+    #: In which the core's events must come.
+    core_patience: float = 3.0
+    begins_behind: int = HELD
 
 
 @dataclass(frozen=True)
@@ -52,8 +64,9 @@ class Span:
 class Broadcast:
     """The events of now. `run` is a greenlet's whole life."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, pace: Pace) -> None:
         self._events = events
+        self._pace = pace
         self._span: Span | None = None
         #: It becomes the span when it has reached now: who listens from now on is not to get what was before.
         self._coming: Span | None = None
@@ -63,7 +76,7 @@ class Broadcast:
     @property
     def span(self) -> Span:
         """The events since the last hole. Raises CoreUnavailable while there are none yet."""
-        with gevent.Timeout(_PATIENCE, False):
+        with gevent.Timeout(self._pace.core_patience, False):
             while self._span is None:
                 self.changed.wait()
         if self._span is None:
@@ -72,7 +85,7 @@ class Broadcast:
 
     def reached(self, id: sse.EventId) -> Span | None:
         """What holds all that came after an event, which may be on its way here; None if it doesn't come."""
-        with gevent.Timeout(_PATIENCE, False):
+        with gevent.Timeout(self._pace.core_patience, False):
             while not self.span.holds(id):
                 if self.span.is_past(id):
                     return None
@@ -81,7 +94,7 @@ class Broadcast:
 
     def run(self) -> None:
         """Follows the core for ever."""
-        for batch in self._events.for_ever(gevent.sleep, behind=HELD):
+        for batch in self._events.for_ever(gevent.sleep, behind=self._pace.begins_behind):
             self._take(batch)
             # Or the streams would not get to theirs while there is more, and be too far behind then.
             gevent.sleep(0)

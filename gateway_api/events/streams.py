@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -16,14 +15,10 @@ from gateway_api.base.descriptors import places
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.daemon.events import Events
 from gateway_api.events import sse
-from gateway_api.events.broadcast import Broadcast, Entry, Span, entries
+from gateway_api.events.broadcast import Broadcast, Entry, Pace, Span, entries
 
 _log = logging.getLogger(__name__)
 
-_HEARTBEAT = 15.0
-#: Seconds in which a client must take what was sent to it.
-_PATIENCE = 10.0
-_SWEEP = 1.0
 #: As many as the core sends at a time: a client who takes what it gets keeps up.
 _AT_ONCE = 1000
 #: Clients that the core is asked for at a time: each takes a connection of its own.
@@ -63,10 +58,10 @@ class Stream:
         #: When what it waits for, its client or the core, has taken too long.
         self.deadline: float | None = None
 
-    def waits(self, patience: float | None = None) -> None:
-        """For something else than the next event, so many seconds at the most."""
+    def waits(self, deadline: float | None = None) -> None:
+        """For something else than the next event, until then at the most."""
         self.listens = False
-        self.deadline = None if patience is None else time.monotonic() + patience
+        self.deadline = deadline
 
 
 class Streams:
@@ -80,16 +75,20 @@ class Streams:
         still_allowed: Callable[[list[Any]], list[bool]],
         most: int | None = None,
         most_of_one: int = _MOST_OF_ONE,
+        pace: Pace | None = None,
     ) -> None:
         self._events = events
         self._most = places(_MOST) if most is None else most
         self._most_of_one = most_of_one
         self._still_allowed = still_allowed
-        self._broadcast = Broadcast(events)
+        self._pace = pace or Pace()
+        self._broadcast = Broadcast(events, self._pace)
         self._open: set[Stream] = set()
         self._of_client: Counter[str] = Counter()
         #: Told how many are open, whenever that has changed.
         self.on_change: Callable[[int], object] = lambda number: None
+        #: Called with the greenlet of the worker that failed: no stream can go on.
+        self.on_failure: Callable[[Any], object] = _end_the_worker
         self._slots = BoundedSemaphore(_CATCHING_UP)
         self._started = False
 
@@ -105,7 +104,7 @@ class Streams:
         if not self._started:
             self._started = True
             for needed in (self._broadcast.run, self._sweep):
-                gevent.spawn(needed).link_exception(_end_the_worker)
+                gevent.spawn(needed).link_exception(self.on_failure)
         span = self._broadcast.span
         return self._pieces(Stream(bearer, client, wanted), span)
 
@@ -120,7 +119,7 @@ class Streams:
         self.on_change(len(self))
         try:
             for piece in self._followed(stream, span):
-                stream.waits(_PATIENCE)
+                stream.waits(self._pace.clock() + self._pace.patience)
                 yield piece
         except CoreUnavailable as error:
             # The headers are out: the client comes back, and then is told what it missed.
@@ -140,7 +139,7 @@ class Streams:
                 position = wanted.resume.sequence
             else:
                 span, position = yield from self._in_turn(stream, wanted.resume)
-        due = time.monotonic() + _HEARTBEAT
+        due = self._pace.clock() + self._pace.heartbeat
         while not stream.ended:
             stream.listens, stream.deadline = True, None
             changed = self._broadcast.changed
@@ -155,15 +154,15 @@ class Streams:
                     return
                 position += len(found)
                 piece = wanted.blocks(found)
-                if not found and not changed.wait(max(0.0, due - time.monotonic())):
+                if not found and not changed.wait(max(0.0, due - self._pace.clock())):
                     piece = sse.HEARTBEAT
             if piece:
-                due = time.monotonic() + _HEARTBEAT
+                due = self._pace.clock() + self._pace.heartbeat
                 yield piece
 
     def _in_turn(self, stream: Stream, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
         stream.waits()
-        while not self._slots.acquire(timeout=_HEARTBEAT):
+        while not self._slots.acquire(timeout=self._pace.heartbeat):
             yield sse.HEARTBEAT
             stream.waits()
         try:
@@ -174,7 +173,7 @@ class Streams:
     def _caught_up(self, stream: Stream, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
         """What the core has after an event, until the broadcast has the rest: returns where that is."""
         position = id.sequence
-        stream.waits(_PATIENCE)
+        stream.waits(self._pace.clock() + self._pace.patience)
         for batch in self._events.after(id.boot_id, id.sequence):
             if batch.gap:
                 position = batch.newest
@@ -182,7 +181,7 @@ class Streams:
             elif batch.events:
                 position = batch.events[-1].sequence
                 yield stream.wanted.blocks(list(entries(batch.boot_id, batch.events)))
-            stream.waits(_PATIENCE)
+            stream.waits(self._pace.clock() + self._pace.patience)
             if position < batch.newest:
                 continue
             span = self._broadcast.reached(sse.EventId(batch.boot_id, position))
@@ -192,7 +191,7 @@ class Streams:
 
     def _sweep(self) -> None:
         while True:
-            gevent.sleep(_SWEEP)
+            gevent.sleep(self._pace.sweep)
             streams = list(self._open)
             if not streams:
                 continue
@@ -201,7 +200,7 @@ class Streams:
             except Exception:  # noqa: BLE001 - logged, and asked again in a second
                 _log.exception("cannot tell who may go on listening")
                 continue
-            now = time.monotonic()
+            now = self._pace.clock()
             for stream, may in zip(streams, allowed, strict=True):
                 # It may have ended meanwhile, and its greenlet serve somebody's next request.
                 if stream not in self._open:

@@ -23,6 +23,7 @@ from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
 from gateway_api.daemon.commands import ApiAccess, User
+from tests.support.clocks import NOW, SteppedClock
 from tests.support.documents import SECRET_HASH
 
 HERE = "192.0.2.1"
@@ -33,16 +34,6 @@ ACCESS = ApiAccess(True, 3600, [ALICE, *(User(f"user{n}", SECRET_HASH, "operator
 SECRET = b"a secret of at least thirty-two bytes"
 
 Check = Callable[[str, list[str]], bool]
-
-
-class Clock:
-    """Epoch seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class InlinePool:
@@ -68,8 +59,8 @@ class InlinePool:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SteppedClock:
+    return SteppedClock(NOW)
 
 
 @pytest.fixture
@@ -91,11 +82,11 @@ def neighbours_ledger(tmp_path: Path, ledger: sqlite3.Connection) -> Iterator[sq
 
 
 @pytest.fixture
-def throttle(ledger: sqlite3.Connection, clock: Clock) -> Throttle:
+def throttle(ledger: sqlite3.Connection, clock: SteppedClock) -> Throttle:
     return throttle_of(ledger, clock)
 
 
-def throttle_of(ledger: sqlite3.Connection, clock: Clock) -> Throttle:
+def throttle_of(ledger: sqlite3.Connection, clock: SteppedClock) -> Throttle:
     return Throttle(Failures(ledger, SECRET), clock)
 
 
@@ -106,7 +97,7 @@ class SamePool:
         return function(*args)
 
 
-def revocations_of(ledger: sqlite3.Connection, clock: Clock, kept: int = 100_000) -> Revocations:
+def revocations_of(ledger: sqlite3.Connection, clock: SteppedClock, kept: int = 100_000) -> Revocations:
     return Revocations(ledger, ledger, SamePool(), clock, kept)
 
 
@@ -260,7 +251,9 @@ def test_an_unknown_user_has_to_wait_as_a_known_one_has(login: Login) -> None:
         login.authenticate(ACCESS, "nobody", "wrong", HERE)
 
 
-def test_the_pause_doubles_with_each_failure_up_to_five_minutes(throttle: Throttle, clock: Clock) -> None:
+def test_the_pause_doubles_with_each_failure_up_to_five_minutes(
+    throttle: Throttle, clock: SteppedClock
+) -> None:
     pauses = []
     for _ in range(16):
         throttle.failed("alice", HERE)
@@ -275,7 +268,7 @@ def test_after_very_many_failures_the_pause_is_still_five_minutes(throttle: Thro
     assert pause(throttle) == 300
 
 
-def test_the_pause_lasts_until_its_end(throttle: Throttle, clock: Clock) -> None:
+def test_the_pause_lasts_until_its_end(throttle: Throttle, clock: SteppedClock) -> None:
     for _ in range(8):
         throttle.failed("alice", HERE)
     clock.now += 7.5
@@ -284,7 +277,7 @@ def test_the_pause_lasts_until_its_end(throttle: Throttle, clock: Clock) -> None
     assert pause(throttle) == 0
 
 
-def test_after_the_pause_one_more_failure_makes_a_longer_one(login: Login, clock: Clock) -> None:
+def test_after_the_pause_one_more_failure_makes_a_longer_one(login: Login, clock: SteppedClock) -> None:
     fail(login, 5)
     clock.now += 1
     fail(login, 1)
@@ -299,7 +292,7 @@ def test_a_success_clears_the_failures(login: Login) -> None:
     fail(login, 5)
 
 
-def test_fifteen_minutes_without_a_failure_clear_them(login: Login, clock: Clock) -> None:
+def test_fifteen_minutes_without_a_failure_clear_them(login: Login, clock: SteppedClock) -> None:
     fail(login, 4)
     clock.now += 901
     fail(login, 5)
@@ -350,7 +343,7 @@ def test_another_user_at_the_same_address_is_not_affected(login: Login) -> None:
 
 
 def test_the_pause_is_the_same_in_both_workers(
-    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: Clock
+    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
 ) -> None:
     for _ in range(7):
         throttle.failed("alice", HERE)
@@ -358,7 +351,7 @@ def test_the_pause_is_the_same_in_both_workers(
 
 
 def test_failures_in_both_workers_add_up(
-    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: Clock
+    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
 ) -> None:
     neighbour = throttle_of(neighbours_ledger, clock)
     for each in (throttle, neighbour, throttle, neighbour, throttle):
@@ -367,7 +360,7 @@ def test_failures_in_both_workers_add_up(
 
 
 def test_a_success_in_one_worker_ends_the_pause_in_both(
-    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: Clock
+    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
 ) -> None:
     for _ in range(7):
         throttle.failed("alice", HERE)
@@ -375,7 +368,7 @@ def test_a_success_in_one_worker_ends_the_pause_in_both(
     assert pause(throttle) == 0
 
 
-def test_the_failures_outlive_a_worker(tmp_path: Path, clock: Clock) -> None:
+def test_the_failures_outlive_a_worker(tmp_path: Path, clock: SteppedClock) -> None:
     with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
         for _ in range(7):
             throttle_of(ledger, clock).failed("alice", HERE)
@@ -400,7 +393,7 @@ def unsynced(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def test_a_failure_while_the_ledger_is_locked_is_counted_at_once(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock
 ) -> None:
     throttle = throttle_of(unsynced, clock)
     took = []
@@ -417,7 +410,7 @@ def test_a_failure_while_the_ledger_is_locked_is_counted_at_once(
 
 
 def test_a_ledger_that_is_locked_now_and_then_is_one_warning_and_no_error(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     throttle = throttle_of(unsynced, clock)
     for _ in range(3):
@@ -429,7 +422,7 @@ def test_a_ledger_that_is_locked_now_and_then_is_one_warning_and_no_error(
 
 
 def test_a_ledger_that_breaks_after_it_was_locked_is_an_error(
-    tmp_path: Path, unsynced: sqlite3.Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, unsynced: sqlite3.Connection, clock: SteppedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     throttle = throttle_of(unsynced, clock)
     with locked(tmp_path / "ledger.sqlite"):
@@ -444,7 +437,7 @@ def test_a_logout_waits_for_a_lock_of_a_few_hundred_milliseconds(ledger: sqlite3
 
 
 def test_a_clock_that_was_stepped_back_does_not_make_the_pause_longer(
-    throttle: Throttle, clock: Clock
+    throttle: Throttle, clock: SteppedClock
 ) -> None:
     for _ in range(7):
         throttle.failed("alice", HERE)
@@ -532,12 +525,14 @@ def test_a_login_whose_check_broke_leaves_its_place(throttle: Throttle, pool: In
     assert login.authenticate(ACCESS, "alice", "secret", HERE) == ALICE
 
 
-def test_a_token_that_nobody_gave_back_is_not_revoked(ledger: sqlite3.Connection, clock: Clock) -> None:
+def test_a_token_that_nobody_gave_back_is_not_revoked(
+    ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
     assert not revocations_of(ledger, clock).is_revoked("1f")
 
 
 def test_a_token_that_was_given_back_is_revoked_in_both_workers(
-    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: Clock
+    ledger: sqlite3.Connection, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
 ) -> None:
     revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
     assert [revocations_of(each, clock).is_revoked("1f") for each in (ledger, neighbours_ledger)] == [
@@ -546,18 +541,18 @@ def test_a_token_that_was_given_back_is_revoked_in_both_workers(
     ]
 
 
-def test_revoking_one_token_revokes_no_other(ledger: sqlite3.Connection, clock: Clock) -> None:
+def test_revoking_one_token_revokes_no_other(ledger: sqlite3.Connection, clock: SteppedClock) -> None:
     revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
     assert not revocations_of(ledger, clock).is_revoked("2f")
 
 
-def test_revoking_a_token_twice_is_no_error(ledger: sqlite3.Connection, clock: Clock) -> None:
+def test_revoking_a_token_twice_is_no_error(ledger: sqlite3.Connection, clock: SteppedClock) -> None:
     for _ in range(2):
         revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
     assert revocations_of(ledger, clock).is_revoked("1f")
 
 
-def test_a_revocation_lasts_as_long_as_its_token(ledger: sqlite3.Connection, clock: Clock) -> None:
+def test_a_revocation_lasts_as_long_as_its_token(ledger: sqlite3.Connection, clock: SteppedClock) -> None:
     revocations = revocations_of(ledger, clock)
     revocations.revoke("1f", int(clock()) + 60)
     clock.now += 59
@@ -566,7 +561,7 @@ def test_a_revocation_lasts_as_long_as_its_token(ledger: sqlite3.Connection, clo
 
 
 def test_a_revocation_outlives_a_clock_that_jumps_ahead_and_back(
-    ledger: sqlite3.Connection, clock: Clock
+    ledger: sqlite3.Connection, clock: SteppedClock
 ) -> None:
     revocations = revocations_of(ledger, clock)
     revocations.revoke("1f", int(clock()) + 60)
@@ -577,7 +572,7 @@ def test_a_revocation_outlives_a_clock_that_jumps_ahead_and_back(
 
 
 def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_not_expired(
-    ledger: sqlite3.Connection, clock: Clock
+    ledger: sqlite3.Connection, clock: SteppedClock
 ) -> None:
     revocations = revocations_of(ledger, clock, kept=3)
     revocations.revoke("long", int(clock()) + 600)
@@ -588,7 +583,9 @@ def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_n
     assert revocations.among(["long", *map(str, range(5)), "last"]) == {"long", "3", "4", "last"}
 
 
-def test_of_several_tokens_it_is_known_which_are_revoked(ledger: sqlite3.Connection, clock: Clock) -> None:
+def test_of_several_tokens_it_is_known_which_are_revoked(
+    ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
     revocations = revocations_of(ledger, clock)
     for jti in ("1f", "2f", "3f"):
         revocations.revoke(jti, int(clock()) + 60)
@@ -606,7 +603,7 @@ def test_a_prepared_ledger_and_what_lies_beside_it_are_for_its_owner_alone(tmp_p
     assert modes == dict.fromkeys(names, 0o600)
 
 
-def test_preparing_a_ledger_again_keeps_what_it_knows(tmp_path: Path, clock: Clock) -> None:
+def test_preparing_a_ledger_again_keeps_what_it_knows(tmp_path: Path, clock: SteppedClock) -> None:
     path = tmp_path / "ledger.sqlite"
     prepare_ledger(path)
     with closing(open_ledger(path)) as ledger:

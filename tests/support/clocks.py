@@ -7,6 +7,19 @@ NOW = 1_700_000_000
 _UP = 5_000.0
 
 
+class SteppedClock:
+    """Seconds that pass when the test sets `now`."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now + NOW
+
+
 class StillClock(Clock):
     """Stands still until a test lets time pass, sets the wall clock, or reboots the machine."""
 

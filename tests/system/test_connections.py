@@ -6,23 +6,14 @@ from contextlib import contextmanager
 import pytest
 
 from gateway_api.serving.connections import Connection, Connections, Limits, NoRoom, Phase
-
-
-class Clock:
-    """Monotonic seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clocks import SteppedClock
 
 
 class Table:
     """Connections with small limits, and the names of those that were ended."""
 
     def __init__(self, **limits: int) -> None:
-        self.clock = Clock()
+        self.clock = SteppedClock()
         self.ended: list[str] = []
         self.limits = Limits(**limits)
         self.connections = Connections(self.clock, self.limits)

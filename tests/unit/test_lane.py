@@ -14,6 +14,7 @@ from gateway_api.hub.backlog import Backlog
 from gateway_api.hub.deliveries import LOGGED, Delivery
 from gateway_api.hub.delivery_queue import MOST_WAITING, MOST_WAITING_IN_A_BURST, Lane
 from gateway_api.hub.message import Message
+from tests.support.clocks import SteppedClock
 from tests.support.stack import wait_for
 
 DELIVERED = Outcome(200, None, 0.01)
@@ -23,23 +24,10 @@ REFUSED = Outcome(None, "the connection was refused", 0.01)
 Answer = Callable[[Message, int], Outcome]
 
 
-class Clock:
-    """Monotonic seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now + 1_700_000_000
-
-
 class Receiver:
     """Remembers what it was sent, and when. While `gate` is closed an attempt hangs."""
 
-    def __init__(self, clock: Clock, answer: Answer) -> None:
+    def __init__(self, clock: SteppedClock, answer: Answer) -> None:
         self._clock = clock
         self._answer = answer
         self.attempts: list[tuple[float, Message]] = []
@@ -63,7 +51,7 @@ class Receiver:
 class Alone(Lane):
     """A lane with a backlog of its own."""
 
-    def __init__(self, receiver: Receiver, clock: Clock) -> None:
+    def __init__(self, receiver: Receiver, clock: SteppedClock) -> None:
         self.backlog = Backlog(clock)
         super().__init__(receiver, self.backlog, clock, clock.wall)
 
@@ -94,9 +82,9 @@ def failing(*ids: str) -> Answer:
 
 
 @contextmanager
-def running(answer: Answer) -> Iterator[tuple[Alone, Receiver, Clock]]:
+def running(answer: Answer) -> Iterator[tuple[Alone, Receiver, SteppedClock]]:
     """A lane at work, until the end of the block."""
-    clock = Clock()
+    clock = SteppedClock()
     receiver = Receiver(clock, answer)
     lane = Alone(receiver, clock)
     thread = threading.Thread(target=lane.run)
@@ -110,7 +98,7 @@ def running(answer: Answer) -> Iterator[tuple[Alone, Receiver, Clock]]:
         assert not thread.is_alive()
 
 
-def pass_to(lane: Alone, clock: Clock, now: float) -> None:
+def pass_to(lane: Alone, clock: SteppedClock, now: float) -> None:
     """Lets time pass, and has the lane look at the clock."""
     clock.now = now
     lane.look()
@@ -131,7 +119,7 @@ def rests(lane: Alone, offered: int) -> bool:
     return not due and len(lane) + counts.delivered + counts.skipped + counts.dropped == offered
 
 
-def hang(lane: Alone, receiver: Receiver, clock: Clock) -> None:
+def hang(lane: Alone, receiver: Receiver, clock: SteppedClock) -> None:
     """One failure, then an attempt that doesn't end: the lane's receiver isn't one that takes."""
     lane.offer([message(0)])
     settled(lane, 1)
@@ -619,7 +607,7 @@ def test_what_a_paused_lane_drops_is_one_entry_after_the_failure_that_paused_it(
 
 
 def test_lanes_that_share_a_backlog_get_what_came_since_they_were_there() -> None:
-    clock = Clock()
+    clock = SteppedClock()
     backlog = Backlog(clock)
     receivers = [Receiver(clock, always(DELIVERED)) for _ in range(2)]
     lanes = [Lane(receivers[0], backlog, clock, clock.wall)]
@@ -643,7 +631,7 @@ class Watched(Message):
 
 
 def test_a_backlog_lets_go_of_what_nobody_waits_for() -> None:
-    clock = Clock()
+    clock = SteppedClock()
     backlog = Backlog(clock)
     sent = [Watched(f"life-{number}", "session.up", b"") for number in range(30_000)]
     kept = [weakref.ref(one) for one in sent]
@@ -659,7 +647,7 @@ def test_a_backlog_lets_go_of_what_nobody_waits_for() -> None:
 
 def test_a_message_for_many_dead_receivers_costs_hardly_more_than_for_one() -> None:
     def seconds(lanes: int) -> float:
-        clock = Clock()
+        clock = SteppedClock()
         backlog = Backlog(clock)
         held = [Lane(Receiver(clock, always(REFUSED)), backlog, clock, clock.wall) for _ in range(lanes)]
         began = time.thread_time()

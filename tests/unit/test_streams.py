@@ -25,10 +25,8 @@ from gateway_api.core.journal import Journal
 from gateway_api.daemon import events as following
 from gateway_api.daemon.calls import INTERFACE
 from gateway_api.daemon.events import Batch, Events
-from gateway_api.events import broadcast as broadcasts
 from gateway_api.events import sse
-from gateway_api.events import streams as all_streams
-from gateway_api.events.broadcast import Broadcast, Entry, Span
+from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span
 from gateway_api.events.sse import EventId
 from gateway_api.events.streams import Streams, Wanted
 from gateway_api.wire.core import EventsReply, SubscribeEventsCall
@@ -36,6 +34,7 @@ from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
 from gateway_api.wire.varlink.message import ErrorReply
 from gateway_api.wire.varlink.server import Server
+from tests.support.clocks import SteppedClock
 from tests.support.sse import Message, assert_gapless, listen, messages_in
 from tests.support.stack import Api
 from tests.unit.test_journal import grow, no_pause, numbers, serving, session
@@ -102,23 +101,19 @@ class Core:
             self.reached[number] = after_sequence
 
 
-class Clock:
-    """Monotonic seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 class Worker:
     """The streams of a worker. Each bearer may listen who isn't `refused`."""
 
     def __init__(self, **limits: int) -> None:
         self.journal = Journal("life")
         self.core = Core(self.journal)
-        self.streams = Streams(Events(self.core), self._still_allowed, **limits)  # type: ignore[arg-type]
+        self.pace = Pace()
+        self.streams = Streams(
+            Events(self.core),  # type: ignore[arg-type]
+            self._still_allowed,
+            pace=self.pace,
+            **limits,  # type: ignore[arg-type]
+        )
         self.refused: set[str] = set()
         #: Whom the last sweep asked for.
         self.asked: list[str] = []
@@ -239,26 +234,26 @@ def greenlets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch, greenlets: None) -> Iterator[Worker]:
+def worker(greenlets: None) -> Iterator[Worker]:
     """One that doesn't take pytest with it when it ends."""
     ends: list[Any] = []
-    monkeypatch.setattr(all_streams, "_end_the_worker", ends.append)
-    yield Worker()
+    made = Worker()
+    made.streams.on_failure = ends.append
+    yield made
     assert not ends
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(worker: Worker) -> None:
     """A worker begins with the last 5 events, so that it takes few to be behind those."""
-    monkeypatch.setattr(broadcasts, "HELD", 5)
+    worker.pace.begins_behind = 5
 
 
 @pytest.fixture
-def sweeping(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def sweeping(worker: Worker) -> SteppedClock:
     """Sweeps follow each other quickly, on a clock that stands."""
-    clock = Clock()
-    monkeypatch.setattr(all_streams, "_SWEEP", 0.01)
-    monkeypatch.setattr(all_streams, "time", clock)
+    clock = SteppedClock()
+    worker.pace.sweep, worker.pace.clock = 0.01, clock
     return clock
 
 
@@ -524,10 +519,8 @@ def test_many_come_back_from_far_while_events_keep_coming_and_none_has_a_hole_or
     assert worker.core.open == {BROADCAST}
 
 
-def test_who_is_far_behind_does_not_wait_on_the_way(
-    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broadcasts, "_PATIENCE", 60)
+def test_who_is_far_behind_does_not_wait_on_the_way(worker: Worker, short: None) -> None:
+    worker.pace.core_patience = 60
     grow(worker.journal, 3500)
     client = worker.listener(resume=0)
     client.wait_for(3500)
@@ -549,11 +542,11 @@ def test_who_is_quicker_than_the_worker_waits_for_it_where_it_is(worker: Worker,
 
 
 def test_who_is_quicker_than_a_worker_that_stands_still_goes_on_with_the_core(
-    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, short: None
 ) -> None:
     grow(worker.journal, 50)
     worker.listener()
-    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.05)
+    worker.pace.core_patience = 0.05
     core = worker.core
     core.holds = lambda number: number == BROADCAST
     grow(worker.journal, 7)
@@ -634,18 +627,16 @@ def test_who_waits_to_be_caught_up_delays_nobody_who_is_there(worker: Worker, sh
 # Silence
 
 
-def test_silence_is_broken_by_heartbeats(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.05)
+def test_silence_is_broken_by_heartbeats(worker: Worker) -> None:
+    worker.pace.heartbeat = 0.05
     client = worker.listener()
     until("heartbeats", lambda: len(client.pieces) == 5)
     assert client.pieces == [b"", *[b":\n"] * 4]
     assert client.times[4] - client.times[0] >= 0.15
 
 
-def test_who_wants_nothing_of_what_happens_gets_heartbeats(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.05)
+def test_who_wants_nothing_of_what_happens_gets_heartbeats(worker: Worker) -> None:
+    worker.pace.heartbeat = 0.05
     client = worker.listener(names=DOWN)
     with happening(worker.journal):
         until("heartbeats", lambda: len(client.pieces) == 5)
@@ -653,8 +644,8 @@ def test_who_wants_nothing_of_what_happens_gets_heartbeats(
     assert client.times[4] - client.times[0] >= 0.15
 
 
-def test_an_event_puts_the_next_heartbeat_off(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.3)
+def test_an_event_puts_the_next_heartbeat_off(worker: Worker) -> None:
+    worker.pace.heartbeat = 0.3
     client = worker.listener()
     began = time.monotonic()
     for sequence in count(1):
@@ -668,7 +659,7 @@ def test_an_event_puts_the_next_heartbeat_off(worker: Worker, monkeypatch: pytes
 
 
 def test_a_heartbeat_comes_after_15_seconds() -> None:
-    assert all_streams._HEARTBEAT == 15
+    assert Pace().heartbeat == 15
 
 
 # A gap for all
@@ -765,11 +756,11 @@ def test_who_comes_back_before_the_worker_knows_of_the_restart_gets_one_gap(
 
 
 def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
-    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, short: None
 ) -> None:
     grow(worker.journal, 50)
     worker.listener()
-    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.1)
+    worker.pace.core_patience = 0.1
     second = Journal("second")
     grow(second, 3)
     worker.core.holds = lambda number: number == BROADCAST
@@ -800,8 +791,8 @@ def test_a_connection_to_the_core_that_breaks_is_no_gap(worker: Worker) -> None:
 # Without a core
 
 
-def test_without_events_nothing_is_opened(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.05)
+def test_without_events_nothing_is_opened(worker: Worker) -> None:
+    worker.pace.core_patience = 0.05
     worker.core.journal = None
     client = worker.client()
     until("a refusal", lambda: client.end)
@@ -817,12 +808,12 @@ def test_a_core_that_comes_late_is_waited_for(worker: Worker) -> None:
     until("the headers", lambda: client.pieces)
 
 
-def test_after_a_refusal_the_next_client_may_listen(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_refusal_the_next_client_may_listen(worker: Worker) -> None:
     worker.core.journal = None
-    with monkeypatch.context() as impatient:
-        impatient.setattr(broadcasts, "_PATIENCE", 0.05)
-        client = worker.client()
-        until("a refusal", lambda: client.end)
+    worker.pace.core_patience = 0.05
+    client = worker.client()
+    until("a refusal", lambda: client.end)
+    worker.pace.core_patience = 3.0
     worker.core.journal = worker.journal
     client = worker.listener()
     grow(worker.journal, 1)
@@ -833,7 +824,7 @@ def test_after_a_refusal_the_next_client_may_listen(worker: Worker, monkeypatch:
 
 
 def test_a_stream_ends_when_its_bearer_may_listen_no_more_and_others_go_on(
-    worker: Worker, sweeping: Clock
+    worker: Worker, sweeping: SteppedClock
 ) -> None:
     alice, bob = worker.listener(), worker.listener(bearer="bob")
     worker.refused = {"alice"}
@@ -845,7 +836,9 @@ def test_a_stream_ends_when_its_bearer_may_listen_no_more_and_others_go_on(
     assert (bob.end, alice.sequences) == (None, [])
 
 
-def test_a_stream_that_hangs_ends_when_its_bearer_may_listen_no_more(worker: Worker, sweeping: Clock) -> None:
+def test_a_stream_that_hangs_ends_when_its_bearer_may_listen_no_more(
+    worker: Worker, sweeping: SteppedClock
+) -> None:
     client = worker.client()
     client.takes.clear()
     until("the headers", lambda: client.pieces)
@@ -854,14 +847,14 @@ def test_a_stream_that_hangs_ends_when_its_bearer_may_listen_no_more(worker: Wor
     assert (client.end, len(worker.streams)) == ("cut", 0)
 
 
-def test_all_bearers_are_asked_for_at_once(worker: Worker, sweeping: Clock) -> None:
+def test_all_bearers_are_asked_for_at_once(worker: Worker, sweeping: SteppedClock) -> None:
     for name in ("alice", "bob", "carol"):
         worker.listener(bearer=name)
     worker.sweep()
     assert sorted(worker.asked) == ["alice", "bob", "carol"]
 
 
-def test_nobody_is_asked_for_where_nobody_listens(worker: Worker, sweeping: Clock) -> None:
+def test_nobody_is_asked_for_where_nobody_listens(worker: Worker, sweeping: SteppedClock) -> None:
     client = worker.listener()
     worker.sweep()
     client.greenlet.kill()
@@ -872,7 +865,7 @@ def test_nobody_is_asked_for_where_nobody_listens(worker: Worker, sweeping: Cloc
 
 
 def test_a_surprise_ends_neither_the_sweep_nor_a_stream(
-    worker: Worker, sweeping: Clock, caplog: pytest.LogCaptureFixture
+    worker: Worker, sweeping: SteppedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         raise ValueError("a surprise")
@@ -887,7 +880,7 @@ def test_a_surprise_ends_neither_the_sweep_nor_a_stream(
     until("the end", lambda: client.end)
 
 
-def test_a_client_has_10_seconds_to_take_what_was_sent(worker: Worker, sweeping: Clock) -> None:
+def test_a_client_has_10_seconds_to_take_what_was_sent(worker: Worker, sweeping: SteppedClock) -> None:
     client, other = worker.listener(), worker.listener()
     client.takes.clear()
     grow(worker.journal, 1)
@@ -901,7 +894,7 @@ def test_a_client_has_10_seconds_to_take_what_was_sent(worker: Worker, sweeping:
     assert (client.end, other.end, len(worker.streams)) == ("cut", None, 1)
 
 
-def test_a_client_has_10_seconds_to_take_the_headers(worker: Worker, sweeping: Clock) -> None:
+def test_a_client_has_10_seconds_to_take_the_headers(worker: Worker, sweeping: SteppedClock) -> None:
     client = worker.client()
     client.takes.clear()
     until("the headers", lambda: client.pieces)
@@ -909,7 +902,7 @@ def test_a_client_has_10_seconds_to_take_the_headers(worker: Worker, sweeping: C
     until("its end", lambda: client.end)
 
 
-def test_a_client_that_takes_each_piece_in_its_time_stays(worker: Worker, sweeping: Clock) -> None:
+def test_a_client_that_takes_each_piece_in_its_time_stays(worker: Worker, sweeping: SteppedClock) -> None:
     client = worker.listener()
     for sequence in range(1, 5):
         client.takes.clear()
@@ -922,7 +915,7 @@ def test_a_client_that_takes_each_piece_in_its_time_stays(worker: Worker, sweepi
     assert client.end is None
 
 
-def test_a_client_to_whom_nothing_happens_stays(worker: Worker, sweeping: Clock) -> None:
+def test_a_client_to_whom_nothing_happens_stays(worker: Worker, sweeping: SteppedClock) -> None:
     clients = [worker.listener(), worker.listener(resume=0), worker.listener(names=DOWN)]
     grow(worker.journal, 1)
     worker.reach(1)
@@ -932,7 +925,7 @@ def test_a_client_to_whom_nothing_happens_stays(worker: Worker, sweeping: Clock)
 
 
 def test_a_client_that_stays_away_from_what_it_comes_back_for_is_ended_in_time(
-    worker: Worker, short: None, sweeping: Clock
+    worker: Worker, short: None, sweeping: SteppedClock
 ) -> None:
     grow(worker.journal, 50)
     client = worker.client(resume=0)
@@ -947,7 +940,9 @@ def test_a_client_that_stays_away_from_what_it_comes_back_for_is_ended_in_time(
     until("its connection to be closed", lambda: worker.core.open == {BROADCAST})
 
 
-def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(worker: Worker, sweeping: Clock) -> None:
+def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(
+    worker: Worker, sweeping: SteppedClock
+) -> None:
     asks, answers = Signal(), Signal()
     served: list[str] = []
 
@@ -976,13 +971,13 @@ def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(worker: Wor
 
 @pytest.mark.parametrize("hears", [False, True])
 def test_who_waits_to_be_caught_up_waits_as_long_as_it_takes(
-    worker: Worker, short: None, sweeping: Clock, monkeypatch: pytest.MonkeyPatch, hears: bool
+    worker: Worker, short: None, sweeping: SteppedClock, hears: bool
 ) -> None:
     grow(worker.journal, 50)
     core = worker.core
     core.holds = lambda number: number > BROADCAST
     if hears:
-        monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.1)
+        worker.pace.heartbeat = 0.1
     clients = [worker.listener(resume=0) for _ in range(17)]
     last = clients.pop()
     if hears:
@@ -996,7 +991,7 @@ def test_who_waits_to_be_caught_up_waits_as_long_as_it_takes(
 
 
 def test_the_core_has_10_seconds_after_each_piece_that_a_client_took(
-    worker: Worker, short: None, sweeping: Clock
+    worker: Worker, short: None, sweeping: SteppedClock
 ) -> None:
     grow(worker.journal, 1500)
     core = worker.core
@@ -1067,7 +1062,7 @@ def test_close_ends_streams_that_wait_to_be_caught_up(worker: Worker, short: Non
 
 
 def test_a_stream_that_waits_to_be_caught_up_ends_when_its_bearer_may_listen_no_more(
-    worker: Worker, short: None, sweeping: Clock
+    worker: Worker, short: None, sweeping: SteppedClock
 ) -> None:
     grow(worker.journal, 50)
     worker.core.holds = lambda number: number > BROADCAST
@@ -1077,7 +1072,7 @@ def test_a_stream_that_waits_to_be_caught_up_ends_when_its_bearer_may_listen_no_
 
 
 def test_a_stream_that_the_core_lets_wait_is_ended_in_time(
-    worker: Worker, short: None, sweeping: Clock
+    worker: Worker, short: None, sweeping: SteppedClock
 ) -> None:
     grow(worker.journal, 50)
     worker.core.holds = lambda number: number > BROADCAST
@@ -1086,10 +1081,8 @@ def test_a_stream_that_the_core_lets_wait_is_ended_in_time(
     until("its end", lambda: client.end, 1)
 
 
-def test_who_waits_to_be_caught_up_gets_heartbeats(
-    worker: Worker, short: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(all_streams, "_HEARTBEAT", 0.05)
+def test_who_waits_to_be_caught_up_gets_heartbeats(worker: Worker, short: None) -> None:
+    worker.pace.heartbeat = 0.05
     grow(worker.journal, 50)
     worker.core.holds = lambda number: number > BROADCAST
     *_, last = (worker.listener(resume=0) for _ in range(17))
@@ -1154,14 +1147,13 @@ def test_a_span_tells_of_the_gap_before_it() -> None:
     assert Span("life", 10, 3).gap() == sse.gap("life", 3, 10)
 
 
-def test_a_worker_holds_the_last_10000_events() -> None:
-    assert broadcasts.HELD == 10_000
+def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
+    assert (Pace().begins_behind, HELD) == (10_000, 10_000)
 
 
-def test_there_is_no_span_until_the_core_has_told_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.02)
+def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
     with pytest.raises(CoreUnavailable):
-        _ = Broadcast(Events(Core(None))).span  # type: ignore[arg-type]
+        _ = Broadcast(Events(Core(None)), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -1169,20 +1161,21 @@ def test_there_is_no_span_until_the_core_has_told_of_one(monkeypatch: pytest.Mon
     [("life-7", True), ("life-10", True), ("life-11", False), ("other-7", False)],
 )
 def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
-    greenlets: None, monkeypatch: pytest.MonkeyPatch, id: str, there: bool
+    greenlets: None, id: str, there: bool
 ) -> None:
     journal = Journal("life")
     grow(journal, 10)
-    broadcast = Broadcast(Events(Core(journal)))  # type: ignore[arg-type]
+    pace = Pace()
+    broadcast = Broadcast(Events(Core(journal)), pace)  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     span = broadcast.span
-    monkeypatch.setattr(broadcasts, "_PATIENCE", 0.05)
+    pace.core_patience = 0.05
     assert broadcast.reached(sse.parse_id(id)) == (span if there else None)
 
 
 def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
     journal = Journal("life")
-    broadcast = Broadcast(Events(Core(journal)))  # type: ignore[arg-type]
+    broadcast = Broadcast(Events(Core(journal)), Pace())  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     waits = gevent.spawn(broadcast.reached, EventId("life", 3))
     for _ in range(3):
