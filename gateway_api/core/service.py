@@ -9,11 +9,11 @@ from typing import Any
 from gateway_api.base.rates import MAX_BPS
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
-from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.session import Session, sort_key
 from gateway_api.core.sessions import SessionTable

@@ -2,8 +2,8 @@
 
 import socket
 
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.overhead import OVERHEAD_PROFILES
 from gateway_api.wire.core import (
     CgnatSession,
     Record,

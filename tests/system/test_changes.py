@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway_api.core.changes import HELD, Caller, ChangeLog, Note
-from gateway_api.core.configuration.merge import merged
+from gateway_api.core.configuration.documents import merged
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core

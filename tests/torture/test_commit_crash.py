@@ -29,8 +29,8 @@ import msgspec
 import pytest
 
 from gateway_api.base.redact import redacted
-from gateway_api.core.configuration.render import render
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.services import render
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.message import ErrorReply
 from tests.support.stack import descendants, running_core, wait_for

@@ -32,11 +32,11 @@ from hypothesis.stateful import (
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.edit import Operation, Refused
-from gateway_api.core.configuration.outcome import NothingToConfirm, Stale
+from gateway_api.core.configuration.outcome import NothingToConfirm, Stale, StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.store import Commit, Store
+from gateway_api.core.configuration.state import Commit
+from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 
 Document = dict[str, Any]

@@ -16,10 +16,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gateway_api.base.errors import Invalid
-from gateway_api.core.configuration.check import check
-from gateway_api.core.configuration.render import render
+from gateway_api.core.configuration.outcome import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.steps import StepFailed
+from gateway_api.core.configuration.services import check, render
 from tests.support import accel_ppp
 from tests.support.documents import SECRET_HASH
 from tests.support.frr import Frr

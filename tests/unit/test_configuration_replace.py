@@ -9,11 +9,10 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.base.redact import MASK, redacted
+from gateway_api.core.configuration.documents import unmasked
 from gateway_api.core.configuration.edit import Operation
-from gateway_api.core.configuration.outcome import Staged, Stale
+from gateway_api.core.configuration.outcome import Staged, Stale, StepFailed
 from gateway_api.core.configuration.running import LARGEST
-from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.unmask import unmasked
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import SECRET_HASH

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.documents import Unreadable
-from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.store import Commit, Deadline, State, Store
+from gateway_api.core.configuration.outcome import StepFailed, Unreadable
+from gateway_api.core.configuration.state import Commit, State
+from gateway_api.core.configuration.store import Deadline, Store
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")
 SERVICES = {"frr.conf": "hostname bng1\n", "qos.conf": "default_down_bps=1\n"}

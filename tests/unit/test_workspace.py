@@ -13,9 +13,8 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.edit import Operation
-from gateway_api.core.configuration.outcome import Stale
+from gateway_api.core.configuration.outcome import Stale, StepFailed
 from gateway_api.core.configuration.running import LARGEST, RunningConfiguration
-from gateway_api.core.configuration.steps import StepFailed
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import NOW, StillClock

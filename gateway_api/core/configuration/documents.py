@@ -1,27 +1,156 @@
-"""JSON documents in files."""
+"""Documents compared, merged and unmasked, by the schema of the configuration."""
 
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+from marshmallow.fields import List, Nested
 
-from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.configuration_path import Path, Segment, path_text
+from gateway_api.base.errors import Invalid, Problem
+from gateway_api.base.fields import MOST_PROBLEMS
+from gateway_api.base.redact import MASK, is_secret
+from gateway_api.core.configuration.fields import key_of
+from gateway_api.core.configuration.schema import Configuration
 
-T = TypeVar("T")
-
-
-class Unreadable(GatewayApiError):
-    """A file isn't there, or holds something else than it should."""
-
-
-def read(path: Path, type: type[T]) -> T:
-    """What is in a file. Raises Unreadable."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=type)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(f"cannot read the configuration in {path}: {error}") from error
+_ROOT = Nested(Configuration)
+_NOTHING = object()
 
 
-def encoded(value: Any) -> bytes:
-    """As a file holds it, for people to read as well."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+@dataclass(frozen=True)
+class Change:
+    """A value before and after, as JSON; None where there is none."""
+
+    path: Path
+    before: str | None
+    after: str | None
+
+    def lines(self) -> Iterator[str]:
+        secret = is_secret(self.path[-1].text)
+        for sign, value in (("-", self.before), ("+", self.after)):
+            if value is not None:
+                shown = MASK if secret and value != "null" else value
+                yield f"{sign} {path_text(self.path)} = {shown}"
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
+    """One for each value that isn't the same, in the order of the paths' text."""
+    old, new = dict(_values(before, _ROOT, ())), dict(_values(after, _ROOT, ()))
+    orders = dict(_orders(before, _ROOT, ()))
+    for path, now in _orders(after, _ROOT, ()):
+        was = orders.get(path, [])
+        in_both = set(was) & set(now)
+        if [key for key in was if key in in_both] != [key for key in now if key in in_both]:
+            old[path], new[path] = _json(was), _json(now)
+    paths = sorted((path for path in {**old, **new} if old.get(path) != new.get(path)), key=path_text)
+    return [Change(path, old.get(path), new.get(path)) for path in paths]
+
+
+def diff_text(found: list[Change]) -> str:
+    """The lines, each ended by a newline."""
+    return "".join(f"{line}\n" for change in found for line in change.lines())
+
+
+def _values(value: Any, field: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    below = list(_below(value, field))
+    for segment, held, its_field in below:
+        yield from _values(held, its_field, (*path, segment))
+    if not below:
+        yield path, _json(value)
+
+
+def _orders(value: Any, field: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """The keys of each keyed list, in their order."""
+    key = key_of(field)
+    if key is not None and value:
+        yield path, [item[key] for item in value]
+    for segment, held, its_field in _below(value, field):
+        yield from _orders(held, its_field, (*path, segment))
+
+
+def _below(value: Any, field: Any) -> Iterator[tuple[Segment, Any, Any]]:
+    """What a value is made of, where each part has a path of its own."""
+    key = key_of(field)
+    if isinstance(value, dict) and isinstance(field, Nested):
+        for name, held in value.items():
+            yield Segment(name), held, field.schema.fields.get(name)
+    elif isinstance(value, list) and key is not None:
+        for item in value:
+            yield Segment(item[key]), item, field.inner
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def merged(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """`theirs`, with all that `ours` has other than `base`. Where both have changed a value, ours counts.
+    Items of keyed lists are told apart by their keys; any other list is one value."""
+    made: dict[str, Any] = _merged(base, ours, theirs, _ROOT)
+    return made
+
+
+def _merged(base: Any, ours: Any, theirs: Any, field: Any) -> Any:
+    if ours == base:
+        return theirs
+    if theirs in (base, ours):
+        return ours
+    sides = (base, ours, theirs)
+    if isinstance(field, Nested) and all(isinstance(side, dict) for side in sides):
+        return _members(base, ours, theirs, field.schema.fields)
+    key = key_of(field)
+    if key is not None and all(isinstance(side, list) for side in sides):
+        was, mine, other = ({item[key]: item for item in side} for side in sides)
+        return list(_members(was, mine, other, dict.fromkeys((*mine, *other), field.inner)).values())
+    return ours
+
+
+def _members(
+    base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any], fields: dict[str, Any]
+) -> dict[str, Any]:
+    made = {}
+    for name in dict.fromkeys((*ours, *theirs)):
+        was, mine, other = (side.get(name, _NOTHING) for side in (base, ours, theirs))
+        made[name] = _merged(was, mine, other, fields.get(name))
+    return {name: value for name, value in made.items() if value is not _NOTHING}
+
+
+def unmasked(document: dict[str, Any], running: dict[str, Any]) -> dict[str, Any]:
+    """A copy of any JSON, in which a mask has become the secret that runs at its place; the items of keyed
+    lists go by their keys. Raises Invalid where none does: a mask never becomes a value itself."""
+    problems: list[Problem] = []
+    made: dict[str, Any] = _unmasked(document, running, _ROOT, "", problems)
+    if problems:
+        raise Invalid(*problems[:MOST_PROBLEMS])
+    return made
+
+
+def _unmasked(value: Any, before: Any, field: Any, path: str, problems: list[Problem]) -> Any:
+    """`before` is what runs at the place, None if nothing does. What the schema doesn't know stays."""
+    if isinstance(field, Nested) and isinstance(value, dict):
+        held = before if isinstance(before, dict) else {}
+        fields = field.schema.fields
+        return {
+            name: _unmasked(below, held.get(name), fields.get(name), f"{path}.{name}".lstrip("."), problems)
+            for name, below in value.items()
+        }
+    if isinstance(field, List) and isinstance(value, list):
+        key = key_of(field)
+        items = {item[key]: item for item in before or ()} if key else {}
+        return [
+            _unmasked(item, items.get(_text(item, key)), field.inner, f"{path}.{number}", problems)
+            for number, item in enumerate(value)
+        ]
+    if field is None or value != MASK:
+        return value
+    if isinstance(before, str) and is_secret(path.rpartition(".")[2]):
+        return before
+    problems.append(Problem(path, "invalid", "must be a value: the mask hides nothing that runs here"))
+    return value
+
+
+def _text(item: Any, key: str | None) -> str | None:
+    """The key of what may be an item."""
+    held = item.get(key) if isinstance(item, dict) else None
+    return held if isinstance(held, str) else None

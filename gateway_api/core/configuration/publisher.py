@@ -11,17 +11,13 @@ from msgspec.structs import replace
 
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.clock import Clock
-from gateway_api.core.configuration.deadline import Deadline
-from gateway_api.core.configuration.diff import Change, diff_text
-from gateway_api.core.configuration.generations import renewed
-from gateway_api.core.configuration.note import note_of
-from gateway_api.core.configuration.outcome import ConfigurationDifference, Outcome, Stale
-from gateway_api.core.configuration.render import render
-from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.documents import Change, diff_text
+from gateway_api.core.configuration.outcome import ConfigurationDifference, Outcome, Stale, StepFailed
+from gateway_api.core.configuration.running import RunningConfiguration, View, note_of, renewed, tidy
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.store import Commit, State, Store
-from gateway_api.core.configuration.view import View, tidy
+from gateway_api.core.configuration.services import render
+from gateway_api.core.configuration.state import Commit, Deadline, State
+from gateway_api.core.configuration.store import Store
 
 _log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from gateway_api.base.rates import parse_rate
 from gateway_api.core.configuration import sections
 from gateway_api.core.configuration.fields import (
     LONGEST_INTERFACE_NAME,
+    OVERHEAD_PROFILES,
     Item,
     Section,
     address,
@@ -34,7 +35,6 @@ from gateway_api.core.configuration.fields import (
     vlan_ids,
     vrf_name,
 )
-from gateway_api.core.overhead import OVERHEAD_PROFILES
 
 #: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
 _TABLES_OF_LINUX = (253, 254, 255)

@@ -12,8 +12,6 @@ from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import is_line
 from gateway_api.base.redact import redacted
 from gateway_api.core.changes import Caller
-from gateway_api.core.configuration.deadline import LONGEST_CONFIRMATION
-from gateway_api.core.configuration.documents import Unreadable
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.outcome import (
     ConfigurationDifference,
@@ -22,6 +20,8 @@ from gateway_api.core.configuration.outcome import (
     Outcome,
     Staged,
     Stale,
+    StepFailed,
+    Unreadable,
 )
 from gateway_api.core.configuration.records import (
     AmendConfigurationCall,
@@ -44,7 +44,7 @@ from gateway_api.core.configuration.records import (
     RollbackCandidateCall,
     TokenAccess,
 )
-from gateway_api.core.configuration.steps import StepFailed
+from gateway_api.core.configuration.state import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.wire.core import Parameters
 from gateway_api.wire.varlink.dispatcher import Method, NoParameters, invalid_parameter

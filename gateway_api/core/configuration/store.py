@@ -15,45 +15,30 @@ import os
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gateway_api.base import durable
-from gateway_api.core.changes import Note
-from gateway_api.core.configuration import documents
-from gateway_api.core.configuration.deadline import Deadline
-from gateway_api.core.configuration.documents import Unreadable
-from gateway_api.core.configuration.steps import disk_step
+from gateway_api.core.configuration.outcome import Unreadable, disk_step
+from gateway_api.core.configuration.state import Commit, State
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 
-class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a revision came to be. `committed_at` is epoch seconds."""
+def read_json(path: Path, type: type[T]) -> T:
+    """What is in a file. Raises Unreadable."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(f"cannot read the configuration in {path}: {error}") from error
 
-    committed_at: int
-    author: str
-    comment: str | None
 
-
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, it is what
-    runs. `key` is for entity tags: who gets one must not find out secrets by trying. `generations` are
-    those of the API's users, by name; None in a state that an older version has stored. `change` is
-    the last one that is noted, which may not be kept yet where they are."""
-
-    running: int
-    archive: tuple[int, ...] = ()
-    candidate: dict[str, Any] | None = None
-    deadline: Deadline | None = None
-    key: str = ""
-    generations: dict[str, str] | None = None
-    change: Note | None = None
-
-    def names(self) -> set[int]:
-        """The revisions that must stay."""
-        return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}
+def json_bytes(value: Any) -> bytes:
+    """As a file holds it, for people to read as well."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 class Store:
@@ -70,7 +55,7 @@ class Store:
         self._ahead = False
         try:
             durable.make_folder(self._revisions)
-            self._state = documents.read(self._state_file, State) if self._state_file.exists() else None
+            self._state = read_json(self._state_file, State) if self._state_file.exists() else None
             numbers = self._numbers()
         except OSError as error:
             self.close()
@@ -91,11 +76,11 @@ class Store:
 
     def document(self, number: int) -> dict[str, Any]:
         """The configuration of a revision. Raises Unreadable."""
-        return documents.read(self._revision(number) / "configuration.json", dict[str, Any])
+        return read_json(self._revision(number) / "configuration.json", dict[str, Any])
 
     def commit(self, number: int) -> Commit:
         """How a revision came to be. Raises Unreadable."""
-        return documents.read(self._revision(number) / "commit.json", Commit)
+        return read_json(self._revision(number) / "commit.json", Commit)
 
     def services(self, number: int) -> Path:
         """The folder with what was rendered for a revision."""
@@ -121,8 +106,8 @@ class Store:
             for name, text in services.items():
                 durable.write(folder / "services" / name, text.encode())
             durable.sync(folder / "services")
-            durable.write(folder / "configuration.json", documents.encoded(document))
-            durable.write(folder / "commit.json", documents.encoded(commit))
+            durable.write(folder / "configuration.json", json_bytes(document))
+            durable.write(folder / "commit.json", json_bytes(commit))
             durable.sync(folder)
             durable.sync(self._revisions)
         return number
@@ -131,7 +116,7 @@ class Store:
         """From now on, this counts, whatever happens. Raises StepFailed; `step` is what it then says."""
         with disk_step(step):
             try:
-                durable.replace(self._state_file, documents.encoded(state))
+                durable.replace(self._state_file, json_bytes(state))
             except durable.NotSynced:
                 self._ahead = True
                 self._restore()
@@ -151,7 +136,7 @@ class Store:
 
     def _mend(self) -> None:
         if self._ahead and self._state is not None:
-            durable.replace(self._state_file, documents.encoded(self._state))
+            durable.replace(self._state_file, json_bytes(self._state))
             self._ahead = False
 
     def _sweep(self, keep: set[int]) -> None:

@@ -1,10 +1,15 @@
-"""One value of a candidate: made of what somebody sent, and checked as far as it can be alone.
+"""The rules of single values in a candidate, as far as they need no other value.
 
-A command line has only text, so text is read as what the schema wants at its place. What is missing, and
-what must fit to something elsewhere, is for the commit to find.
+A command line has only text, so text is read as the schema requires at its place. The commit finds what is
+missing, and what must match a value elsewhere.
+
+Some rules are strict: new values must keep them, stored values may break them. They reject what a service
+would misread. A version that adds one must still load, run and restore what an older version stored.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -16,11 +21,72 @@ from marshmallow.validate import Length
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, Text, decode_json, shown
 from gateway_api.base.redact import MASK
-from gateway_api.core.configuration import strict
-from gateway_api.core.configuration.fields import key_of
+from gateway_api.core.configuration.fields import key_of, strict_rules
+from gateway_api.core.configuration.schema import NAME_OF_AN_INTERFACE
+from gateway_api.core.configuration.schema import Configuration as ConfigurationSchema
+from gateway_api.core.configuration.sections import Configuration
 
+_ROOT = Nested(ConfigurationSchema)
 _FLAGS = {"true": True, "false": False}
 _LONGEST_INTEGER = 20
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule that the value at a place breaks. Of two documents, it is the same where all three are equal."""
+
+    #: The names on the way to the value, with the keys of items: an item may move in its list.
+    place: tuple[str, ...]
+    value: str
+    rule: str
+
+
+def broken_rules(field: Field[Any], value: Any) -> Iterator[str]:
+    """Those that a value breaks in a field; none where the field can't load it."""
+    rules = strict_rules(field)
+    if not rules or value is None:
+        return
+    try:
+        loaded = field.deserialize(value)
+    except ValidationError:
+        return
+    for rule in rules:
+        try:
+            rule(loaded)
+        except ValidationError as error:
+            yield from map(str, error.messages)
+
+
+def violations(document: Any, sections: Configuration | None) -> dict[Violation, Problem]:
+    """All of them in a document, and where they are. `sections` is what the schema made of it, None if it is
+    invalid."""
+    found = dict(_violations(_ROOT, document, (), ""))
+    if sections is not None:
+        # Or it would be the name of a VLAN interface, once its first session comes.
+        name = sections.cgnat.vrf_name
+        if any(re.fullmatch(rf"{re.escape(one)}(\.[0-9]+)+", name) for one in sections.interfaces.trunks):
+            found.update([_violation(("cgnat", "vrf_name"), "cgnat.vrf_name", name, NAME_OF_AN_INTERFACE)])
+    return found
+
+
+def _violations(
+    field: Field[Any], value: Any, place: tuple[str, ...], path: str
+) -> Iterator[tuple[Violation, Problem]]:
+    if isinstance(field, Nested) and isinstance(value, dict):
+        for name, below in field.schema.fields.items():
+            yield from _violations(below, value.get(name), (*place, name), f"{path}.{name}".lstrip("."))
+    elif isinstance(field, List) and isinstance(value, list):
+        key = key_of(field)
+        for number, item in enumerate(value):
+            known = item.get(key) if key is not None and isinstance(item, dict) else number
+            yield from _violations(field.inner, item, (*place, str(known)), f"{path}.{number}")
+    else:
+        for rule in broken_rules(field, value):
+            yield _violation(place, path, value, rule)
+
+
+def _violation(place: tuple[str, ...], path: str, value: str, rule: str) -> tuple[Violation, Problem]:
+    return Violation(place, value, rule), Problem(path, "invalid", rule)
 
 
 def coerced(field: Field[Any], value: Any, path: str) -> Any:
@@ -112,4 +178,4 @@ def _broken_rules(field: Field[Any], value: Any, path: str) -> Iterator[Problem]
         field.deserialize(value)
     except ValidationError as error:
         yield from (Problem(path, "invalid", str(message)) for message in error.messages)
-    yield from (Problem(path, "invalid", rule) for rule in strict.broken_rules(field, value))
+    yield from (Problem(path, "invalid", rule) for rule in broken_rules(field, value))

@@ -14,12 +14,8 @@ from msgspec.structs import replace
 from gateway_api.base.errors import Invalid
 from gateway_api.core.changes import Caller
 from gateway_api.core.clock import Clock
-from gateway_api.core.configuration.deadline import Deadline
-from gateway_api.core.configuration.diff import changes
-from gateway_api.core.configuration.documents import Unreadable
+from gateway_api.core.configuration.documents import changes, merged, unmasked
 from gateway_api.core.configuration.edit import Operation, edited
-from gateway_api.core.configuration.generations import ended, renewed
-from gateway_api.core.configuration.merge import merged
 from gateway_api.core.configuration.outcome import (
     ConfigurationDifference,
     EditedValue,
@@ -27,14 +23,20 @@ from gateway_api.core.configuration.outcome import (
     Outcome,
     Staged,
     Stale,
+    StepFailed,
+    Unreadable,
 )
 from gateway_api.core.configuration.publisher import IfMatch, Publisher
-from gateway_api.core.configuration.render import render
-from gateway_api.core.configuration.running import RunningConfiguration, refuse_too_large
-from gateway_api.core.configuration.steps import StepFailed
-from gateway_api.core.configuration.store import Commit, State, Store
-from gateway_api.core.configuration.unmask import unmasked
-from gateway_api.core.configuration.view import View
+from gateway_api.core.configuration.running import (
+    RunningConfiguration,
+    View,
+    ended,
+    refuse_too_large,
+    renewed,
+)
+from gateway_api.core.configuration.services import render
+from gateway_api.core.configuration.state import Commit, Deadline, State
+from gateway_api.core.configuration.store import Store
 
 _log = logging.getLogger(__name__)
 

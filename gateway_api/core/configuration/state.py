@@ -1,16 +1,19 @@
-"""When an unconfirmed commit is undone: after the seconds that were asked for, whatever the clock does.
+"""What a store keeps: a deadline, how a revision came to be, and which revision counts.
 
-Within a boot the steady clock alone decides. Over a reboot only the wall clock knows how long the machine was
-down, and it may be wrong until the network corrects it. So after a reboot the deadline has come as soon as
-the wall clock says so, and at the latest when the seconds asked for have passed again. A wall clock that is
-ahead undoes the commit too early, which is the safe side: who cannot confirm may be locked out.
+An unconfirmed commit is undone after the requested seconds, whatever the wall clock does. Within a boot the
+steady clock alone decides. Over a reboot only the wall clock knows how long the machine was down, and it may
+be wrong until the network corrects it. So after a reboot the deadline is reached as soon as the wall clock
+reaches it, and at the latest when the requested seconds have passed again. A wall clock that is ahead undoes
+the commit too early. That is the safe side: an operator who cannot confirm may be locked out.
 """
 
 import math
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway_api.core.changes import Note
 from gateway_api.core.clock import Clock
 
 #: The most seconds that a commit may wait to be confirmed.
@@ -64,3 +67,30 @@ class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _due_by_wall(self, clock: Clock) -> int:
         return round(clock.wall() + self.due - clock.steady())
+
+
+class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a revision came to be. `committed_at` is epoch seconds."""
+
+    committed_at: int
+    author: str
+    comment: str | None
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, it is what
+    runs. `key` is for entity tags: who gets one must not find out secrets by trying. `generations` are
+    those of the API's users, by name; None in a state that an older version has stored. `change` is
+    the last one that is noted, which may not be kept yet where they are."""
+
+    running: int
+    archive: tuple[int, ...] = ()
+    candidate: dict[str, Any] | None = None
+    deadline: Deadline | None = None
+    key: str = ""
+    generations: dict[str, str] | None = None
+    change: Note | None = None
+
+    def names(self) -> set[int]:
+        """The revisions that must stay."""
+        return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}

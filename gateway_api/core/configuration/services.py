@@ -1,17 +1,47 @@
-"""Whether the services would take what was rendered for them, as far as this machine can tell.
+"""The files of the gateway's services: rendered from a configuration, then checked.
 
-FRR's own parser is asked where it is installed; what has no parser that can be asked is looked at line by
-line.
+accel-ppp (PPPoE and IPoE), FRR, a RADIUS client or pppd's chap-secrets, and the defaults of the shaping.
+Nothing is escaped here: the schema allows no text that a service would misread. FRR's own parser checks its
+file where it is installed. The other files are checked line by line.
 """
 
 import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
-from gateway_api.core.configuration.render import ACCEL_PPP, CHAP_SECRETS, FRR, QOS
-from gateway_api.core.configuration.steps import StepFailed, disk_step
+from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
+
+from gateway_api.core.configuration.outcome import StepFailed, disk_step
+from gateway_api.core.configuration.sections import Configuration
+
+ACCEL_PPP = "accel-ppp.conf"
+FRR = "frr.conf"
+CHAP_SECRETS = "chap-secrets"
+RADIUS_CLIENT = "radiusclient.conf"
+RADIUS_SERVERS = "radius-servers"
+QOS = "qos.conf"
+
+_ALWAYS = (ACCEL_PPP, FRR, QOS)
+_WITH_RADIUS = (RADIUS_CLIENT, RADIUS_SERVERS)
+_WITHOUT_RADIUS = (CHAP_SECRETS,)
+
+_environment = Environment(
+    loader=PackageLoader("gateway_api.core", "templates"),
+    undefined=StrictUndefined,
+    autoescape=False,  # noqa: S701 - these are no web pages
+    auto_reload=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_environment.filters["regex_quoted"] = re.escape
+#: All at once, at the start: a commit must not depend on files that an upgrade may be replacing.
+_templates = {
+    name: _environment.get_template(f"{name}.j2") for name in (*_ALWAYS, *_WITH_RADIUS, *_WITHOUT_RADIUS)
+}
 
 _STEP = "check the services' files"
 _VTYSH_TIMEOUT = 5
@@ -21,6 +51,19 @@ _SHAPES = {
     CHAP_SECRETS: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII),
     QOS: re.compile(r"#.*|[a-z_]+=[0-9]+", re.ASCII),
 }
+
+
+def render(configuration: Configuration) -> Mapping[str, str]:
+    """The text of each file, by its name. Raises StepFailed."""
+    subscribers_from = _WITH_RADIUS if configuration.radius.server else _WITHOUT_RADIUS
+    return {name: _rendered(name, configuration) for name in (*_ALWAYS, *subscribers_from)}
+
+
+def _rendered(name: str, configuration: Configuration) -> str:
+    try:
+        return _templates[name].render(vars(configuration))
+    except TemplateError as error:
+        raise StepFailed(f"render {name}", str(error)) from error
 
 
 def check(services: Path) -> None:
