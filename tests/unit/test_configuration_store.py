@@ -17,8 +17,8 @@ import pytest
 
 from gateway_api.base import durable
 from gateway_api.core.configuration.outcome import StepFailed, Unreadable
-from gateway_api.core.configuration.state import Commit, State
-from gateway_api.core.configuration.store import Deadline, Store
+from gateway_api.core.configuration.state import Commit, Deadline, State
+from gateway_api.core.configuration.store import Store
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")
 SERVICES = {"frr.conf": "hostname bng1\n", "qos.conf": "default_down_bps=1\n"}

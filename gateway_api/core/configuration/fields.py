@@ -56,7 +56,7 @@ _NETWORK_OF_SUBSCRIBERS = (
 )
 
 
-# What an access line adds to each IP packet on the wire, as tc(8)'s `overhead` and `mpu`: preamble 8, Ethernet
+# What an access line adds to each IP packet, as the `overhead` and `mpu` of tc(8): preamble 8, Ethernet
 # header 14, checksum 4 and inter-frame gap 12 make 38; a VLAN tag is 4, PPPoE with PPP is 8 (RFC 2516). The
 # least frame, with preamble and gap, takes 84 bytes of the line.
 _ETHERNET = 38
