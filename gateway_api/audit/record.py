@@ -1,9 +1,13 @@
-"""What is kept of one request, as one line."""
+"""A record of the audit log, with everything masked that could be a secret."""
 
 import json
+import re
 from typing import Any, Literal
 
 import msgspec
+
+from gateway_api.base.configuration_path import Segment, parse_path, path_text
+from gateway_api.base.redact import MASK, is_secret, masked_text
 
 #: The most characters that a body, and what was before and after, take as JSON.
 MOST = 4096
@@ -11,11 +15,15 @@ MOST = 4096
 Result = Literal["done", "refused", "failed", "unanswered"]
 RESULTS: tuple[Result, ...] = ("done", "refused", "failed", "unanswered")
 
+#: The members by which a path names an item of a list.
+_KEYS = ("name", "username", "address")
+_SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
-class Record(msgspec.Struct, frozen=True):
-    """`at` is epoch seconds. Without a `role` nobody has proven to be the `user`. `action` is the view's
-    name, `route` its path with names for what differs. `body`, `before` and `after` are JSON without secrets,
-    or None; `status` is None, and `result` unanswered, for a request that broke off."""
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """`at` is epoch seconds. Without a `role` the `user` is unproven. `action` is the name of the view,
+    `route` its path with names for what differs. `body`, `before` and `after` are JSON without secrets, or
+    None. For a request that broke off `status` is None, and `result` unanswered."""
 
     at: float
     user: str | None
@@ -33,12 +41,17 @@ class Record(msgspec.Struct, frozen=True):
     before: Any = None
     after: Any = None
 
+    def text(self) -> str:
+        """One line of ASCII. Values that are too long in it are cut, and marked as cut."""
+        cut = {name: _cut(getattr(self, name)) for name in ("body", "before", "after")}
+        return _json(msgspec.structs.asdict(self) | cut)
+
 
 def gap(
     at: float, message: str, *, user: str | None = None, role: str | None = None, request_id: str = ""
-) -> Record:
-    """What stands for records, or changes, that are missing. `message` says how many, or why."""
-    return Record(
+) -> AuditEntry:
+    """Stands for records, or changes, that are missing. `message` tells how many, or why."""
+    return AuditEntry(
         at=round(at, 3),
         user=user,
         role=role,
@@ -61,22 +74,81 @@ def result_of(status: int | None) -> Result:
     return "done" if status < 400 else "refused" if status < 500 else "failed"
 
 
-def line_of(record: Record) -> bytes:
-    """One line of ASCII, with its end. What is too long in it is cut, and says so."""
-    fields = msgspec.structs.asdict(record)
-    for name in ("body", "before", "after"):
-        fields[name] = _cut(fields[name])
-    return (json_of(fields) + "\n").encode()
-
-
 def _cut(value: Any) -> Any:
-    text = json_of(value)
+    text = _json(value)
     if len(text) <= MOST:
         return value
     return {"cut": True, "characters": len(text), "beginning": text[: MOST // 2]}
 
 
-def json_of(value: Any) -> str:
-    """As it stands in a line."""
-    # Not msgspec's, which lets characters through that speak to a terminal.
+def _json(value: Any) -> str:
+    # msgspec's JSON has characters in it that control a terminal.
     return json.dumps(value, separators=(",", ":"))
+
+
+def value_at(document: Any, path: str) -> Any:
+    """The value at a path of a configuration, read without its schema; None if there is none."""
+    try:
+        segments = parse_path(path)
+    except ValueError:
+        return None
+    held = document
+    for segment in segments:
+        if isinstance(held, dict):
+            held = held.get(segment.text)
+        elif isinstance(held, list):
+            held = _item(held, segment)
+        else:
+            return None
+    return held
+
+
+def _item(items: list[Any], segment: Segment) -> Any:
+    if segment.index is not None and segment.index < len(items):
+        return items[segment.index]
+    named = (item for item in items if isinstance(item, dict))
+    return next((item for item in named if segment.text in (item.get(key) for key in _KEYS)), None)
+
+
+def masked(value: Any, *, refused: bool = False) -> Any:
+    """A copy of a JSON value. An object with a `path` and a `value` is an edit of the configuration: its
+    value is masked if it was `refused`, since nothing ever shows it again."""
+    if isinstance(value, dict):
+        return {name: _member(value, name, held, refused) for name, held in value.items()}
+    if isinstance(value, list):
+        return [masked(item, refused=refused) for item in value]
+    return masked_text(value) if isinstance(value, str) else value
+
+
+def masked_path(path: str) -> str:
+    """A path of the configuration, up to the name of a secret: people write values behind it."""
+    try:
+        parts = parse_path(path)
+    except ValueError:
+        return MASK
+    secret = next((number for number, part in enumerate(parts, 1) if is_secret(part.text)), len(parts))
+    return masked_text(path if secret == len(parts) else f"{path_text(parts[:secret])}.{MASK}")
+
+
+def _member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
+    if is_secret(name):
+        return None if held is None else MASK
+    if name == "path" and isinstance(held, str):
+        return masked_path(held)
+    if name == "value" and "path" in holder:
+        return _edited(holder["path"], held, refused)
+    return masked(held, refused=refused)
+
+
+def _edited(path: Any, held: Any, refused: bool) -> Any:
+    if held is None:
+        return None
+    if refused or not isinstance(path, str) or masked_path(path) != path or _SECRET_WORD.search(path):
+        return MASK
+    if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
+        # JSON in a text, which the core would parse.
+        try:
+            return msgspec.json.encode(masked(msgspec.json.decode(held))).decode()
+        except (msgspec.MsgspecError, RecursionError):
+            return MASK
+    return masked(held)

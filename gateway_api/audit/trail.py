@@ -1,64 +1,269 @@
-"""Lines of many requests at once, written by few writes and syncs.
+"""One SQLite database of records, of which the oldest make room for newer ones.
 
-While one batch is on its way to the disk, whatever comes joins the next. The disk is waited for on a thread
-of its own, so that a worker's other requests go on.
+Several processes write. A commit is on disk when it returns, and a process that is killed leaves nothing half
+done. A process that forks must not use it: SQLite's locks are those of the process that opened the file.
 """
 
-import errno
+import fcntl
+import logging
 import os
-import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from gateway_api.base.segments import Segments
+import msgspec
+
+from gateway_api.audit import old_files
+from gateway_api.audit.record import Result, gap
+from gateway_api.base import durable
+
+_log = logging.getLogger("gunicorn.error")
+
+#: The service's user writes; its group may read.
+MODE = 0o640
+
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS record (
+    number INTEGER PRIMARY KEY,
+    at REAL NOT NULL AS (json_extract(record, '$.at')) STORED,
+    user TEXT AS (json_extract(record, '$.user')) STORED,
+    action TEXT NOT NULL AS (json_extract(record, '$.action')) STORED,
+    route TEXT AS (json_extract(record, '$.route')) STORED,
+    result TEXT NOT NULL AS (json_extract(record, '$.result')) STORED,
+    record TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS record_at ON record (at);
+CREATE INDEX IF NOT EXISTS record_user ON record (user);
+CREATE INDEX IF NOT EXISTS record_action ON record (action);
+CREATE INDEX IF NOT EXISTS record_route ON record (route);
+CREATE INDEX IF NOT EXISTS record_result ON record (result);
+CREATE TABLE IF NOT EXISTS place (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    log TEXT NOT NULL,
+    sequence INTEGER NOT NULL
+);
+COMMIT;
+"""
+#: The newest stays, or its number would be given twice.
+_DELETE_OLDEST = """
+DELETE FROM record WHERE number IN (
+    SELECT number FROM record WHERE number < (SELECT max(number) FROM record) ORDER BY number LIMIT 16
+)
+"""
+_SELECT = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
+#: The index of times narrows the numbers down. It does not order them: the clock may have been set.
+_IN_TIME = """
+number BETWEEN (SELECT min(number) FROM record WHERE at >= ? AND at < ?)
+AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +at < ?
+"""
+#: Seconds that a write waits for those of other processes, each of which waits for the disk.
+_PATIENCE = 30.0
+_PAGE = 4096
+#: Bytes that SQLite's log of writes takes, unless the size is small.
+_LOG_SIZE = 4 << 20
 
 
-class Pool(Protocol):
-    """Runs a function on a thread of its own, and meanwhile lets others go on (gevent's ThreadPool)."""
+class Place(NamedTuple):
+    """The last change of the core that is recorded: the name of the core's log, and the change's number."""
 
-    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any: ...
+    log: str
+    sequence: int
 
 
-class _Batch:
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-        self.over = False
-        #: Of one whose writer is stopped, nobody knows whether it was written.
-        self.failure: OSError | None = OSError(errno.EINTR, os.strerror(errno.EINTR))
+class Filter(msgspec.Struct, frozen=True):
+    """All that is not None must be equal. `since` and `until` are epoch seconds; `until` is excluded."""
+
+    user: str | None = None
+    action: str | None = None
+    route: str | None = None
+    result: Result | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+class Row(NamedTuple):
+    """A record as JSON. Its number rises within a trail and never changes; `at` is epoch seconds."""
+
+    number: int
+    at: float
+    record: str
 
 
 class Trail:
-    """Lines for one set of files, from any greenlet or thread of a process."""
+    """The database `name`.sqlite in a folder, of at most `size` bytes. Without a `size` it belongs to another
+    service, and is only read. Any thread may call. Methods raise OSError and sqlite3.Error."""
 
-    def __init__(self, segments: Segments, pool: Pool) -> None:
-        self._segments = segments
-        self._pool = pool
-        self._guard = threading.Lock()
-        self._turn = threading.Lock()
-        self._joining = _Batch()
+    def __init__(self, folder: Path, name: str, size: int | None = None) -> None:
+        self.label = name if size else f"beside-{name}"
+        self._path = folder / f"{name}.sqlite"
+        self._name = name
+        self._size = size or 0
+        self._log_size = min(self._size // 8, _LOG_SIZE)
+        #: Open connections that no thread uses, each with the inode of its file.
+        self._idle: list[tuple[sqlite3.Connection, int]] = []
 
-    def add(self, line: bytes) -> None:
-        """Returns when the line is on disk. Raises OSError."""
-        with self._guard:
-            batch = self._joining
-            batch.lines.append(line)
-        with self._turn:
-            if not batch.over:
-                self._write(batch)
-        if batch.failure is not None:
-            raise OSError(batch.failure.errno, batch.failure.strerror) from batch.failure
+    def append(self, records: Sequence[str]) -> None:
+        """All of them or none. When it returns they are on disk."""
+        self._write(lambda connection: self._insert(connection, records))
 
-    def _write(self, batch: _Batch) -> None:
-        with self._guard:
-            self._joining = _Batch()
-        # Before it is: who comes after one that was stopped in between must not write the lines again.
-        batch.over = True
-        batch.failure = self._pool.apply(self._attempt, (b"".join(batch.lines),))
+    def append_changes(self, records: Sequence[str], before: Place | None, after: Place) -> None:
+        """As `append`, and moves the place on; nothing if another process has moved it from `before`."""
 
-    def _attempt(self, lines: bytes) -> OSError | None:
-        # Given back, not raised: gevent prints what a function on a thread raises.
+        def change(connection: sqlite3.Connection) -> None:
+            if _place(connection) == before:
+                self._insert(connection, records)
+                connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?)", after)
+
+        self._write(change)
+
+    def place(self) -> Place | None:
+        """The last change of the core that is recorded."""
+        with self._connection() as connection:
+            return _place(connection)
+
+    @contextmanager
+    def newest_first(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[Row]]]:
+        """The records that match and have a number less than `below`. None stands for the next number, which
+        is returned with the records."""
+        if not self._size and not os.access(self._path, os.R_OK):
+            yield below or 1, iter(())
+            return
+        if self._size and not self._path.exists():
+            self._idle.append(self._open())
+        with closing(_open_to_read(self._path)) as connection:
+            if below is None:
+                (below,) = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM record").fetchone()
+            yield below, (Row(*row) for row in connection.execute(*_query(wanted, below)))
+
+    def _write(self, change: Callable[[sqlite3.Connection], None]) -> None:
         try:
-            self._segments.append(lines)
-        except OSError as error:
-            return error
-        return None
+            self._transaction(change)
+        except sqlite3.DatabaseError as error:
+            if not durable.is_damaged(error):
+                raise
+            self._begin_anew(error)
+            self._transaction(change)
+
+    def _transaction(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            change(connection)
+            connection.execute("COMMIT")
+
+    def _insert(self, connection: sqlite3.Connection, records: Sequence[str]) -> None:
+        connection.executemany("INSERT INTO record (record) VALUES (?)", ((record,) for record in records))
+        most = (self._size - 2 * self._log_size) // _PAGE
+        while _pragma(connection, "page_count") - _pragma(connection, "freelist_count") > most:
+            if not connection.execute(_DELETE_OLDEST).rowcount:
+                break
+        # Where the size was larger before.
+        spare = _pragma(connection, "page_count") - most
+        if spare > 0:
+            connection.execute(f"PRAGMA incremental_vacuum({spare})").fetchall()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """One for writing that no other thread uses."""
+        connection, inode = self._take()
+        try:
+            yield connection
+        except BaseException:
+            # This ends its transaction, too.
+            connection.close()
+            raise
+        self._idle.append((connection, inode))
+
+    def _take(self) -> tuple[sqlite3.Connection, int]:
+        while True:
+            try:
+                connection, inode = self._idle.pop()
+            except IndexError:
+                return self._open()
+            if self._path.exists() and self._path.stat().st_ino == inode:
+                return connection, inode
+            # What is written to a file that was removed or replaced would be lost.
+            connection.close()
+
+    def _open(self) -> tuple[sqlite3.Connection, int]:
+        with self._alone():
+            connection = durable.database(self._path, timeout=_PATIENCE, mode=MODE)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            return connection, self._path.stat().st_ino
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        for pragma in (
+            "auto_vacuum = INCREMENTAL",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            f"journal_size_limit = {self._log_size}",
+            f"wal_autocheckpoint = {self._log_size // _PAGE // 2}",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        connection.executescript(_SCHEMA)
+        old_files.take_over(connection, self._path)
+
+    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+        with self._alone():
+            if durable.is_whole(self._path):
+                # Another process has begun anew.
+                return
+            aside = durable.set_aside(self._path)
+        _log.error("began a new audit log, the old one is damaged and is now %s: %s", aside, error)
+        self.append([gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Without other processes that prepare a file of the folder."""
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+
+def _place(connection: sqlite3.Connection) -> Place | None:
+    row = connection.execute("SELECT log, sequence FROM place").fetchone()
+    return Place(*row) if row else None
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def _query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
+    conditions: list[str] = ["number < ?"]
+    values: list[Any] = [below]
+    for name in ("user", "action", "route", "result"):
+        if (value := getattr(wanted, name)) is not None:
+            conditions.append(f"{name} = ?")
+            values.append(value)
+    if wanted.since is not None or wanted.until is not None:
+        conditions.append(_IN_TIME)
+        values += 3 * [wanted.since or 0, inf if wanted.until is None else wanted.until]
+    return _SELECT.format(" AND ".join(conditions)), values
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
+    try:
+        connection.execute("SELECT 1 FROM record LIMIT 1").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        # No process has it open, and SQLite can't make the files that processes share: the folder belongs to
+        # another user, or the disk is full.
+        return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
+    return connection

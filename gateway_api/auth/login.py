@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from gateway_api.auth.fair_queue import Turns
 from gateway_api.auth.passwords import COST, cost, nobodys_hash, verify
-from gateway_api.auth.pool import Pool
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import WrongCredentials
+from gateway_api.base.threads import ThreadPool
 from gateway_api.daemon.commands import ApiAccess, User
 
 #: Behind so many, a login would wait for seconds; the client had better come back. And one address
@@ -19,7 +19,9 @@ class Login:
     """One password at a time is checked in each worker: bcrypt takes a whole core, and the other
     requests need it, too."""
 
-    def __init__(self, throttle: Throttle, pool: Pool, verify: Callable[[str, str], bool] = verify) -> None:
+    def __init__(
+        self, throttle: Throttle, pool: ThreadPool, verify: Callable[[str, str], bool] = verify
+    ) -> None:
         self._throttle = throttle
         self._pool = pool
         self._verify = verify

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from gateway_api.auth.pool import Pool
 from gateway_api.base.errors import LedgerUnavailable
+from gateway_api.base.threads import ThreadPool
 
 #: Rows that stay whatever the clock says: it may be wrong, and what has expired by it may hold again.
 _KEPT = 100_000
@@ -24,7 +24,7 @@ class Revocations:
         self,
         ledger: sqlite3.Connection,
         synced: sqlite3.Connection,
-        pool: Pool,
+        pool: ThreadPool,
         clock: Callable[[], float],
         kept: int = _KEPT,
     ) -> None:

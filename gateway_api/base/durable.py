@@ -1,14 +1,17 @@
-"""Files that are there after a power cut: whole, and only when they were said to be.
+"""Files that are whole after a power cut, and there if the call that wrote them has returned.
 
-A name without its content, and a content without its name, both survive a power cut that comes between
-the two: so a file is synced before it gets its name, and the folder after.
+A power cut can leave a name without its content, or a content without its name. So a file is synced before it
+gets its name, and the folder after.
 """
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 _MODE = 0o600
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class NotSynced(OSError):
@@ -65,3 +68,48 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def database(path: Path, *, timeout: float, mode: int = _MODE) -> sqlite3.Connection:
+    """A connection that commits each statement outside of a transaction. It must not be used after a fork.
+    It waits for locks of other processes for `timeout` seconds. Raises OSError and sqlite3.Error."""
+    with suppress(FileExistsError):
+        # SQLite gives the mode of this file to those that it adds. It must not be opened and closed here once
+        # SQLite has it open: that would release the locks of this process (fcntl(2)).
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+        sync(path.parent)
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """True for an error that another try does not repair."""
+    # The low byte is the kind of error.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def is_whole(path: Path) -> bool:
+    """Whether SQLite can read all of a database, or there is none. Raises sqlite3.Error."""
+    if not path.exists():
+        return True
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            return ("ok",) in connection.execute("PRAGMA quick_check(1)")
+    except sqlite3.DatabaseError as error:
+        if not is_damaged(error):
+            raise
+        return False
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a database with the files that SQLite keeps beside it. Raises OSError."""
+    aside = path.with_name(f"{path.name}.damaged")
+    # The database comes last: a new one must not find the log of the old one.
+    for suffix in ("-wal", "-shm", "-journal", ""):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    sync(path.parent)
+    return aside

@@ -1,14 +1,14 @@
-"""What was changed by anybody but the API, kept on disk until there is too much of it.
+"""The log of changes that did not come through the API, for the API to record later.
 
-The API records what it does itself, and passes the id of its request on with each change. Whatever comes
-without one is noted here, and so is what the core does by itself, for the API to record later. Any thread
-may call.
+The API records its own changes, and sends the id of its request with each. A change without one is noted
+here, and so is what the core does by itself. Any thread may call.
 """
 
 import json
 import logging
 import pwd
 import secrets
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,27 @@ from typing import Any
 import msgspec
 
 from gateway_api.base import durable
-from gateway_api.base.ring import Ring
-from gateway_api.base.segments import Segments
 from gateway_api.wire.core import Change, ChangesReply
 from gateway_api.wire.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
 
-#: Changes that are kept, and the files and bytes that they take at the most: room for as many of the largest,
-#: beside a file that has just begun.
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS change (sequence INTEGER PRIMARY KEY, note TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS settled (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
+COMMIT;
+"""
+#: Changes no row if it is the id of the last one.
+_SETTLE = """
+INSERT INTO settled VALUES (1, :id) ON CONFLICT DO UPDATE SET id = :id WHERE id <> :id
+"""
+_DELETE_OLD = "DELETE FROM change WHERE sequence <= (SELECT max(sequence) FROM change) - ?"
+
+#: The newest changes that are kept.
 HELD = 4096
-_FILES, _BYTES = 8, 32 << 20
+#: Seconds to wait for a backup that reads the database.
+_PATIENCE = 5.0
 #: Changes in one reply.
 _AT_ONCE = 100
 #: The most characters that what was before, and what is now, take as JSON.
@@ -79,98 +89,122 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _OldLine(msgspec.Struct, frozen=True):
+    """A line of the files of versions before the database."""
+
     sequence: int
     note: Note
-    #: The id of the last note that was settled, up to this one.
     settled: str
 
 
 class ChangeLog:
-    """The changes in a folder, which is made with the first. `name` tells them from those of another core.
-
-    Raises OSError if what is there can't be read.
-    """
+    """The changes in a folder, which is made with the first. `name` tells them from those of another core."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
+        self._path = folder / "changes.sqlite"
         self._name = name
-        self._segments = Segments(folder, "changes", size=_BYTES // _FILES, kept=_FILES)
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Note, str]] = []
-        self._settled = ""
-        self._held: Ring[_Kept] = Ring(HELD)
-        if folder.is_dir():
-            self._read()
+        self._connection: sqlite3.Connection | None = None
+        #: What is not on disk yet, and whether each is to be settled.
+        self._waiting: list[tuple[Note, bool]] = []
 
     def add(self, note: Note) -> None:
-        """Keeps a change. If the disk refuses, it is tried again with the next one, and whenever somebody
-        asks."""
+        """Keeps a change. If the disk fails, the next call of any method tries again."""
         with self._lock:
-            self._waiting.append((note, self._settled))
+            self._waiting.append((note, False))
             self._write()
 
     def settle(self, note: Note) -> None:
-        """Keeps a change that is on disk elsewhere, too, unless it is the last one that came by this way:
-        after a crash nobody knows whether it was kept."""
+        """Keeps a change that is on disk elsewhere, too, unless it is the last one that was settled: after a
+        crash it is unknown whether it was kept."""
         with self._lock:
-            if note.id != self._settled:
-                self._settled = note.id
-                self._waiting.append((note, note.id))
+            self._waiting.append((note, True))
             self._write()
 
     def after(self, name: str | None, sequence: int) -> ChangesReply:
-        """What followed a change of the core of that name, from the oldest that is held if that is gone;
-        for another name, everything that is held. Nothing is told before it is safe on disk."""
+        """The changes after one of the log of that name, from the oldest that is held if that is gone; for
+        another name, all that are held. Only what is on disk. Raises OSError and sqlite3.Error."""
         with self._lock:
             self._write()
-            held = self._held
+            if self._connection is None and not self._folder.is_dir():
+                return ChangesReply(self._name, 1, 0, ())
+            connection = self._opened()
+            bounds = "SELECT coalesce(min(sequence), 1), coalesce(max(sequence), 0) FROM change"
+            oldest, newest = connection.execute(bounds).fetchone()
             start = sequence if name == self._name else 0
-            start = min(max(start, held.oldest - 1), held.newest)
-            changes = tuple(_change(kept) for kept in held.after(start, _AT_ONCE) or ())
-            return ChangesReply(self._name, held.oldest, held.newest, changes)
+            rows = connection.execute(
+                "SELECT sequence, note FROM change WHERE sequence > ? ORDER BY sequence LIMIT ?",
+                (start, _AT_ONCE),
+            )
+            return ChangesReply(self._name, oldest, newest, tuple(_change(*row) for row in rows))
 
     def _write(self) -> None:
         if not self._waiting:
             return
-        first = self._held.newest + 1
-        kept = [_Kept(number, *waiting) for number, waiting in enumerate(self._waiting, first)]
         try:
             durable.make_folder(self._folder)
-            self._segments.append(b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
-        except OSError as error:
+            with self._opened() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                for note, settles in self._waiting:
+                    if settles and not connection.execute(_SETTLE, {"id": note.id}).rowcount:
+                        continue
+                    text = msgspec.json.encode(note).decode()
+                    connection.execute("INSERT INTO change (note) VALUES (?)", (text,))
+                connection.execute(_DELETE_OLD, (HELD,))
+        except (OSError, sqlite3.Error) as error:
+            last, _ = self._waiting[-1]
             _log.critical(
                 "cannot note %d changes, the last of which is %s by %s: %s",
-                *(len(kept), kept[-1].note.action, _name(kept[-1].note.user), error),
+                *(len(self._waiting), last.action, _name(last.user), error),
             )
             return
         self._waiting.clear()
-        for one in kept:
-            self._held.add(one)
 
-    def _read(self) -> None:
-        found: list[_Kept] = []
-        for _, line in self._segments.newest_first(self._segments.end):
-            try:
-                found.append(msgspec.json.decode(line, type=_Kept))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                # The beginning of a line whose writer died.
-                continue
-            if len(found) == HELD:
-                break
-        for one in reversed(found):
-            if self._held.newest == 0:
-                self._held = Ring(HELD, one.sequence - 1)
-            # Twice in the files is what was written again because its sync had failed.
-            if one.sequence == self._held.newest + 1:
-                self._held.add(one)
-                self._settled = one.settled
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if not durable.is_whole(self._path):
+                aside = durable.set_aside(self._path)
+                _log.error("began a new log of changes: the old one is damaged, and is now %s", aside)
+            self._connection = self._open()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        connection = durable.database(self._path, timeout=_PATIENCE)
+        try:
+            # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.executescript(_SCHEMA)
+            self._take_over(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _take_over(self, connection: sqlite3.Connection) -> None:
+        """Imports the files of versions before the database. After a crash it does so again: numbers stay."""
+        files = sorted(self._folder.glob("changes-*.jsonl"))
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for line in (line for path in files for line in path.read_bytes().splitlines()):
+                try:
+                    old = msgspec.json.decode(line, type=_OldLine)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    # The writer was killed in the middle of the line.
+                    continue
+                row = (old.sequence, msgspec.json.encode(old.note).decode())
+                connection.execute("INSERT OR IGNORE INTO change VALUES (?, ?)", row)
+                connection.execute(_SETTLE, {"id": old.settled})
+            connection.execute(_DELETE_OLD, (HELD,))
+        for path in files:
+            path.unlink()
 
 
-def _change(kept: _Kept) -> Change:
-    note = kept.note
+def _change(sequence: int, text: str) -> Change:
+    note = msgspec.json.decode(text, type=Note)
     return Change(
-        sequence=kept.sequence,
+        sequence=sequence,
         at=note.at,
         action=note.action,
         user=_name(note.user),

@@ -27,7 +27,6 @@ from gunicorn.glogging import Logger
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway_api.audit import follower
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger, remove_ledger
 from gateway_api.base import logs
@@ -254,7 +253,7 @@ def report(context: object, kind: Any, error: Any, trace: Any) -> None:
 
 def prepare() -> None:
     """What has to be so before the workers are forked: they sign with one secret, or half of the tokens would
-    fail, and share one ledger. Then records what others change at the core, too. Raises BadSetting."""
+    fail, and share one ledger. Raises BadSetting."""
     _readiness.take_over()
     if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
@@ -282,7 +281,6 @@ def prepare() -> None:
         prepare_folder(settings.audit)
     except OSError as error:
         raise BadSetting(f"GATEWAY_API_AUDIT is no folder to write to: {error}") from error
-    follower.start(settings)
 
 
 def tls_context(config: Any, default: Any) -> ssl.SSLContext:

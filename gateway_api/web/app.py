@@ -7,6 +7,7 @@ from flask import Flask, Request
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 
+from gateway_api.audit import core_changes
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import access, audit, context, errors, headers, parse, request_id
 from gateway_api.web.routes import audit as audit_log
@@ -69,7 +70,10 @@ class Application(Flask):
 
 def users() -> Application:
     """gunicorn calls it in each worker, for the profile USERS."""
-    return create_app(Services.from_settings(Settings.from_environment(os.environ, USERS)))
+    settings = Settings.from_environment(os.environ, USERS)
+    services = Services.from_settings(settings)
+    core_changes.start(settings.core_socket, services.audit)
+    return create_app(services)
 
 
 def token() -> Application:

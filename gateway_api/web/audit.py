@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from flask import Flask, Response, g, request
 
-from gateway_api.audit.masking import masked
-from gateway_api.audit.record import Record, line_of, result_of
+from gateway_api.audit.record import AuditEntry, masked, result_of
 from gateway_api.base import logs
 from gateway_api.base.errors import AuditUnavailable, CoreUnavailable
 from gateway_api.base.redact import MASK, masked_text
@@ -74,7 +73,7 @@ def _record(status: int | None, message: str | None) -> None:
     rule = str(request.url_rule) if request.url_rule else None
     role = request.environ.get(logs.ROLE)
     result = result_of(status)
-    record = Record(
+    record = AuditEntry(
         at=round(time.time(), 3),
         user=request.environ.get(logs.USER) or _claimed(),
         role=role,
@@ -93,7 +92,7 @@ def _record(status: int | None, message: str | None) -> None:
     try:
         audit_log().add(record)
     except AuditUnavailable as error:
-        more = {logs.RECORD: line_of(record).decode()} if role else {}
+        more = {logs.RECORD: record.text()} if role else {}
         _log.log(
             logging.CRITICAL if role else logging.ERROR,
             "not in the audit log: %s",

@@ -5,8 +5,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,17 +17,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.audit.follower import Follower
-from gateway_api.audit.log import KNOWN, segments_in
+from gateway_api.audit.core_changes import record_new
+from gateway_api.audit.log import AuditLog
+from gateway_api.audit.record import gap as gap_record
+from gateway_api.audit.trail import Place
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.changes import ChangeLog as Noted
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.changes import Change, Told
 from gateway_api.daemon.changes import ChangeLog as CoreChangeLog
 from gateway_api.wire.varlink.client import Client
-from tests.contract.test_audit import Gateway, children
+from tests.contract.test_audit import Gateway, children, kept_in
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_api, running_core, running_stack, wait_for
+from tests.torture.test_audit_files import Here
 
 INTERFACE = "org.gatewayapi.core"
 RATES = {"rate_down_bps": 5_000_000, "rate_up_bps": 1_000_000}
@@ -120,7 +122,7 @@ def test_a_secret_that_is_set_at_the_core_is_in_no_record_and_no_file_of_the_log
     wait_for("both records", lambda: counted(gateway) == number + 2, 20)
     assert secret not in gateway.text()
     kept = gateway.state / "configuration" / "changes"
-    assert [path for path in kept.iterdir() if secret in path.read_text()] == []
+    assert [path for path in kept.iterdir() if secret.encode() in path.read_bytes()] == []
 
 
 def test_what_fails_or_changes_nothing_at_the_core_is_not_recorded(gateway: Gateway) -> None:
@@ -212,8 +214,12 @@ class Apart:
 
     def recorded(self) -> list[int]:
         """The numbers in the audit log, in the order of the records."""
-        files = sorted((self.state / "alone" / "audit").glob("known-*.jsonl"))
-        records = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+        path = self.state / "alone" / "audit" / "known.sqlite"
+        try:
+            records = [json.loads(record) for record in kept_in(path)] if path.exists() else []
+        except sqlite3.OperationalError:
+            # It is being made.
+            return []
         told = [record["request_id"] for record in records if record["role"] == "system"]
         return [int(name.rpartition("-")[2]) for name in told]
 
@@ -298,45 +304,45 @@ class Scripted(CoreChangeLog):
 
 
 def followed(folder: Path, log: CoreChangeLog) -> list[tuple[str, str, str]]:
-    """Action, request id and message of all records, once a new follower has found nothing more."""
-    known = segments_in(folder, 1 << 20)[KNOWN]
-    follower = Follower(log, known, folder / "core-changes")
-    while follower.step():
+    """Action, request id and message of all records, once a new process has found nothing more."""
+    while record_new(log, AuditLog(folder, 1 << 20, Here())):
         pass
-    lines = [json.loads(line) for _, line in known.newest_first(known.end)]
-    return [(line["action"], line["request_id"], line["message"]) for line in reversed(lines)]
+    records = (json.loads(record) for record in kept_in(folder / "known.sqlite"))
+    return [(record["action"], record["request_id"], record["message"]) for record in records]
 
 
 def names(folder: Path, log: CoreChangeLog) -> list[str]:
     return [name for _, name, _ in followed(folder, log)]
 
 
-def test_a_process_that_ended_before_it_said_how_far_it_had_come_is_followed_by_one_that_looks(
-    tmp_path: Path,
-) -> None:
-    place = tmp_path / "core-changes"
+def test_a_process_that_ended_is_followed_by_one_that_goes_on_where_it_was(tmp_path: Path) -> None:
     assert names(tmp_path, Scripted("log", 1)) == ["core-log-1"]
-    as_it_was = place.read_bytes()
-    assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
-    place.write_bytes(as_it_was)
-    assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
-    for damaged in (b"", b'{"log":"lo', b"\xff" * 40):
-        place.write_bytes(damaged)
-        assert len(names(tmp_path, Scripted("log", 1, 2, 3))) == 3
+    for _ in range(2):
+        assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
 
 
 def test_records_that_have_made_room_for_newer_ones_are_not_written_again(tmp_path: Path) -> None:
     assert names(tmp_path, Scripted("log", 1, 2)) == ["core-log-1", "core-log-2"]
-    for path in tmp_path.glob("known-*"):
-        path.unlink()
+    with closing(sqlite3.connect(tmp_path / "known.sqlite", isolation_level=None)) as connection:
+        connection.execute("DELETE FROM record")
     assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-3"]
 
 
 def test_a_request_id_that_a_client_chose_is_not_taken_for_a_change(tmp_path: Path) -> None:
-    known = segments_in(tmp_path, 1 << 20)[KNOWN]
-    line = {"role": "admin", "request_id": "core-log-99", "action": "x", "message": '"role":"system"'}
-    known.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    log = AuditLog(tmp_path, 1 << 20, Here())
+    log.add(gap_record(NOW, "x", role="admin", request_id="core-log-99"))
     assert names(tmp_path, Scripted("log", 1))[1:] == ["core-log-1"]
+
+
+def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_path: Path) -> None:
+    class Overtaken(Scripted):
+        def after(self, log: str | None, sequence: int) -> Told:
+            names(tmp_path, Scripted("log", 1, 2))
+            return super().after(log, sequence)
+
+    record_new(Overtaken("log", 1, 2), AuditLog(tmp_path, 1 << 20, Here()))
+    assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
+    assert AuditLog(tmp_path, 1 << 20, Here()).place() == Place("log", 3)
 
 
 def test_changes_that_the_core_does_not_hold_any_more_are_said_to_be_lost(tmp_path: Path) -> None:
@@ -399,17 +405,11 @@ def test_a_core_s_log_that_went_back_is_said_to_have_and_followed_from_there(
     assert [record[:2] for record in found] == [*BEFORE, WENT_BACK[:2], *later]
 
 
-def test_a_log_that_went_back_is_recorded_once_by_whoever_has_to_look_how_far_it_is_recorded(
-    tmp_path: Path, restored: Kept
-) -> None:
-    place = tmp_path / "core-changes"
-    before = place.read_bytes()
-    for hint in (before, b"", b'{"log":"lo'):
-        place.write_bytes(hint)
+def test_a_log_that_went_back_is_recorded_once(tmp_path: Path, restored: Kept) -> None:
+    for _ in range(3):
         assert followed(tmp_path, restored)[4:] == [WENT_BACK]
     restored.add("e.e")
-    for hint in (before, b"", b'{"log":"lo'):
-        place.write_bytes(hint)
+    for _ in range(3):
         names = [record[:2] for record in followed(tmp_path, restored)]
         assert names == [*BEFORE, WENT_BACK[:2], ("e.e", "core-log-3")]
 
@@ -419,21 +419,3 @@ def test_a_log_of_the_same_name_that_lost_all_changes_is_said_to_have_gone_back(
     *_, gap = followed(tmp_path, Scripted("log"))
     assert gap[:2] == ("audit.gap", "core-log-0")
     assert names(tmp_path, Scripted("log", 1))[3:] == ["core-log-1"]
-
-
-def test_two_processes_do_not_follow_at_once(tmp_path: Path) -> None:
-    program = f"""
-import fcntl, os, sys
-file = os.open({str(tmp_path / "core-changes")!r}, os.O_RDWR | os.O_CREAT)
-fcntl.lockf(file, fcntl.LOCK_EX)
-print("has it", flush=True)
-sys.stdin.read()
-"""
-    other = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout is not None
-    assert other.stdout.readline() == "has it\n"
-    assert names(tmp_path, Scripted("log", 1)) == []
-    other.communicate()
-    assert names(tmp_path, Scripted("log", 1)) == ["core-log-1"]

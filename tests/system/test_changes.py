@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway_api.core.changes import HELD, Caller, ChangeLog, Note
@@ -51,28 +52,63 @@ def test_whoever_asks_for_what_has_not_happened_is_told_nothing(tmp_path: Path) 
     assert log.after("log", 99).changes == ()
 
 
-def test_changes_outlive_the_process_and_half_a_line(tmp_path: Path) -> None:
+def test_changes_outlive_the_process(tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "changes", "log")
     for action in ("a.a", "b.b"):
         log.add(note(action))
-    (file,) = (tmp_path / "changes").iterdir()
-    with file.open("ab") as half:
-        half.write(b'{"sequence":3,"note":{"id":')
     again = ChangeLog(tmp_path / "changes", "log")
     again.add(note("c.c"))
     for held in (again, ChangeLog(tmp_path / "changes", "log")):
         assert actions(held) == ["a.a", "b.b", "c.c"]
 
 
+def old_line(sequence: int, kept: Note, settled: str = "") -> bytes:
+    line = {"sequence": sequence, "note": kept, "settled": settled}
+    return msgspec.json.encode(line) + b"\n"
+
+
+def test_the_files_of_older_versions_are_taken_over_once_however_often_it_is_tried(tmp_path: Path) -> None:
+    settled = note("b.b")
+    old = tmp_path / f"changes-{0:020d}.jsonl"
+    newer = tmp_path / f"changes-{4711:020d}.jsonl"
+    texts = {
+        # Written again since its sync had failed, and begun by a writer that was killed.
+        old: old_line(1, note("a.a")) + old_line(1, note("a.a")) + b'{"sequence":2,"no',
+        newer: b"\n" + old_line(2, settled, settled.id) + old_line(3, note("c.c"), settled.id),
+    }
+    for _ in range(2):
+        for path, text in texts.items():
+            path.write_bytes(text)
+        log = ChangeLog(tmp_path, "log")
+        assert actions(log) == ["a.a", "b.b", "c.c"]
+        assert not list(tmp_path.glob("*.jsonl"))
+    log.settle(settled)
+    log.add(note("d.d"))
+    assert actions(log) == ["a.a", "b.b", "c.c", "d.d"]
+
+
+def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ChangeLog(tmp_path, "log").add(note("a.a"))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"x" * 8192)
+    log = ChangeLog(tmp_path, "log")
+    log.add(note("b.b"))
+    assert actions(log) == ["b.b"]
+    assert "is damaged" in caplog.text
+    assert (tmp_path / "changes.sqlite.damaged").read_bytes() == b"x" * 8192
+
+
 def test_a_change_that_was_settled_is_not_kept_twice_whatever_came_after_it(tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "changes", "log")
     settled = note("configuration.commit")
     log.settle(settled)
-    for _ in range(300):
+    for _ in range(30):
         log.add(note())
     again = ChangeLog(tmp_path / "changes", "log")
     again.settle(settled)
-    assert again.after("log", 0).newest == 301
+    assert again.after("log", 0).newest == 31
 
 
 def test_what_a_disk_refuses_is_told_once_it_is_written(

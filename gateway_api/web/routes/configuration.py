@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.audit.places import value_at
+from gateway_api.audit.record import value_at
 from gateway_api.daemon.configuration import Committed, Edit, IfMatch
 from gateway_api.web import access, audit, envelope, parse, responses
 from gateway_api.web.context import caller, configuration

@@ -6,8 +6,8 @@ from typing import Any
 from marshmallow import validate
 from marshmallow.fields import Float, Raw
 
-from gateway_api.audit.reader import Wanted
 from gateway_api.audit.record import RESULTS
+from gateway_api.audit.trail import Filter
 from gateway_api.base.fields import Parsed, Text, Whole
 from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.queries import ListQuery
@@ -44,7 +44,7 @@ class AuditQuery(ListQuery):
     until = Parsed(_time, metadata=says(f"Records before then. {_TIMES}", "1795271513"))
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"wanted": Wanted(**data)}
+        return {"wanted": Filter(**data)}
 
 
 class AuditRecord(Record):

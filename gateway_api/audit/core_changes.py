@@ -1,0 +1,104 @@
+"""Records in the audit log what clients other than the API changed at the core.
+
+The core keeps these changes, so nothing is lost while the API is down. A commit to the audit log
+holds records and the number of the last change that is recorded. So each change is recorded once, and each
+worker may try.
+"""
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from gateway_api.audit.log import AuditLog
+from gateway_api.audit.record import AuditEntry, gap, masked
+from gateway_api.audit.trail import Place
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.daemon.calls import Calls
+from gateway_api.daemon.changes import Change, ChangeLog, Told
+from gateway_api.wire.varlink.client import Client
+
+_log = logging.getLogger("gunicorn.error")
+
+#: The role of a client that is known by the core's socket alone.
+ROLE = "system"
+_PAUSE = 1.0
+_CALL_TIMEOUT = 3.0
+
+
+def start(core_socket: Path, log: AuditLog) -> None:
+    """Records on a thread, until the process ends."""
+    changes = ChangeLog(Calls(Client(core_socket, timeout=_CALL_TIMEOUT)))
+    threading.Thread(target=_record_forever, args=(changes, log), daemon=True).start()
+
+
+def record_new(changes: ChangeLog, log: AuditLog) -> bool:
+    """Records the next changes; True where there may be more. Raises CoreUnavailable and AuditUnavailable:
+    then the next call tries again."""
+    place = log.place()
+    told = changes.after(*(place or (None, 0)))
+    records = _records(told, place)
+    if not records:
+        return False
+    sequence = told.changes[-1].sequence if told.changes else told.newest
+    log.add_changes(records, place, Place(told.log, sequence))
+    return sequence < told.newest
+
+
+def _record_forever(changes: ChangeLog, log: AuditLog) -> None:
+    failed = False
+    while True:
+        more = False
+        try:
+            more = record_new(changes, log)
+            failed = False
+        except GatewayApiError as error:
+            (_log.debug if failed else _log.warning)("cannot record changes at the core: %s", error)
+            failed = True
+        except Exception:  # noqa: BLE001 - logged
+            # If this thread ended, no later change would be recorded.
+            _log.exception("cannot record changes at the core")
+        if not more:
+            time.sleep(_PAUSE)
+
+
+def _records(told: Told, place: Place | None) -> list[AuditEntry]:
+    recorded = place.sequence if place and place.log == told.log else 0
+    if told.newest < recorded:
+        # The numbers that follow were recorded before, for other changes.
+        message = (
+            f"The core's log of changes went back from {recorded} to {told.newest}: changes may be missing"
+        )
+        return [_gap(told.log, told.newest, message)]
+    first = told.changes[0].sequence if told.changes else told.newest + 1
+    records = [_record(told.log, change) for change in told.changes]
+    if lost := first - recorded - 1:
+        message = f"{lost} changes at the core before this one are lost: they were more than it keeps"
+        records.insert(0, _gap(told.log, first - 1, message))
+    return records
+
+
+def _record(log: str, change: Change) -> AuditEntry:
+    made = {"author": change.author, "comment": change.comment}
+    by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
+    return AuditEntry(
+        at=float(change.at),
+        user=change.user,
+        role=ROLE,
+        address=None,
+        request_id=f"core-{log}-{change.sequence}",
+        method="",
+        action=change.action,
+        route=None,
+        path="",
+        status=None,
+        result="done",
+        message=f"By {by}",
+        body=None if change.author is None else masked(made),
+        before=masked(change.before),
+        after=masked(change.after),
+    )
+
+
+def _gap(log: str, sequence: int, message: str) -> AuditEntry:
+    return gap(time.time(), message, user="core", role=ROLE, request_id=f"core-{log}-{sequence}")
