@@ -121,7 +121,7 @@ def first_command(root: Root) -> Iterator[Api]:
         yield Api({**found, "GATEWAY_CA": f"{root.path}{found['GATEWAY_CA']}"})
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_the_first_command_answers(root: Root) -> None:

@@ -283,7 +283,7 @@ def test_the_alternative_profile_serves_beside_the_other(installed: Installed, a
         "http://127.0.0.1:8080/api/v1/subscribers",
         params={"limit": "3"},
         headers={"Authorization": f"Bearer {token}"},
-        timeout=10,
+        timeout=60,
     )
     # A core that a test before has restarted gives them what another has committed.
     rates = [one["rate_down"] // 10**6 for one in api.get("/subscribers?limit=3", role="admin")["sessions"]]
@@ -349,7 +349,7 @@ def test_it_serves_after_twenty_in_a_row(installed: Installed, verb: str) -> Non
 
 
 def shown_certificate() -> str:
-    return ssl.get_server_certificate(("localhost", 8443), timeout=10)
+    return ssl.get_server_certificate(("localhost", 8443), timeout=60)
 
 
 def new_certificate(machine: Machine) -> str:
@@ -407,7 +407,7 @@ def test_a_reload_takes_a_new_certificate_and_drops_no_request(installed: Instal
         while not done.is_set():
             # A connection each, as the next client may come any time.
             answers.append(
-                requests.get("https://localhost:8443/api/v1/health", verify=trusted, timeout=10).status_code
+                requests.get("https://localhost:8443/api/v1/health", verify=trusted, timeout=60).status_code
             )
 
     asking = [threading.Thread(target=ask) for _ in range(4)]

@@ -121,14 +121,14 @@ def test_the_core_s_unit_starts_a_core(tmp_path: Path, document: dict[str, Any])
         wait_for("the core's socket", (tmp_path / "core.sock").exists)
     finally:
         process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 @contextmanager
 def listening_as_systemd(folder: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(folder / "notify"))
-        systemd.settimeout(30)
+        systemd.settimeout(60)
         yield systemd
 
 
@@ -152,7 +152,7 @@ def started_api(folder: Path, state: Path, port: int, **settings: str) -> Iterat
         yield log
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_systemd_is_told_that_the_api_is_up_when_it_answers(tmp_path: Path, api: Api, state: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_core_s_unit_tells_systemd_when_it_listens(tmp_path: Path, document:
             assert (tmp_path / "core.sock").is_socket()
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def test_a_reboot_keeps_what_was_logged_out() -> None:
@@ -206,7 +206,7 @@ def refusal(tmp_path: Path, state: Path, **settings: str) -> str:
         **settings,
     }
     started = command("gateway-api.service", tmp_path)
-    ended = subprocess.run(started, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(started, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     return ended.stderr

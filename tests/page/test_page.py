@@ -28,7 +28,7 @@ POLICY = {
 
 def ask(api: Api, path: str, method: str = "GET", **headers: str) -> requests.Response:
     """Without a token."""
-    return api.session.request(method, api.url + path, headers=headers, timeout=30)
+    return api.session.request(method, api.url + path, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -70,7 +70,7 @@ def test_nothing_else_is_served(api: Api, path: str) -> None:
     # As it stands: requests would resolve the dots.
     prepared = requests.Request("GET", api.url).prepare()
     prepared.url = api.url + path
-    answer = api.session.send(prepared, timeout=30)
+    answer = api.session.send(prepared, timeout=60)
     assert answer.status_code == 404
     assert answer.json()["status"] == "error"
 

@@ -115,7 +115,7 @@ class Running:
         wait_for(text, lambda: (self.out + self.err).count(text) >= number, 20)
 
     def wait(self) -> int:
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def end(self) -> int:
         self._process.terminate()
@@ -151,7 +151,7 @@ class Terminal:
         while piece := self._read():
             self.shown += piece
         os.close(self._ours)
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def _read(self) -> str:
         try:

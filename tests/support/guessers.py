@@ -47,7 +47,7 @@ def main() -> None:
             tries = 0
             while not over.is_set():
                 body = {"username": f"user{number}-{tries}", "password": "guess"}
-                answered = session.post(f"{url}/api/v1/auth/login", json=body, verify=certificate, timeout=30)
+                answered = session.post(f"{url}/api/v1/auth/login", json=body, verify=certificate, timeout=60)
                 answers[answered.status_code] += 1
                 tries += 1
                 if tries == 1:

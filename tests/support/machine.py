@@ -122,7 +122,7 @@ def booted(folder: Path, files: Path = Path("/")) -> Iterator[Machine]:
     finally:
         started = descendants(process.pid)
         process.kill()
-        process.wait(10)
+        process.wait(60)
         wait_for("the machine to be gone", lambda: all(gone(pid) for pid in started), 10)
         for hierarchy in Path("/sys/fs/cgroup").glob(f"**/{group}"):
             for path in [*sorted(hierarchy.rglob("*/"), reverse=True), hierarchy]:

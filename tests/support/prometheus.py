@@ -90,7 +90,7 @@ class Prometheus:
 
     def get(self, path: str, **query: str) -> Any:
         """The data of an answer. Fails on a query that it can't parse or evaluate."""
-        answer = self._session.get(f"{self._url}/api/v1/{path}", params=query, timeout=10)
+        answer = self._session.get(f"{self._url}/api/v1/{path}", params=query, timeout=60)
         assert answer.status_code == 200, (query, answer.text)
         return answer.json()["data"]
 
@@ -100,7 +100,7 @@ class Prometheus:
 
     def is_ready(self) -> bool:
         try:
-            return self._session.get(f"{self._url}/-/ready", timeout=5).ok
+            return self._session.get(f"{self._url}/-/ready", timeout=60).ok
         except requests.ConnectionError:
             return False
 
@@ -128,6 +128,6 @@ def scraping(api: Api, programs: Path, folder: Path) -> Iterator[Prometheus]:
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(60)
         finally:
             process.kill()

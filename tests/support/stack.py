@@ -61,7 +61,7 @@ class Api:
         if token or role:
             headers["Authorization"] = f"Bearer {token or self.token(str(role))}"
         url = self.url + (path if path == "/metrics" else f"/api/v1{path}")
-        return self.session.request(method, url, headers=headers, timeout=30, **more)
+        return self.session.request(method, url, headers=headers, timeout=PATIENCE, **more)
 
     def get(self, path: str, role: str | None = "operator", **more: Any) -> Any:
         """The data of a GET that must succeed."""
@@ -144,7 +144,7 @@ def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float]
     return tokens.issue(username, user.role, user.generation, lifetime)
 
 
-def stop(process: "subprocess.Popen[bytes]", timeout: float = 10) -> float:
+def stop(process: "subprocess.Popen[bytes]", timeout: float = PATIENCE) -> float:
     """Asks it to end, as Ctrl-C would; the seconds that it took."""
     began = time.monotonic()
     if process.poll() is None:
@@ -215,7 +215,7 @@ def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: st
             session = requests.Session()
             session.trust_env = False
             version = f"{url}/api/v1/system/version"
-            return session.get(version, verify=state / "certificate.pem", timeout=5).ok
+            return session.get(version, verify=state / "certificate.pem", timeout=60).ok
         except requests.ConnectionError:
             return False
 
@@ -224,7 +224,7 @@ def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: st
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 @contextmanager
@@ -249,4 +249,4 @@ def running_core(socket_path: Path, factory: Path, *arguments: str) -> Iterator[
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE)

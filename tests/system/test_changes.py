@@ -190,7 +190,7 @@ def test_a_commit_that_was_not_noted_before_a_crash_is_noted_at_the_next_start(f
         noted = changes(client)
         assert [change["action"] for change in noted] == ["configuration.commit"]
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
     (folder / "core").unlink()
     # As if it had ended between the two.
     (file,) = (folder / "configuration" / "changes").iterdir()

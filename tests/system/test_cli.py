@@ -34,7 +34,7 @@ def piped(text: bytes, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
         [COMMAND, *(arguments or ("hash-password",))],
         input=text,
         capture_output=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
 
@@ -67,10 +67,10 @@ def typed(*lines: str, arguments: Sequence[str] = ("hash-password",)) -> tuple[i
             if shown.count(": ") > prompts and left:
                 prompts += 1
                 os.write(terminal, left.pop(0).encode())
-        return process.wait(5), shown
+        return process.wait(60), shown
     finally:
         process.kill()
-        process.wait(5)
+        process.wait(60)
         os.close(terminal)
 
 
@@ -166,7 +166,7 @@ def test_leaving_the_prompt_gives_no_hash_and_no_traceback(key: str) -> None:
 
 
 def test_without_a_command_the_usage_is_shown() -> None:
-    done = subprocess.run([COMMAND], capture_output=True, timeout=20, check=False)
+    done = subprocess.run([COMMAND], capture_output=True, timeout=60, check=False)
     assert done.returncode == 2
     assert b"hash-password" in done.stderr
 
@@ -176,7 +176,7 @@ def test_without_a_command_the_usage_is_shown() -> None:
     [([COMMAND], "gateway-api"), ([sys.executable, "-m", "gateway_api.cli.core"], "gateway-core")],
 )
 def test_the_version_is_told(command: list[str], name: str) -> None:
-    said = subprocess.run([*command, "--version"], capture_output=True, timeout=20, check=True).stdout
+    said = subprocess.run([*command, "--version"], capture_output=True, timeout=60, check=True).stdout
     assert said.decode() == f"{name} {VERSION}\n"
 
 

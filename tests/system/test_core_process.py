@@ -204,7 +204,7 @@ STRUCTS = {struct.__name__: struct for struct in structs()}
 @contextmanager
 def connection(path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as made:
-        made.settimeout(10)
+        made.settimeout(60)
         made.connect(str(path))
         yield made
 
@@ -233,7 +233,7 @@ def command_line(path: Path, method: str, parameters: str) -> tuple[str, str]:
         [sys.executable, "-m", "varlink.cli", "call", f"unix:{path}/{method}", parameters],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     return done.stdout, done.stderr
@@ -291,7 +291,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def started(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """A core that is expected to end by itself. The last of two equal arguments counts."""
     return subprocess.run(
-        command(folder, *arguments), capture_output=True, text=True, timeout=30, check=False
+        command(folder, *arguments), capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -618,7 +618,7 @@ def test_the_socket_of_a_core_that_stands_still_is_not_taken_over(
 def test_the_socket_of_a_core_that_was_killed_is_taken_over(tmp_path: Path, document: dict[str, Any]) -> None:
     with core_of(tmp_path, document) as first:
         first.kill()
-        first.wait(10)
+        first.wait(60)
         assert (tmp_path / "core").exists()
         assert not answers(tmp_path / "core")
         with core_of(tmp_path, document):
@@ -645,7 +645,7 @@ def test_a_core_ends_within_two_seconds_and_removes_its_socket(
         assert core.GetHealth()
         began = time.monotonic()
         process.send_signal(end)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert time.monotonic() - began < 2
         assert not (tmp_path / "core").exists()
 

@@ -265,7 +265,7 @@ class Logged:
         """What comes back for these bytes until the end of the connection."""
         context = ssl.create_default_context(cafile=self.api.environment["GATEWAY_CA"])
         with (
-            socket.create_connection(("127.0.0.1", self.port), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", self.port), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as tls,
         ):
             tls.sendall(sent)
@@ -351,7 +351,7 @@ def test_a_stream_is_one_line_when_it_ends(logged: Logged) -> None:
     headers = {"Authorization": f"Bearer {logged.api.token('admin')}", "X-Request-ID": "a-stream"}
     url = f"{logged.api.url}/api/v1/events/subscribers"
     verify = logged.api.environment["GATEWAY_CA"]
-    with requests.get(url, headers=headers, verify=verify, stream=True, timeout=10) as answer:
+    with requests.get(url, headers=headers, verify=verify, stream=True, timeout=60) as answer:
         assert answer.status_code == 200
     # Only a write tells that nobody reads any more.
     for id in (2, 3):
@@ -443,7 +443,7 @@ def test_a_password_is_not_logged(logged: Logged) -> None:
 
 def test_a_client_without_tls_is_one_line(logged: Logged) -> None:
     before = len(logged.lines())
-    with socket.create_connection(("127.0.0.1", logged.port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", logged.port), timeout=60) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         wait_for("the line", lambda: len(logged.lines()) > before)
     assert parsed(logged.lines()[-1])["message"] == "no TLS from 127.0.0.1: HTTP_REQUEST"
@@ -458,7 +458,7 @@ def test_many_requests_at_once_are_a_line_each(logged: Logged) -> None:
             session.trust_env, session.verify = False, logged.api.environment["GATEWAY_CA"]
             for request_id in mine:
                 url = f"{logged.api.url}/api/v1/{'x' * 2000}"
-                session.get(url, headers={"X-Request-ID": request_id}, timeout=10)
+                session.get(url, headers={"X-Request-ID": request_id}, timeout=60)
 
     threads = [threading.Thread(target=send, args=(mine,)) for mine in ids]
     for thread in threads:
@@ -485,8 +485,8 @@ def faults(tmp_path_factory: pytest.TempPathFactory, logged: Logged) -> Iterator
 def test_in_json_every_line_is_an_object(faults: tuple[str, Path], logged: Logged) -> None:
     url, log = faults
     verify = logged.api.environment["GATEWAY_CA"]
-    requests.get(f"{url}/api/v1/x%0a%1b", headers={"X-Request-ID": "json"}, verify=verify, timeout=10)
-    requests.get(f"{url}/api/v1/health", headers={"X-Request-ID": "core"}, verify=verify, timeout=10)
+    requests.get(f"{url}/api/v1/x%0a%1b", headers={"X-Request-ID": "json"}, verify=verify, timeout=60)
+    requests.get(f"{url}/api/v1/health", headers={"X-Request-ID": "core"}, verify=verify, timeout=60)
     wait_for("the lines", lambda: log.read_text().count('"request_id":"core"') == 2)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert all(is_printable_ascii(line) for line in log.read_text().splitlines())
@@ -499,7 +499,7 @@ def test_in_json_every_line_is_an_object(faults: tuple[str, Path], logged: Logge
 def test_a_fault_is_told_with_its_request_id(faults: tuple[str, Path], logged: Logged) -> None:
     url, log = faults
     verify = logged.api.environment["GATEWAY_CA"]
-    requests.get(f"{url}/api/v1/health", headers={"X-Request-ID": "fault"}, verify=verify, timeout=10)
+    requests.get(f"{url}/api/v1/health", headers={"X-Request-ID": "fault"}, verify=verify, timeout=60)
     wait_for("the lines", lambda: log.read_text().count('"request_id":"fault"') == 2)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     fault, request = (line for line in lines if line.get("request_id") == "fault")

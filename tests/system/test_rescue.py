@@ -39,7 +39,7 @@ class Gateway:
             env={**os.environ, "GATEWAY_CORE_SOCKET": str(self.socket)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
 
@@ -231,7 +231,7 @@ def test_only_root_may(gateway: Gateway) -> None:
         "sys.argv = ['gateway-api', 'rescue', 'enable']\nsys.exit(main())"
     )
     command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (1, "gateway-api: only root may do this\n")
 
 

@@ -60,7 +60,7 @@ def interrupt(process: "subprocess.Popen[bytes]") -> None:
     """Ctrl-C: the whole group gets the signal."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(10)
+        process.wait(60)
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -74,7 +74,7 @@ def refusal(**environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert ended.returncode == 1
@@ -94,7 +94,7 @@ def test_the_printed_lines_work_when_pasted(tmp_path: Path) -> None:
             input=lines,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=True,
         )
         assert ended.stdout.count('"status":"ok"') == 4
@@ -156,7 +156,7 @@ def said_of(terminal: Terminal, name: str) -> str:
 
 
 def test_a_terminal_is_greeted_with_an_address_that_shows_the_page(terminal: Terminal) -> None:
-    shown = requests.get(said_of(terminal, "Page"), verify=terminal.state / "certificate.pem", timeout=10)
+    shown = requests.get(said_of(terminal, "Page"), verify=terminal.state / "certificate.pem", timeout=60)
     assert shown.status_code == 200
     assert shown.headers["Content-Type"].startswith("text/html")
 

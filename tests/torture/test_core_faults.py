@@ -50,7 +50,7 @@ class Lone:
                 f"{self.url}/api/v1{path}",
                 headers=headers,
                 verify=self.certificate,
-                timeout=20,
+                timeout=60,
                 **more,
             )
 
@@ -109,7 +109,7 @@ def test_without_a_core_it_is_500_and_version_still_answers(lone: Lone) -> None:
 
 
 def test_without_a_core_metrics_say_so_and_give_no_gauges(lone: Lone) -> None:
-    answer = requests.get(f"{lone.url}/metrics", verify=lone.certificate, timeout=10)
+    answer = requests.get(f"{lone.url}/metrics", verify=lone.certificate, timeout=60)
     assert answer.status_code == 200
     assert "gateway_api_core_up 0.0\n" in answer.text
     assert "svc_" not in answer.text

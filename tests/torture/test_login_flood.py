@@ -37,7 +37,7 @@ def login(api: Api, address: str) -> float:
     began = time.monotonic()
     with session_from(address) as session:
         answered = session.post(
-            f"{api.url}/api/v1/auth/login", json=body, verify=environment["GATEWAY_CA"], timeout=10
+            f"{api.url}/api/v1/auth/login", json=body, verify=environment["GATEWAY_CA"], timeout=60
         )
         assert answered.status_code == 200, answered.text
     return time.monotonic() - began
@@ -62,7 +62,7 @@ def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
                 for _ in range(SAMPLES):
                     began = time.monotonic()
                     answered = session.get(
-                        f"{api.url}/api/v1/health", verify=api.environment["GATEWAY_CA"], timeout=10
+                        f"{api.url}/api/v1/health", verify=api.environment["GATEWAY_CA"], timeout=60
                     )
                     assert answered.status_code == 200
                     health.append(time.monotonic() - began)

@@ -58,7 +58,7 @@ def sampled(api: Api, samples: int) -> list[float]:
         with requests.Session() as session:
             session.trust_env = False
             answered = session.get(
-                f"{api.url}/api/v1/health", verify=api.environment["GATEWAY_CA"], timeout=10
+                f"{api.url}/api/v1/health", verify=api.environment["GATEWAY_CA"], timeout=60
             )
         assert answered.status_code == 200
         found.append(time.monotonic() - began)

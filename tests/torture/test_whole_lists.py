@@ -42,7 +42,7 @@ class Maker:
         self.made += 1
         number = self.made
         self.begun.release()
-        assert self.may.acquire(timeout=20)
+        assert self.may.acquire(timeout=60)
         return b"%d" % number
 
 
@@ -57,7 +57,7 @@ def test_all_who_ask_while_a_list_is_made_share_the_next_one() -> None:
     lists, key, make = WholeLists(patience=60), Key(), Maker()
     with ThreadPoolExecutor(6) as readers:
         first = readers.submit(taken, lists, key, make)
-        assert make.begun.acquire(timeout=20)
+        assert make.begun.acquire(timeout=60)
         before = key.looked_up
         others = [readers.submit(taken, lists, key, make) for _ in range(5)]
         wait_for("all to have asked", lambda: key.looked_up == before + 6)
@@ -81,7 +81,7 @@ def test_a_list_that_has_to_wait_too_long_is_one_too_many() -> None:
     lists, make = WholeLists(patience=0.01), Maker()
     with ThreadPoolExecutor(1) as readers:
         first = readers.submit(taken, lists, "all", make)
-        assert make.begun.acquire(timeout=20)
+        assert make.begun.acquire(timeout=60)
         with pytest.raises(TooManyLists) as refused:
             taken(lists, "all", make)
         assert refused.value.retry_after == 1
@@ -98,7 +98,7 @@ def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None
 
     with ThreadPoolExecutor(4) as readers:
         first = readers.submit(taken, lists, "other", make)
-        assert make.begun.acquire(timeout=20)
+        assert make.begun.acquire(timeout=60)
         failing = [readers.submit(taken, lists, key, fail) for _ in range(3)]
         wait_for("all to have asked", lambda: key.looked_up == 4)
         make.may.release()
@@ -131,7 +131,7 @@ def test_a_list_is_sent_when_all_who_share_it_have_sent_it() -> None:
     lists, key, make = WholeLists(patience=1, most=100), Key(), Maker()
     with ThreadPoolExecutor(3) as readers:
         first = readers.submit(lists.take, "other", make)
-        assert make.begun.acquire(timeout=20)
+        assert make.begun.acquire(timeout=60)
         shared = [readers.submit(lists.take, key, lambda: bytes(100)) for _ in range(2)]
         wait_for("both to have asked", lambda: key.looked_up == 3)
         make.may.release()
