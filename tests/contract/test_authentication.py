@@ -118,7 +118,8 @@ def test_an_unknown_user_takes_as_long_as_a_wrong_password(stack: Api) -> None:
         return min(times)
 
     known, unknown = fastest("operator"), fastest("")
-    assert 0.5 < known / unknown < 2
+    # Without a hash it is a hundredth.
+    assert 0.25 < known / unknown < 4
     assert stack.log_in("operator", stack.environment["OPERATOR_PASSWORD"]).ok
 
 

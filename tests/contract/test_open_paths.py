@@ -14,7 +14,7 @@ from tests.support.askers import asking
 from tests.support.routes import ROUTES
 from tests.support.stack import Api, descendants, running_stack
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 HEALTH = "/api/v1/health"
 CLIENTS = 64

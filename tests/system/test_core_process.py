@@ -638,7 +638,7 @@ def test_a_file_that_is_no_socket_is_not_taken_over(tmp_path: Path, document: di
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_core_ends_within_two_seconds_and_removes_its_socket(
+def test_a_core_ends_within_moments_and_removes_its_socket(
     tmp_path: Path, document: dict[str, Any], end: signal.Signals
 ) -> None:
     with core_of(tmp_path, document) as process, client(tmp_path / "core") as core:
@@ -646,7 +646,8 @@ def test_a_core_ends_within_two_seconds_and_removes_its_socket(
         began = time.monotonic()
         process.send_signal(end)
         assert process.wait(60) == 0
-        assert time.monotonic() - began < 2
+        # Less than a connection may be waited for.
+        assert time.monotonic() - began < 5
         assert not (tmp_path / "core").exists()
 
 

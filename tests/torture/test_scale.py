@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.stack import Api, running_stack
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 SESSIONS = 100_000
 
@@ -60,12 +60,15 @@ def test_a_list_too_large_for_one_answer_asks_for_pages(large: Api) -> None:
     assert "limit" in answer.json()["message"]
 
 
-def whole_list(api: Api) -> Any:
-    """Its data; another reader of the same worker may have to be waited for."""
+def whole_list(api: Api) -> tuple[Any, float]:
+    """Its data, for which another reader of the same worker may have to be waited for, and its seconds."""
+    began = time.monotonic()
     while (answer := api.send("GET", "/subscribers")).status_code == 503:
         time.sleep(int(answer.headers["Retry-After"]))
+        began = time.monotonic()
+    took = time.monotonic() - began
     assert answer.status_code == 200
-    return answer.json()["data"]
+    return answer.json()["data"], took
 
 
 def test_health_answers_while_lists_are_fetched(large: Api) -> None:
@@ -73,10 +76,14 @@ def test_health_answers_while_lists_are_fetched(large: Api) -> None:
     others = [Api(large.environment) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         lists = [pool.submit(whole_list, other) for other in others for _ in range(3)]
-        longest = 0.0
+        health = []
         while not all(done.done() for done in lists):
             began = time.monotonic()
             large.get("/health", None)
-            longest = max(longest, time.monotonic() - began)
-        assert all(done.result()["count"] > SESSIONS * 0.9 for done in lists)
-    assert longest < 2
+            health.append(time.monotonic() - began)
+        assert all(done.result()[0]["count"] > SESSIONS * 0.9 for done in lists)
+    quickest = min(done.result()[1] for done in lists)
+    print(f"health {sorted(health)[len(health) // 2]:.3f} s and {max(health):.3f} s, a list {quickest:.3f} s")
+    # Where it waits for a list, it takes as long as what is left of that.
+    assert sorted(health)[len(health) // 2] < quickest / 4
+    assert max(health) < 2 * quickest

@@ -565,7 +565,7 @@ def fork_a_child() -> None:
     listener.close()
     ours.close()
     with socket.socket(fileno=peer) as receiver:
-        receiver.settimeout(2)
+        receiver.settimeout(10)
         try:
             told["peer"] = receiver.recv(1).decode()
         except TimeoutError:

@@ -615,14 +615,15 @@ def test_who_does_not_read_is_cut_off_and_delays_nobody(tmp_path: Path, document
         slowest, began = 0.0, time.monotonic()
         while not end.poll(0):
             asked = time.monotonic()
-            assert asked - began < 25
+            assert asked - began < 100
             found += collected(replies, 100)
             slowest = max(slowest, time.monotonic() - asked)
-        assert slowest < 1
+        # Less than who never reads is waited for.
+        assert slowest < 5
         assert found == list(range(found[0], found[0] + len(found)))
         # What reached it is whole up to where it was cut, and the rest comes when it asks.
         buffer, seen = MessageBuffer(64 << 20), []
-        idle.settimeout(5)
+        idle.settimeout(60)
         while data := idle.recv(1 << 16):
             buffer.feed(data)
             while (message := buffer.next_message()) is not None:

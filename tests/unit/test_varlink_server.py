@@ -295,7 +295,8 @@ def test_a_caller_that_never_reads_blocks_no_other(caller: Caller, path: Path) -
     with Caller(path) as other:
         began = time.monotonic()
         assert other.ask("Echo", text="a") == {"parameters": {"text": "a"}}
-        assert time.monotonic() - began < 2
+        # Less than who never reads is waited for.
+        assert time.monotonic() - began < 5
 
 
 def test_a_caller_that_goes_before_its_answer_harms_no_other(caller: Caller, path: Path) -> None:

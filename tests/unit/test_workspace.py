@@ -116,10 +116,10 @@ def test_a_large_configuration_is_edited_in_a_moment(tmp_path: Path, document: d
         "local": [{"username": f"s{number}", "password": "secret"} for number in range(10_000)]
     }
     with opened(tmp_path, document, StillClock()) as workspace:
-        began = time.monotonic()
+        began = time.thread_time()
         stage(workspace, "bng2")
         assert workspace.compare(None).diff.endswith('+ system.hostname = "bng2"\n')
-        assert time.monotonic() - began < 2
+        assert time.thread_time() - began < 2
 
 
 # An unconfirmed commit, and a clock that is set.
