@@ -99,11 +99,13 @@ class Authentication(Enum):
 
 @dataclass(frozen=True)
 class Profile:
-    """A way to serve the API. The arbiter reads this value, and must not import the routes: `web/app.py` has
-    them by it."""
+    """A way to serve the API. The arbiter reads this value and must not import Flask, so the value only names
+    the application. `web/app.py` has the routes of each profile."""
 
     #: Of the process, the unit and the folders below /run and /var/lib.
     name: str
+    #: Its factory, as gunicorn spells it. Workers import it.
+    application: str
     authentication: Authentication
     #: With TLS, where GATEWAY_API_BIND sets nothing else. None: plain HTTP at `api.listen_address` and
     #: `api.listen_port` of the running configuration.
@@ -116,6 +118,7 @@ class Profile:
 
 USERS = Profile(
     name="gateway-api",
+    application="gateway_api.web.app:users()",
     authentication=Authentication.USER_TOKEN,
     bind="0.0.0.0:8443",
     runtime="GATEWAY_API_RUNTIME",
@@ -124,6 +127,7 @@ USERS = Profile(
 )
 TOKEN = Profile(
     name="gateway-api-token",
+    application="gateway_api.web.app:token()",
     authentication=Authentication.STATIC_TOKEN,
     bind=None,
     runtime="GATEWAY_API_TOKEN_RUNTIME",

@@ -1,8 +1,8 @@
-"""Who is connected, what each is waited for, and for how long.
+"""The connections of a worker, and the deadlines of their clients.
 
-A connection ends when its client is waited for too long, and earlier when others need its place: whoever has
-kept us waiting longest makes room. So nobody who comes is turned away for those who hold connections, and
-health is answered from wherever it is asked. This module has never seen a socket.
+A connection ends when its client misses a deadline, and earlier when others need its place: then the client
+that we have waited for longest loses it. So no new client is rejected for clients that do nothing, and health
+has a response for every address. This module works without sockets.
 """
 
 import heapq
@@ -18,49 +18,51 @@ from gateway_api.base.errors import GatewayApiError
 
 
 class Phase(Enum):
-    """What a connection is at; the value completes the sentence "it did not ... in time"."""
+    """Of a connection. The value completes the sentence "it did not ... in time"."""
 
     HANDSHAKE = "finish its TLS handshake"
-    HEAD = "send the head of a request"
+    HEADER = "send the header of a request"
     IDLE = "send another request"
     BODY = "send a request's body"
-    ANSWER = "take its answer"
-    #: It waits for us.
+    RESPONSE = "receive its response"
+    #: The client waits for us.
     WORK = "wait"
-    #: It takes events for as long as it likes; what it takes them in is the stream's business.
+    #: The client receives events, without an end; the stream has its own limits.
     STREAM = "stream"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds until a client must have done its part, and bytes per second of an answer that give it more;
-    how many connections, of one address and in all, and how many bytes of answers may wait for clients, those
-    of one answer that several take counted once. So many more connections are for this machine's own clients
-    where the others wait for us."""
+    """For the clients of a worker."""
 
+    #: Seconds for the phases of these names. A response has more, by its size.
     handshake: float = 10.0
-    head: float = 10.0
+    header: float = 10.0
     idle: float = 30.0
     body: float = 20.0
-    answer: float = 10.0
+    response: float = 10.0
+    #: Bytes of a response per additional second.
     rate: int = 32 << 10
+    #: Connections, without streams.
     of_one_address: int = 1024
     in_all: int = 4096
+    #: In addition, for clients on this machine while all others wait for us.
     for_loopback: int = 64
+    #: Bytes of responses in memory. One response for several clients counts once.
     waiting_bytes: int = 128 << 20
 
     def within(self, places: int) -> "Limits":
-        """The same for so many connections, those for this machine's own clients included."""
+        """The same for so many connections, those of loopback included."""
         reserve = min(self.for_loopback, places // 8)
         return replace(self, in_all=places - reserve, for_loopback=reserve)
 
 
 class NoRoom(GatewayApiError):
-    """All places are taken by requests that wait for us."""
+    """All connections have requests in progress."""
 
 
 class Connection:
-    """One client's. `end` makes whoever waits for the client find the connection closed."""
+    """One client's. `end` closes it, whatever waits for the client."""
 
     __slots__ = ("_body_until", "_table", "address", "deadline", "end", "phase", "since", "waiting")
 
@@ -68,69 +70,68 @@ class Connection:
         self._table = table
         self.address = address
         self.end = end
-        #: Until when the request at hand must have a body; it gets no more time by sending some.
+        #: The deadline of the request's body, which pieces of it do not extend.
         self._body_until: float | None = None
-        #: What its client is to take.
+        #: Bytes of a response that the client has not received yet.
         self.waiting: bytes | None = None
-        self.is_at(Phase.HANDSHAKE, table.limits.handshake)
+        self.begin(Phase.HANDSHAKE, table.limits.handshake)
 
-    def is_at(self, phase: Phase, seconds: float | None = None) -> None:
-        """The phase begins, and ends in so many seconds."""
+    def begin(self, phase: Phase, seconds: float | None = None) -> None:
         self.phase = phase
         self.since = self._table.clock()
         self.deadline = None if seconds is None else self.since + seconds
 
     @contextmanager
     def next_request(self) -> Iterator[None]:
-        """While the head of a request is waited for."""
+        """While we wait for the header of a request."""
         first = self.phase is Phase.HANDSHAKE
         limits = self._table.limits
-        self.is_at(Phase.HEAD if first else Phase.IDLE, limits.head if first else limits.idle)
+        self.begin(Phase.HEADER if first else Phase.IDLE, limits.header if first else limits.idle)
         self._body_until = None
         try:
             yield
         finally:
-            self.is_at(Phase.WORK)
+            self.begin(Phase.WORK)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While bytes of the client are waited for, of whatever."""
+        """While we wait for bytes."""
         if self.phase is not Phase.WORK:
             yield
             return
         if self._body_until is None:
             self._body_until = self._table.clock() + self._table.limits.body
-        self.is_at(Phase.BODY)
+        self.begin(Phase.BODY)
         self.deadline = self._body_until
         try:
             yield
         finally:
-            self.is_at(Phase.WORK)
+            self.begin(Phase.WORK)
 
     @contextmanager
     def writing(self, data: bytes) -> Iterator[None]:
-        """While the client takes these bytes."""
+        """While the client receives these bytes."""
         if self.phase is not Phase.WORK:
             yield
             return
         limits = self._table.limits
-        self.is_at(Phase.ANSWER, limits.answer + len(data) / limits.rate)
+        self.begin(Phase.RESPONSE, limits.response + len(data) / limits.rate)
         self.waiting = data
-        self._table.holds(data)
+        self._table.hold(data)
         try:
             yield
         finally:
-            self._table.lets_go(self)
-            self.is_at(Phase.WORK)
+            self._table.release(self)
+            self.begin(Phase.WORK)
 
     def is_stream(self) -> None:
-        """It is one from now on."""
-        self.is_at(Phase.STREAM)
+        """From now on."""
+        self.begin(Phase.STREAM)
         self._table.is_stream(self)
 
 
 class Connections:
-    """Those of one worker. `clock` gives monotonic seconds."""
+    """All of one worker. `clock` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], limits: Limits = Limits()) -> None:
         self.clock = clock
@@ -139,91 +140,89 @@ class Connections:
         self._all: set[Connection] = set()
         self._streams: set[Connection] = set()
         self._waiting_bytes = 0
-        #: How many clients take the same bytes, by the id of these.
-        self._takers: Counter[int] = Counter()
-        #: How many there was no room for, since that was last asked.
-        self._turned_away = 0
+        #: How many clients receive the same bytes, by the id of these.
+        self._receivers: Counter[int] = Counter()
+        self._rejected = 0
 
     def __len__(self) -> int:
-        """How many there are, the streams included."""
+        """With streams."""
         return len(self._all) + len(self._streams)
 
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
-        """A new one, which others make room for. Raises NoRoom when none of them can."""
-        whose = client_network(address)
-        if len(self._of_address[whose]) >= self.limits.of_one_address:
-            self._make_room(self._of_address[whose])
+        """A new connection, which may end others. Raises NoRoom."""
+        network = client_network(address)
+        if len(self._of_address[network]) >= self.limits.of_one_address:
+            self._make_room(self._of_address[network])
         if len(self._all) >= self.limits.in_all:
             self._make_room(self._all)
-        reserve = self.limits.for_loopback if _is_loopback(whose) else 0
+        reserve = self.limits.for_loopback if _is_loopback(network) else 0
         if len(self._all) >= self.limits.in_all + reserve:
-            self._turned_away += 1
+            self._rejected += 1
             raise NoRoom
-        connection = Connection(self, whose, end)
-        self._of_address[whose].add(connection)
+        connection = Connection(self, network, end)
+        self._of_address[network].add(connection)
         self._all.add(connection)
         return connection
 
     def leave(self, connection: Connection) -> None:
-        """It is closed."""
+        """When it is closed."""
         self._forget(connection)
         self._streams.discard(connection)
 
     def sweep(self) -> Counter[Phase]:
-        """Ends those that are past their deadlines; how many, and what each did not do."""
+        """Ends connections past their deadlines. Returns how many in which phase."""
         now = self.clock()
         late = [one for one in self._all if one.deadline is not None and now >= one.deadline]
         found = Counter(one.phase for one in late)
         self._end(late)
         return found
 
-    def turned_away(self) -> int:
-        """How many there was no room for since this was last asked."""
-        number, self._turned_away = self._turned_away, 0
+    def rejected(self) -> int:
+        """How many connections found no room, since the last call."""
+        number, self._rejected = self._rejected, 0
         return number
 
     def end_unasked(self, idle: float, new: float) -> None:
-        """Ends those that have asked nothing for so long: after an answer, and since they came."""
+        """Ends connections without a request for so many seconds, after a response or after their start."""
         now = self.clock()
-        patience = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEAD: new}
+        patience = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEADER: new}
         self._end([one for one in self._all if now - one.since >= patience.get(one.phase, math.inf)])
 
     def end_all(self) -> None:
-        """Ends every one."""
         self._end([*self._all, *self._streams])
 
-    def holds(self, data: bytes) -> None:
-        """One more client is to take these bytes."""
-        if not self._takers[id(data)]:
+    def hold(self, data: bytes) -> None:
+        """One more client receives these bytes. Too many bytes end the slowest clients."""
+        if not self._receivers[id(data)]:
             self._waiting_bytes += len(data)
-        self._takers[id(data)] += 1
+        self._receivers[id(data)] += 1
         while self._waiting_bytes > self.limits.waiting_bytes:
-            slow = [one for one in self._all if one.phase is Phase.ANSWER]
+            slow = [one for one in self._all if one.phase is Phase.RESPONSE]
             if len({id(one.waiting) for one in slow}) < 2:
-                # A single answer is what it is.
+                # A single response may be larger than the limit.
                 return
             slowest = min(slow, key=_since)
-            # Now, not when its greenlet gets to it: the next one to look would end another.
-            self.lets_go(slowest)
+            # Not only when its greenlet runs: until then, the loop would end more than are needed.
+            self.release(slowest)
             self._end([slowest])
 
-    def lets_go(self, connection: Connection) -> None:
-        """What its client was to take no more waits for it."""
+    def release(self, connection: Connection) -> None:
+        """Its client receives nothing more of its response."""
         data, connection.waiting = connection.waiting, None
         if data is None:
             return
-        self._takers[id(data)] -= 1
-        if not self._takers[id(data)]:
-            del self._takers[id(data)]
+        self._receivers[id(data)] -= 1
+        if not self._receivers[id(data)]:
+            del self._receivers[id(data)]
             self._waiting_bytes -= len(data)
 
     def is_stream(self, connection: Connection) -> None:
-        """It is one from now on, and counts as none of the others."""
+        """From now on it does not count as a connection with a deadline."""
         self._forget(connection)
         self._streams.add(connection)
 
     def _make_room(self, among: set[Connection]) -> None:
-        # Several at a time: to look for one would cost as much.
+        # Several at a time: the search for one costs as much.
         share = max(1, len(among) // 16)
         waited_for = (one for one in among if one.phase not in (Phase.WORK, Phase.STREAM))
         self._end(heapq.nsmallest(share, waited_for, key=_since))

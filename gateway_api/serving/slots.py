@@ -1,11 +1,13 @@
-"""The files in which workers count, for `prometheus_client` to add up: each has those of its slot.
+"""The files that workers count in, for `prometheus_client` to add up: each worker has those of its slot.
 
-A slot is the lowest number that no living worker has. By process ids, its default, each worker that ever
-ended would leave files behind, to be read at every scrape. Whoever takes a dead worker's slot goes on with
-its counters instead: there are as many files as workers lived at a time, and no sum ever goes down.
+A slot is the lowest number that no living worker has. `prometheus_client` would name files by process id, and
+each scrape would read those of every worker that ever ended. The next worker in a slot continues its
+counters, so no sum ever decreases.
 
-All but `take` runs in the arbiter, which must not import `prometheus_client`: that takes `threading`, and
-workers would inherit it from before gevent patched it.
+All but `take` runs in the arbiter, which must not import `prometheus_client`: that imports `threading`, and
+workers would inherit it unpatched.
+
+Internals of prometheus_client, read in 0.26: `values.ValueClass`, `MultiProcessValue` and the names of files.
 """
 
 import os
@@ -13,9 +15,9 @@ from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
-#: Where `prometheus_client` looks for the folder.
+#: prometheus_client looks for the folder in it.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-#: Its names for what there is in a file, and the size that it gives a new one.
+#: The kinds of files, and the size of a new one.
 _KINDS = ("counter", "histogram", "gauge_livesum")
 _NEW_BYTES = 1 << 16
 
@@ -27,25 +29,24 @@ def prepare(folder: Path) -> None:
 
 
 def empty() -> None:
-    """When the service starts: what another life of it counted is none of this one's. Raises OSError."""
+    """At the start of the service: deletes the counters of the last run. Raises OSError."""
     for file in _folder().glob("*.db"):
         file.unlink()
 
 
 def lowest_free(taken: Iterable[int]) -> int:
-    """The slot of a worker beside whom these are taken."""
     others = set(taken)
     return next(slot for slot in count() if slot not in others)
 
 
 def take(slot: int) -> None:
-    """In a worker, before a metric is made: has all of them count in this slot's files. Raises OSError."""
+    """In a worker, before a metric is made. Raises OSError."""
     from prometheus_client import values
 
     for kind in _KINDS:
         file = _folder() / f"{kind}_{slot}.db"
         if not file.exists():
-            # Made whole: a scrape that met it without its first bytes would fail.
+            # Renamed when complete: a scrape fails on a file without its first bytes.
             draft = file.with_suffix(".new")
             with draft.open("wb") as made:
                 os.posix_fallocate(made.fileno(), 0, _NEW_BYTES)
@@ -54,7 +55,7 @@ def take(slot: int) -> None:
 
 
 def vacate(slot: int) -> None:
-    """When a worker has died: what it had open is closed, what it counted stays."""
+    """When a worker has died: its gauges end, its counters stay."""
     for file in _folder().glob(f"gauge_live*_{slot}.db"):
         file.unlink(missing_ok=True)
 

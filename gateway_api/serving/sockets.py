@@ -1,6 +1,7 @@
-"""Sockets that tell their connection when its client is waited for.
+"""Sockets that tell their connection when we wait for the client.
 
-Everything that gunicorn reads and writes goes through `recv` and `sendall`.
+gunicorn reads and writes through `recv` and `sendall` only. Internals of gevent, read in 26.9: `_sock`, and
+`SSLSocket` as a context's `sslsocket_class`.
 """
 
 import logging
@@ -24,12 +25,12 @@ from gateway_api.serving.connections import Connection
 
 _log = logging.getLogger(__name__)
 
-#: Bytes of an answer that the kernel holds, beside those that are on their way.
+#: Bytes of a response that the kernel holds unsent.
 _UNSENT = 64 << 10
 
 
 class _Watched:
-    #: TLS looks for early bytes before anybody can set it.
+    #: TLS reads before it can be set.
     connection: Connection | None = None
 
     def recv(self, *arguments: Any) -> bytes:
@@ -50,9 +51,9 @@ class Secure(_Watched, SSLSocket):  # type: ignore[misc]
 
 
 def watched(client: Socket, context: ssl.SSLContext | None) -> Plain | Secure:
-    """A client's socket, taken over; with a context, for TLS whose handshake is still to come."""
+    """Takes over a client's socket. With a context, the TLS handshake comes later."""
     if client.family != AF_UNIX:
-        # Or the kernel would take megabytes for a client who takes nothing, and nobody would notice.
+        # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
         client.setsockopt(IPPROTO_TCP, TCP_NOTSENT_LOWAT, _UNSENT)
     if context is None:
         return Plain(client.family, client.type, client.proto, fileno=client.detach())
@@ -60,17 +61,17 @@ def watched(client: Socket, context: ssl.SSLContext | None) -> Plain | Secure:
 
 
 def for_tls(context: SSLContext) -> SSLContext:
-    """Has a context make sockets of this kind."""
+    """Makes a context return sockets of this kind."""
     context.sslsocket_class = Secure
     return context
 
 
 def end(client: Plain | Secure) -> None:
-    """Closes the connection for whoever waits at it, and forgets what its client has not taken: the kernel
-    would hold that for minutes, for one who does not read. TLS isn't ended first, for the same reason."""
+    """Closes the connection and drops unsent bytes: the kernel would keep them for minutes for a client that
+    does not read. TLS is not closed first, for the same reason."""
     client.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
     try:
-        # Not gevent's: that throws at whoever waits, who would take it for a fault of ours.
+        # gevent's own shutdown raises in the greenlet that waits, where it would look like our fault.
         client._sock.shutdown(SHUT_RDWR)
     except OSError as error:
-        _log.debug("the connection had ended by itself: %s", error)
+        _log.debug("the connection was closed already: %s", error)

@@ -1,64 +1,84 @@
-"""gunicorn as this service needs it: a worker class, and what has to be done before the first fork.
+"""gunicorn's gevent worker, with a deadline for every client and JSON for every rejected request.
 
-The arbiter imports this before gevent has patched anything, and its workers inherit what it imported. So
-nothing that a worker uses for connections of its own may come with it; the hub's `requests` comes with the
-arbiter's configuration, and no worker uses that.
+gunicorn's own closes neither a connection without a TLS handshake nor one without a request's body.
+
+Internals of gunicorn, read in 27.0: `AsyncWorker.handle` and `handle_request` (below `GeventWorker`),
+`timeout_ctx` around the wait for a request, `wsgi.Response.default_headers`, the errors of `gunicorn.http`.
 """
 
+import json
 import logging
-import os
-import resource
+import re
 import secrets
-import sqlite3
 import ssl
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
+from ipaddress import IPv6Address
 from typing import Any
 
 import gevent
 import gevent.event
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
-from gunicorn.glogging import Logger
+from gunicorn.http import errors, wsgi
 from gunicorn.sock import ssl_context
+from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway_api.audit.log import prepare_folder
-from gateway_api.auth.ledger import prepare_ledger, remove_ledger
 from gateway_api.base import logs
 from gateway_api.base.descriptors import places
-from gateway_api.base.errors import CoreAbsent
+from gateway_api.base.guards import guards
 from gateway_api.base.readiness import Readiness
-from gateway_api.base.settings import BadSetting, Settings, has_secret, log_format, log_level
-from gateway_api.serving import date_header, request_check, slots
+from gateway_api.serving import slots
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
-from gateway_api.serving.refusal import refusal, status_of
 from gateway_api.serving.sockets import end, for_tls, watched
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
 
-_readiness = Readiness()
+readiness = Readiness()
 
 _STREAM = "text/event-stream"
 _SWEEP = 1.0
-#: Until who has just got an answer would have asked again, and who has just come for the first time.
+#: At a stop, seconds for the next request of a client that got a response, and for the first of a new one.
 _LINGER, _LINGER_NEW = 0.5, 2.0
-#: What is under way when a worker is to make room for a new one: a commit may take 32.
+#: At a reload, seconds for requests in progress: a commit may take 32.
 _FINISH = 35.0
-#: Until those that were ended have noticed, and what they did is recorded.
+#: Until the requests of closed connections have ended and are recorded.
 _PARTING = 0.5
 
+_STATUS_OF = (
+    (errors.LimitRequestLine, "414 URI Too Long"),
+    (errors.LimitRequestHeaders, "431 Request Header Fields Too Large"),
+    (errors.UnsupportedTransferCoding, "501 Not Implemented"),
+    (errors.ExpectationFailed, "417 Expectation Failed"),
+    (errors.ParseException, "400 Bad Request"),
+)
+#: gunicorn_h1c before 0.6.12 tells this from other wrong headers by its text alone.
+_UNKNOWN_CODING = "Unsupported Transfer-Encoding"
 
-date_header.install()
+#: RFC 3986 section 3.2: a name or an IPv4 address, or an IPv6 address in brackets; a port is optional.
+_HOST = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::(?P<port>[0-9]{0,5}))?"
+)
+_MAX_PORT = 65535
+
+
+class _Response(wsgi.Response):  # type: ignore[misc]
+    """Without the name of the server. gunicorn has no setting for that."""
+
+    def default_headers(self) -> list[str]:
+        return [line for line in super().default_headers() if not line.startswith("Server:")]
+
+
+wsgi.Response = _Response
 
 
 class _Listener:
-    """What gunicorn asks of a listener for each connection, which may be when it is closed."""
+    """The name of a listener, which may be closed while its connections are served."""
 
     def __init__(self, listener: Any) -> None:
         self._name = listener.getsockname()
@@ -68,8 +88,7 @@ class _Listener:
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
-    """gunicorn's for gevent, in which every client has its time, streams end when the worker does, and what
-    gunicorn itself has to refuse is refused in JSON."""
+    """Ends a connection whose client misses a deadline, and streams when the worker stops."""
 
     wsgi: Any
 
@@ -80,22 +99,23 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._connections = Connections(time.monotonic, limits)
         self._context: ssl.SSLContext | None = None
         self._stopping = gevent.event.Event()
-        #: Where it counts, if it does: see `slots.py`. The arbiter sets it before the fork.
+        self._stop_application: Callable[[], None] = lambda: None
+        #: See `slots.py`. The arbiter sets it before the fork, in the profile with metrics.
         self.slot: int | None = None
 
     def patch(self) -> None:
         with warnings.catch_warnings():
-            # The hub's requests, in the arbiter, took its names from the modules as they are. No worker
-            # uses it.
+            # The hub's requests in the arbiter imported unpatched names. No worker uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
             super().patch()
 
     def load_wsgi(self) -> None:
+        gevent.get_hub().print_exception = _report
         if self.slot is not None:
             slots.take(self.slot)
         super().load_wsgi()
         application = self.wsgi
-        self._stop_application: Callable[[], None] = application.stop
+        self._stop_application = application.stop
 
         def marking_streams(environ: Any, start_response: Any) -> Any:
             def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
@@ -109,7 +129,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self.wsgi = marking_streams
 
     def run(self) -> None:
-        """Serves until the worker is told to stop, and then what is under way, for a while."""
+        """Serves until the worker has to stop, and then finishes the requests in progress."""
         if self.cfg.is_ssl:
             self._context = for_tls(ssl_context(self.cfg))
         servers = [
@@ -117,7 +137,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             for listener in self.sockets
         ]
         for server in servers:
-            # Each worker takes one at a time, so that the others get some.
+            # One at a time, so that other workers accept some.
             server.max_accept = 1
             server.start()
         while self.alive:
@@ -127,7 +147,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         for server in servers:
             server.close()
         self._stop_application()
-        # The arbiter, when it is to stop itself, ends this with its own patience, graceful_timeout.
+        # When the arbiter stops as well, it ends this earlier, by graceful_timeout.
         deadline = time.monotonic() + _FINISH
         while self._connections and time.monotonic() < deadline:
             self.notify()
@@ -143,7 +163,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         try:
             sock = watched(client, self._context)
         except (OSError, ValueError) as error:
-            # It has gone already, perhaps with words that aren't TLS.
+            # The client has closed it already, perhaps after bytes that are not TLS.
             _log.debug("lost a connection: %s", error)
             client.close()
             return
@@ -154,47 +174,47 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             return
         sock.connection = gevent.getcurrent().connection = connection
         try:
-            super(GeventWorker, self).handle(listener, sock, addr)
+            AsyncWorker.handle(self, listener, sock, addr)
         finally:
             self._connections.leave(connection)
 
     def notify(self) -> None:
         # gunicorn's heartbeat: the first comes when the server has started.
         super().notify()
-        _readiness.answering()
+        readiness.answering()
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
         """The wait for a next request, which the connection's deadline ends."""
         connection = gevent.getcurrent().connection
         if connection.phase is Phase.STREAM:
-            # It was the connection's last answer: who comes back comes anew.
+            # A stream is the last response of a connection.
             raise gevent.GreenletExit
         with connection.next_request():
             yield
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        # Not gunicorn's for gevent: it swallows GreenletExit, and then waits for another request on a
-        # connection whose answer broke off.
-        request_check.check(req)
-        super(GeventWorker, self).handle_request(listener_name, req, sock, addr)
+        # Not GeventWorker's: it ignores GreenletExit, and then waits for another request on a connection
+        # whose response is incomplete.
+        check_header(req)
+        AsyncWorker.handle_request(self, listener_name, req, sock, addr)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         super().handle_exit(sig, frame)
-        # Not here: a signal handler runs in the middle of whatever was running.
+        # Not at once: a signal handler interrupts any code.
         gevent.spawn(self._stopping.set)
 
     def _sweep(self) -> None:
         for phase, ended in self._connections.sweep().items():
             _log.info("closed %d connections: they did not %s in time", ended, phase.value)
-        if turned_away := self._connections.turned_away():
-            _log.warning("turned %d connections away: all places have requests under way", turned_away)
+        if rejected := self._connections.rejected():
+            _log.warning("rejected %d connections: all places have requests in progress", rejected)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):
             return
         if isinstance(exc, ssl.SSLError):
-            # Whoever doesn't speak TLS would not read our answer, either.
+            # A client without TLS could not read a response, either.
             _log.info("no TLS from %s: %s", addr and addr[0], exc.reason)
             return
         request_id = secrets.token_hex(16)
@@ -202,7 +222,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if status is None:
             _log.error("a request failed", exc_info=exc, extra=logs.extra(request_id=request_id))
             status = "500 Internal Server Error"
-        first, body = refusal(status, request_id, tls=self.cfg.is_ssl)
+        header, body = last_response(status, request_id, tls=self.cfg.is_ssl)
         fields = logs.of_request(
             {"REMOTE_ADDR": addr and addr[0]},
             request_id=request_id,
@@ -210,82 +230,61 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             size=len(body),
             seconds=None,
         )
-        # The kind of the fault alone: its text has what was sent in it, which may be a token.
+        # Only the class of the error: its text has parts of the request, perhaps a token.
         _access.info("", extra=logs.extra(**fields, refused=type(exc).__name__))
         try:
-            client.sendall((first + body).encode())
+            client.sendall((header + body).encode())
         except OSError as error:
-            _log.debug("could not send the refusal: %s", error)
+            _log.debug("could not send the last response: %s", error)
 
 
-class Log(Logger):  # type: ignore[misc]
-    """gunicorn's log, in lines of ours."""
-
-    def setup(self, cfg: Any) -> None:
-        super().setup(cfg)
-        try:
-            format, level = log_format(os.environ), log_level(os.environ)
-        except BadSetting:
-            # What is said of it, before the start is refused, has to have some format.
-            format, level = "keyvalue", logging.INFO
-        # gunicorn would have the access log at info whatever is chosen.
-        for logger in (self.error_log, self.access_log):
-            logger.setLevel(level)
-        logs.install(format, self.error_log, self.access_log)
-
-    def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
-        request_id = next((value for name, value in resp.headers if name == "X-Request-ID"), None)
-        fields = logs.of_request(
-            environ,
-            request_id=request_id,
-            status=resp.status_code,
-            size=resp.sent,
-            seconds=request_time.total_seconds(),
-        )
-        level = logs.level_of_request(environ, resp.status_code)
-        self.access_log.log(level, "", extra=logs.extra(**fields))
+def check_header(request: Any) -> None:
+    """Rules of HTTP that neither of gunicorn's parsers checks. Raises InvalidHeader and
+    UnsupportedTransferCoding."""
+    hosts = [value for name, value in request.headers if name == "HOST"]
+    # RFC 9112 section 3.2. HTTP/1.0 had no such header.
+    if len(hosts) > 1 or (not hosts and request.version >= (1, 1)) or not all(map(_is_host, hosts)):
+        raise errors.InvalidHeader("HOST", req=request)
+    for name, value in request.headers:
+        # RFC 9112 section 6.1. gunicorn would pass a compressed body on as it is.
+        if name == "TRANSFER-ENCODING" and value.strip(" \t").lower() != "chunked":
+            raise errors.UnsupportedTransferCoding(value)
 
 
-def report(context: object, kind: Any, error: Any, trace: Any) -> None:
-    """Says why a greenlet has ended, in place of gevent's own way, which prints."""
+def _is_host(text: str) -> bool:
+    match = _HOST.fullmatch(text)
+    if match is None or int(match["port"] or 0) > _MAX_PORT:
+        return False
+    if match["ipv6"] is None:
+        return True
+    try:
+        IPv6Address(match["ipv6"])
+    except ValueError:
+        return False
+    return True
+
+
+def status_of(error: BaseException) -> str | None:
+    """Code and phrase for a request that can't be parsed; None for an error of ours."""
+    if isinstance(error, errors.InvalidHeader) and error.hdr == _UNKNOWN_CODING:
+        return "501 Not Implemented"
+    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), None)
+
+
+def last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str]:
+    """Header and body of the last response on a connection."""
+    body = json.dumps({"status": "error", "message": status.partition(" ")[2]}, separators=(",", ":"))
+    headers = {
+        "Connection": "close",
+        "Content-Type": "application/json",
+        "X-Request-ID": request_id,
+        **guards(tls=tls),
+        "Content-Length": str(len(body)),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n", body
+
+
+def _report(context: object, kind: Any, error: Any, trace: Any) -> None:
+    """Logs why a greenlet ended: gevent would print it."""
     _log.error("a greenlet has ended", exc_info=(kind, error, trace))
-
-
-def prepare() -> None:
-    """What has to be so before the workers are forked: they sign with one secret, or half of the tokens would
-    fail, and share one ledger. Raises BadSetting."""
-    _readiness.take_over()
-    if not has_secret(os.environ):
-        os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
-        _log.warning("SVC_API_SECRET is not set: tokens end with this process")
-    # A descriptor for each connection: the usual soft limit is for select(), which nobody here uses.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    settings = Settings.from_environment(os.environ)
-    if settings.secret_is_short:
-        _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
-    if not os.access(settings.core_socket, os.F_OK):
-        _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
-    try:
-        prepare_ledger(settings.ledger)
-        # It knows of no token that holds: those have the name of the new one.
-        remove_ledger(settings.old_ledger)
-    except (OSError, sqlite3.Error) as error:
-        where = f"{settings.ledger} (GATEWAY_API_STATE)"
-        raise BadSetting(f"cannot open or create the login ledger {where}: {error}") from error
-    try:
-        slots.prepare(settings.metrics)
-    except OSError as error:
-        raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
-    try:
-        prepare_folder(settings.audit)
-    except OSError as error:
-        raise BadSetting(f"GATEWAY_API_AUDIT is no folder to write to: {error}") from error
-
-
-def tls_context(config: Any, default: Any) -> ssl.SSLContext:
-    """TLS 1.2 with AEAD suites only, and 1.3."""
-    context: ssl.SSLContext = default()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
-    return context

@@ -459,7 +459,7 @@ def test_one_that_was_started_twice_leaves_the_files_of_the_first(tmp_path: Path
         }
         gunicorn = str(Path(sys.executable).parent / "gunicorn")
         ended = subprocess.run(
-            [gunicorn, "--config", str(ETC / "gunicorn.conf.py")],
+            [gunicorn, "--config", "python:gateway_api.serving.users"],
             env=environment,
             capture_output=True,
             text=True,

@@ -26,7 +26,7 @@ from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import BadSetting, Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.configuration import ConfigurationCommands, Edit
-from gateway_api.serving.token_bind import STATUS_OF_OFF, Off, address
+from gateway_api.serving.configuration import Off, address
 from gateway_api.web.app import create_app
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.schemas import configuration as schemas_of_configuration
@@ -44,6 +44,8 @@ from tests.support.stack import free_port, running_core, wait_for
 from tests.torture.test_core_faults import UNREACHABLE, assert_unreachable, lying_core
 
 ROOT = Path(__file__).parents[2]
+#: EX_CONFIG of sysexits.h.
+STATUS_OF_OFF = 78
 TOKEN = "only-for-tests.0123456789~!"
 HASHES = [SECRET_HASH, SECRET_HASH[:-1] + "a"]
 NO_TOKEN = "The running configuration has no api.auth_token"
@@ -866,7 +868,7 @@ def test_a_reload_without_a_core_to_ask_goes_on_where_it_listens(tmp_path: Path)
         core.wait(10)
         parent = int(re.findall(r"Listening at: \S+ \((\d+)\)", profile.log.read_text())[-1])
         os.kill(parent, signal.SIGHUP)
-        wait_for("the reload", lambda: "it goes on listening at" in profile.log.read_text())
+        wait_for("the reload", lambda: "still listening at" in profile.log.read_text())
         wait_for("new workers", lambda: profile.log.read_text().count("Booting worker") == 4)
         wait_for("an answer", lambda: profile.send("GET", "/system/status").status_code == 500)
 

@@ -21,7 +21,7 @@ def wanted(section: str, key: str) -> set[str]:
     """The names that setup.cfg asks for, as a lock has them."""
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
-    names = (line.partition("[")[0] for line in setup[section][key].split())
+    names = re.findall(r"(?m)^[a-z][\w-]+", setup[section][key])
     return {name.replace("_", "-") for name in names}
 
 

@@ -1,6 +1,7 @@
 """The systemd units start what there is, with files where the project puts them."""
 
 import json
+import logging
 import re
 import socket
 import subprocess
@@ -14,7 +15,11 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_api.base.settings import KNOWN, Settings
+from gateway_api.base.settings import KNOWN, Settings, log_format, log_level
+from gateway_api.base.settings import TOKEN as TOKEN_PROFILE
+from gateway_api.base.settings import USERS as USERS_PROFILE
+from gateway_api.serving import users as configuration
+from gateway_api.serving.configuration import common
 from tests.support.stack import Api, free_port, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -48,7 +53,6 @@ def command(name: str, root: Path) -> list[str]:
     """What the unit starts, with its folders below `root` and this environment's programs."""
     text = service(name)["ExecStart"]
     text = text.replace("/opt/gateway-api/bin", str(Path(sys.executable).parent))
-    text = re.sub(r"/etc/gateway-api/(?=gunicorn[\w-]*\.conf\.py)", f"{REPOSITORY / 'etc'}/", text)
     return re.sub(r"(?<= )/(run|etc|var/lib)/[\w-]+", str(root), text).split()
 
 
@@ -260,12 +264,35 @@ def test_a_misspelled_variable_gets_one_sentence(tmp_path: Path, api: Api, state
 
 
 def test_the_environment_file_names_every_variable_with_its_default() -> None:
-    text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
-    readers = "".join(
-        path.read_text()
-        for path in (*(REPOSITORY / "etc").glob("*.conf.py"), REPOSITORY / "gateway_api" / "settings.py")
+    secret = {"SVC_API_SECRET": "s" * 32}
+    users, token = (Settings.from_environment(secret, profile) for profile in (USERS_PROFILE, TOKEN_PROFILE))
+    gunicorn = [vars(configuration), common(TOKEN_PROFILE)]
+    named = {
+        "SVC_API_SECRET": "",
+        "GATEWAY_CORE_SOCKET": users.core_socket,
+        "GATEWAY_API_RUNTIME": users.runtime,
+        "GATEWAY_API_STATE": users.state,
+        "GATEWAY_API_BIND": configuration.bind,
+        "GATEWAY_API_CERTIFICATE": configuration.certfile,
+        "GATEWAY_API_KEY": configuration.keyfile,
+        "GATEWAY_API_WORKERS": gunicorn[0]["workers"],
+        "GATEWAY_API_WEBHOOK_CERTIFICATES": users.webhook_certificates or "",
+        "GATEWAY_API_AUDIT": users.audit,
+        "GATEWAY_API_AUDIT_MEBIBYTES": users.audit_size >> 20,
+        "GATEWAY_API_LOG_FORMAT": log_format({}),
+        "GATEWAY_API_LOG_LEVEL": logging.getLevelName(log_level({})).lower(),
+        "GATEWAY_API_TOKEN_BEYOND_LOOPBACK": "yes" if token.beyond_loopback else "no",
+        "GATEWAY_API_TOKEN_AUDIT": token.audit,
+        "GATEWAY_API_TOKEN_RUNTIME": token.runtime,
+        "GATEWAY_API_TOKEN_WORKERS": gunicorn[1]["workers"],
+    }
+    assert users.token_audit == token.audit
+    assert (gunicorn[0]["worker_tmp_dir"], gunicorn[1]["worker_tmp_dir"]) == (
+        str(users.runtime),
+        str(token.runtime),
     )
-    named = dict(re.findall(r"^#([A-Z_]+)=(.*)$", text, re.MULTILINE))
-    assert set(named) == set(re.findall(r'"((?:GATEWAY|SVC)_[A-Z_]*[A-Z])"', readers)) | KNOWN
-    for value in filter(None, named.values()):
-        assert f'"{value}"' in readers
+    assert named.keys() - {"SVC_API_SECRET", "GATEWAY_CORE_SOCKET"} == KNOWN
+    text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
+    assert dict(re.findall(r"^#([A-Z_]+)=(.*)$", text, re.MULTILINE)) == {
+        name: str(value) for name, value in named.items()
+    }

@@ -22,9 +22,9 @@ def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def change(tree: Path) -> None:
         control = tree / "DEBIAN" / "control"
         control.write_text(re.sub(r"(?m)^Version: .*", "Version: 99", control.read_text()))
-        for name in ("gunicorn.conf.py", "gateway-api.env"):
+        for name, line in (("factory.json", " \n"), ("gateway-api.env", "# of version 99\n")):
             with (tree / "etc" / "gateway-api" / name).open("a") as file:
-                file.write("# of version 99\n")
+                file.write(line)
 
     return repacked(package, tmp_path_factory.mktemp("newer") / "tree", change)
 
@@ -42,6 +42,10 @@ deb-systemd-invoke restart gateway-core.service gateway-api.service
 """
 
 
+#: Of gunicorn, which a later version does not read.
+FORMER_CONFFILES = ("etc/gateway-api/gunicorn.conf.py", "etc/gateway-api/gunicorn-token.conf.py")
+
+
 @pytest.fixture(scope="module")
 def former(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as an earlier version, whose core was the lab, whatever the operator wanted."""
@@ -54,6 +58,10 @@ def former(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         lab = units / "gateway-core-lab.service"
         (units / "gateway-core.service").write_text(re.sub("(?m)^Alias=.*\n", "", lab.read_text()))
         lab.unlink()
+        for name in FORMER_CONFFILES:
+            (tree / name).write_text("workers = 2\n")
+            with (tree / "DEBIAN" / "conffiles").open("a") as file:
+                file.write(f"/{name}\n")
 
     return repacked(compiled, tmp_path_factory.mktemp("former") / "tree", change)
 
@@ -97,6 +105,25 @@ def test_an_upgrade_that_was_killed_is_finished_by_the_next_with_the_lab_running
         assert here.serves()
         wants = machine.root / "etc/systemd/system/multi-user.target.wants"
         assert not (wants / "gateway-core.service").is_symlink()
+
+
+def test_an_upgrade_removes_the_former_configuration_of_gunicorn_and_keeps_a_changed_one_aside(
+    former: Path, compiled: Path, tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, former))
+        changed, untouched = (machine.root / name for name in FORMER_CONFFILES)
+        with changed.open("a") as file:
+            file.write("# an operator's\n")
+        said = install(machine, compiled)
+        assert "/etc/gateway-api/gunicorn.conf.py is no longer read" in said
+        assert "gunicorn-token" not in said
+        aside = changed.with_name("gunicorn.conf.py.dpkg-bak")
+        assert aside.read_text() == "workers = 2\n# an operator's\n"
+        assert not changed.exists()
+        assert not untouched.exists()
+        assert here.serves()
+        assert "no longer read" not in install(machine, compiled)
 
 
 OWN_CORE = "/etc/systemd/system/gateway-core.service"
@@ -173,8 +200,8 @@ def life(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -
         change = {"path": "system.hostname", "value": "bng7"}
         assert api.send("POST", "/system/config/set", json=change).ok
         assert api.send("POST", "/system/config/commit").ok
-        with (machine.root / "etc" / "gateway-api" / "gunicorn.conf.py").open("a") as file:
-            file.write("# an operator's\n")
+        with (machine.root / "etc" / "gateway-api" / "factory.json").open("a") as file:
+            file.write("\n")
         installed = Moment.of(machine)
         install(machine, newer, "--force-confold")
         token = api.token("admin")

@@ -242,7 +242,9 @@ def assert_gapless(messages: list[Message]) -> None:
 
 def master_of(process: "subprocess.Popen[bytes]") -> int:
     """gunicorn's arbiter."""
-    gunicorn = [pid for pid in descendants(process.pid) if b"gunicorn.conf.py" in _file(pid, "cmdline")]
+    gunicorn = [
+        pid for pid in descendants(process.pid) if b"gateway_api.serving.users" in _file(pid, "cmdline")
+    ]
     (master,) = (pid for pid in gunicorn if _parent(pid) == process.pid)
     return master
 

@@ -202,7 +202,7 @@ def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: st
         **settings,
     }
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
-    configuration = str(Path(__file__).parents[2] / "etc" / "gunicorn.conf.py")
+    configuration = "python:gateway_api.serving.users"
     url = f"https://localhost:{port}"
     with (state / "api.log").open("ab") as log:
         process = subprocess.Popen(

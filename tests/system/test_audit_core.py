@@ -194,7 +194,7 @@ class Apart:
             (arbiter,) = (
                 pid
                 for pid in children(os.getpid())
-                if b"gunicorn.conf.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"gateway_api.serving.users" in Path(f"/proc/{pid}/cmdline").read_bytes()
             )
             yield arbiter
 

@@ -132,7 +132,7 @@ def test_a_line_for_the_journal_begins_with_its_priority(format: str, level: str
 
 def test_only_what_goes_to_the_journal_has_priorities() -> None:
     said = (
-        "import logging; from gateway_api import logs; logs.install('keyvalue');"
+        "import logging; from gateway_api.base import logs; logs.install('keyvalue');"
         "logging.getLogger('x').error('failed')"
     )
     ours, theirs = socket.socketpair()

@@ -155,5 +155,5 @@ def test_they_cost_less_memory_than_the_unit_may_have(held: Held) -> None:
 
 
 def test_the_log_says_how_many_were_closed_and_why(held: Held) -> None:
-    for words in ("finish its TLS handshake", "send the head of a request", "send a request's body"):
+    for words in ("finish its TLS handshake", "send the header of a request", "send a request's body"):
         assert f"they did not {words} in time" in held.log

@@ -59,7 +59,7 @@ def test_the_first_request_has_10_seconds_from_the_handshake(table: Table) -> No
     connection = table.admit("a")
     table.clock.now += 9
     with connection.next_request():
-        assert table.ends_after(Phase.HEAD) == 10
+        assert table.ends_after(Phase.HEADER) == 10
 
 
 def test_the_next_request_has_30_seconds(table: Table) -> None:
@@ -77,7 +77,7 @@ def test_a_head_gets_no_more_time_by_coming_in_pieces(table: Table) -> None:
         with connection.reading():
             pass
         with connection.reading():
-            assert table.ends_after(Phase.HEAD) == 4
+            assert table.ends_after(Phase.HEADER) == 4
 
 
 def test_a_body_has_20_seconds_however_many_pieces_it_comes_in(table: Table) -> None:
@@ -106,7 +106,7 @@ def test_an_answer_has_10_seconds_and_one_for_each_32_kb(table: Table) -> None:
     with connection.next_request():
         pass
     with connection.writing(bytes(64 << 10)):
-        assert table.ends_after(Phase.ANSWER) == 12
+        assert table.ends_after(Phase.RESPONSE) == 12
 
 
 def test_work_of_ours_has_no_deadline(table: Table) -> None:
@@ -123,7 +123,7 @@ def test_a_sweep_tells_what_was_not_done(table: Table) -> None:
     table.admit("b")
     with table.admit("c").next_request():
         table.clock.now += 11
-        assert table.connections.sweep() == {Phase.HANDSHAKE: 2, Phase.HEAD: 1}
+        assert table.connections.sweep() == {Phase.HANDSHAKE: 2, Phase.HEADER: 1}
     assert sorted(table.ended) == ["a", "b", "c"]
 
 
@@ -267,7 +267,7 @@ def test_who_comes_is_turned_away_where_all_wait_for_us() -> None:
         table.admit("c", "192.0.2.3")
     assert not table.ended
     assert len(table.connections) == 2
-    assert (table.connections.turned_away(), table.connections.turned_away()) == (1, 0)
+    assert (table.connections.rejected(), table.connections.rejected()) == (1, 0)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])

@@ -16,7 +16,6 @@ FLOORS = {
     "wire": 2,
     "daemon": 3,
     "audit": 4, "auth": 4, "events": 4, "hub": 4,
-    "serving.headers": 4,
     "web.schemas": 5, "web.services": 5,
     "web": 6,
     "web.openapi": 7,

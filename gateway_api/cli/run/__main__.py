@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway_api.cli.run.child import Child
 from gateway_api.cli.run.greeting import greeting
 from gateway_api.cli.run.options import CannotRun, Wishes
-from gateway_api.cli.run.state import ETC, State
+from gateway_api.cli.run.state import State
 from gateway_api.cli.run.stop import Stop
 
 _START_TIMEOUT = 60.0
@@ -89,7 +89,7 @@ def _start_api(wishes: Wishes, state: State, log: Path | None) -> Child:
     # gunicorn would take these for settings of its own.
     environment.pop("PORT", None)
     environment.pop("GUNICORN_CMD_ARGS", None)
-    return Child("API", [gunicorn, "--config", str(ETC / "gunicorn.conf.py")], environment, log)
+    return Child("API", [gunicorn, "--config", "python:gateway_api.serving.users"], environment, log)
 
 
 def _check_port(port: int) -> None:

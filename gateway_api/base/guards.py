@@ -1,11 +1,10 @@
-"""What every answer has in its head, whoever writes it: a view, gunicorn or the worker."""
+"""The response headers that browsers and caches obey, for views and for responses without a view."""
 
 _YEAR = 365 * 86_400
 
 
 def guards(*, tls: bool) -> dict[str, str]:
-    """What keeps browsers and caches from doing too much with an answer. An answer that may be kept has a
-    Cache-Control of its own, instead of this one."""
+    """A response that may be cached has its own Cache-Control instead of this one."""
     return {
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",

@@ -1,0 +1,129 @@
+"""The part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
+
+The arbiter imports all of this before gevent patches a worker, and a worker inherits what is imported. So
+nothing that a worker uses for its own connections may come with it.
+"""
+
+import logging
+import os
+import resource
+import sys
+from contextlib import closing
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+from gunicorn.glogging import Logger
+
+from gateway_api.base import logs
+from gateway_api.base.errors import CoreUnavailable, GatewayApiError
+from gateway_api.base.settings import BadSetting, Profile, Settings, log_format, log_level
+from gateway_api.daemon.calls import Calls
+from gateway_api.daemon.commands import Daemon
+from gateway_api.wire.varlink.client import Client
+
+_log = logging.getLogger("gunicorn.error")
+
+_CALL_TIMEOUT = 3.0
+
+#: Where the profile without GATEWAY_API_BIND listens, once it does.
+_listening: str | None = None
+
+
+class Off(GatewayApiError):
+    """The running configuration turns the profile off. The text tells how to turn it on."""
+
+
+def common(profile: Profile) -> dict[str, Any]:
+    """gunicorn's settings, by name."""
+    return {
+        "wsgi_app": profile.application,
+        "proc_name": profile.name,
+        "workers": os.environ.get(profile.workers) or "2",
+        "worker_class": "gateway_api.serving.worker.GatewayWorker",
+        "worker_tmp_dir": os.environ.get(profile.runtime) or f"/run/{profile.name}",
+        "logger_class": "gateway_api.serving.configuration.Log",
+        "accesslog": "-",
+        # For requests in progress at a stop, within systemd's TimeoutStopSec. A reload gives them more.
+        "graceful_timeout": 8,
+        # gunicorn also limits the time for a request's header by it: never 0.
+        "keepalive": 30,
+        # With HTTP/2, a second request would wait behind a long response.
+        "http_protocols": "h1",
+        # gunicorn 27 opens a socket for its own commands by default.
+        "control_socket_disable": True,
+        # There is no proxy: X-Forwarded-For of a client is never believed.
+        "forwarded_allow_ips": "",
+        "on_reload": forget_configuration,
+    }
+
+
+def forget_configuration(server: Any) -> None:
+    """gunicorn imports its configuration again at a SIGHUP, which does nothing for an imported module."""
+    sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
+
+
+def raise_descriptor_limit() -> None:
+    """A descriptor for each connection: the usual soft limit is for select(), which is not used here."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def address(settings: Settings) -> str:
+    """Address and port as gunicorn takes them, from the running configuration. Raises Off and
+    CoreUnavailable."""
+    with closing(Client(settings.core_socket, timeout=_CALL_TIMEOUT)) as client:
+        access = Daemon(Calls(client)).token_access()
+    if access.auth_token is None:
+        raise Off("the running configuration has no api.auth_token")
+    try:
+        listen = ip_address(access.listen_address)
+    except ValueError as error:
+        raise CoreUnavailable(f"the core's api.listen_address is no address: {error}") from error
+    if not (listen.is_loopback or settings.beyond_loopback):
+        raise Off(
+            f"api.listen_address {listen} is not a loopback address, and plain HTTP would show the token to"
+            " everybody on the way; GATEWAY_API_TOKEN_BEYOND_LOOPBACK=yes allows it nevertheless"
+        )
+    return f"[{listen}]:{access.listen_port}" if listen.version == 6 else f"{listen}:{access.listen_port}"
+
+
+def address_or_last(settings: Settings) -> str:
+    """`address`, or the last one if the core is unavailable at a reload. Raises Off, and CoreUnavailable at a
+    start."""
+    global _listening
+    try:
+        _listening = address(settings)
+    except CoreUnavailable as error:
+        if _listening is None:
+            raise
+        _log.warning("still listening at %s: %s", _listening, error)
+    return _listening
+
+
+class Log(Logger):  # type: ignore[misc]
+    """gunicorn's log, in our format."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        try:
+            format, level = log_format(os.environ), log_level(os.environ)
+        except BadSetting:
+            # The start fails later, and the message about it needs a format.
+            format, level = "keyvalue", logging.INFO
+        # gunicorn would keep the access log at info.
+        for logger in (self.error_log, self.access_log):
+            logger.setLevel(level)
+        logs.install(format, self.error_log, self.access_log)
+
+    def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
+        request_id = next((value for name, value in resp.headers if name == "X-Request-ID"), None)
+        fields = logs.of_request(
+            environ,
+            request_id=request_id,
+            status=resp.status_code,
+            size=resp.sent,
+            seconds=request_time.total_seconds(),
+        )
+        level = logs.level_of_request(environ, resp.status_code)
+        self.access_log.log(level, "", extra=logs.extra(**fields))

@@ -1,0 +1,39 @@
+"""gunicorn's configuration of the alternative profile, `python:gateway_api.serving.token`."""
+
+import os
+import sys
+from typing import Any
+
+from gateway_api.audit.log import prepare_folder
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.settings import TOKEN, BadSetting, Settings
+from gateway_api.serving.configuration import (
+    Off,
+    address_or_last,
+    common,
+    forget_configuration,
+    raise_descriptor_limit,
+)
+
+#: EX_CONFIG of sysexits.h, which its unit does not start again.
+STATUS_OF_OFF = 78
+
+globals().update(common(TOKEN))
+
+try:
+    bind = address_or_last(Settings.from_environment(os.environ, TOKEN))
+except (Off, BadSetting) as error:
+    sys.stderr.write(f"the alternative profile is off: {error}\n")
+    sys.exit(STATUS_OF_OFF)
+except GatewayApiError as error:
+    sys.exit(f"cannot start the alternative profile: {error}")
+
+
+def on_starting(server: Any) -> None:
+    forget_configuration(server)
+    raise_descriptor_limit()
+    try:
+        prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)
+    except OSError as error:
+        server.log.critical("cannot start the alternative profile: GATEWAY_API_TOKEN_AUDIT: %s", error)
+        sys.exit(1)

@@ -1,0 +1,99 @@
+"""gunicorn's configuration of the API for users, `python:gateway_api.serving.users`.
+
+An operator sets nothing here, but variables of the environment.
+"""
+
+import logging
+import os
+import secrets
+import sqlite3
+import ssl
+import sys
+from typing import Any
+
+from gateway_api.audit.log import prepare_folder
+from gateway_api.auth.ledger import prepare_ledger, remove_ledger
+from gateway_api.base.errors import CoreAbsent, GatewayApiError
+from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
+from gateway_api.hub import hosted
+from gateway_api.serving import slots
+from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
+from gateway_api.serving.worker import readiness
+
+_log = logging.getLogger("gunicorn.error")
+
+globals().update(common(USERS))
+
+bind = os.environ.get("GATEWAY_API_BIND") or USERS.bind
+certfile = os.environ.get("GATEWAY_API_CERTIFICATE") or "/etc/gateway-api/tls/certificate.pem"
+keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
+
+
+def on_starting(server: Any) -> None:
+    forget_configuration(server)
+    try:
+        _prepare()
+    except GatewayApiError as error:
+        server.log.critical("cannot start the gateway API: %s", error)
+        sys.exit(1)
+
+
+def when_ready(server: Any) -> None:
+    # A reload does not come here: the hub must not be started twice.
+    try:
+        hosted.start(Settings.from_environment(os.environ))
+        # Not before: if another service uses the folder, the hub has refused to start.
+        slots.empty()
+    except (GatewayApiError, OSError) as error:
+        server.log.critical("cannot start the gateway API: %s", error)
+        sys.exit(1)
+
+
+def pre_fork(server: Any, worker: Any) -> None:
+    worker.slot = slots.lowest_free(other.slot for other in server.WORKERS.values())
+
+
+def post_fork(server: Any, worker: Any) -> None:
+    hosted.forget(listener.fileno() for listener in server.LISTENERS)
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    slots.vacate(worker.slot)
+
+
+def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
+    """TLS 1.3, and TLS 1.2 with AEAD suites only."""
+    context: ssl.SSLContext = default_ssl_context_factory()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+    return context
+
+
+def _prepare() -> None:
+    """Before the first fork: workers share one secret, or half of the tokens would be invalid, and one
+    ledger. Raises BadSetting."""
+    readiness.take_over()
+    if not has_secret(os.environ):
+        os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
+        _log.warning("SVC_API_SECRET is not set: tokens end with this process")
+    raise_descriptor_limit()
+    settings = Settings.from_environment(os.environ)
+    if settings.secret_is_short:
+        _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
+    if not os.access(settings.core_socket, os.F_OK):
+        _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
+    try:
+        prepare_ledger(settings.ledger)
+        # Tokens carry the name of their ledger: none of the old one is valid.
+        remove_ledger(settings.old_ledger)
+    except (OSError, sqlite3.Error) as error:
+        where = f"{settings.ledger} (GATEWAY_API_STATE)"
+        raise BadSetting(f"cannot open or create the login ledger {where}: {error}") from error
+    try:
+        slots.prepare(settings.metrics)
+    except OSError as error:
+        raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
+    try:
+        prepare_folder(settings.audit)
+    except OSError as error:
+        raise BadSetting(f"GATEWAY_API_AUDIT is no folder to write to: {error}") from error
