@@ -3,41 +3,29 @@
 Greenlets on a core in this process, whose replies come when the test says so; or threads on a real socket.
 """
 
-import logging
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import gevent
-import msgspec
 import pytest
 from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.core.journal import Journal
-from gateway_api.daemon import events as following
-from gateway_api.daemon.calls import INTERFACE
-from gateway_api.daemon.events import Batch, Events
+from gateway_api.daemon.events import Events
 from gateway_api.events import sse
-from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span
+from gateway_api.events.broadcast import Pace
 from gateway_api.events.sse import EventId
 from gateway_api.events.streams import Streams, Wanted
-from gateway_api.wire.core import EventsReply, SubscribeEventsCall
-from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
-from gateway_api.wire.varlink.message import ErrorReply
-from gateway_api.wire.varlink.server import Server
 from tests.support.clocks import SteppedClock
-from tests.support.sse import Message, assert_gapless, listen, messages_in
-from tests.support.stack import Api
-from tests.unit.test_journal import grow, no_pause, numbers, serving, session
+from tests.support.journal import InProcessCore, grow, session
+from tests.support.sse import Message, assert_gapless, messages_in
 
 #: The first connection of a worker looks how far back it may begin, the second one follows.
 BROADCAST = 1
@@ -49,64 +37,12 @@ DOWN = frozenset({"session_down"})
 # A worker
 
 
-class Core:
-    """What a client of the core's socket is to `Events`; its followers are greenlets. Without a `journal` the
-    core is away."""
-
-    def __init__(self, journal: Journal | None) -> None:
-        self.journal = journal
-        #: After which event each connection began.
-        self.asked: list[tuple[str | None, int | None]] = []
-        #: Replies that each connection got, and the event up to which its follower has dealt with them.
-        self.given = Counter[int]()
-        self.reached = Counter[int]()
-        #: The connections that are open, and how many were at a time.
-        self.open: set[int] = set()
-        self.most = 0
-        #: Whether a connection's next reply stays away for now.
-        self.holds: Callable[[int], bool] = lambda _: False
-        #: What a connection ends with, though nobody expects such a thing.
-        self.surprise: Exception | None = None
-
-    def stream(self, _: str, wanted: dict[str, Any], *, silence: float) -> Iterator[msgspec.Raw]:
-        number = len(self.asked)
-        self.asked.append((wanted["boot_id"], wanted["after_sequence"]))
-        self.open.add(number)
-        self.most = max(self.most, len(self.open))
-        try:
-            for reply in self._replies(number, **wanted):
-                self.given[number] += 1
-                yield msgspec.Raw(msgspec.json.encode(reply))
-        finally:
-            self.open.discard(number)
-
-    def _replies(self, number: int, boot_id: str | None, after_sequence: int | None) -> Iterator[EventsReply]:
-        journal, told = self.journal, False
-        while True:
-            while self.holds(number):
-                gevent.sleep(0.001)
-            if self.surprise is not None:
-                raise self.surprise
-            if journal is None or journal is not self.journal:
-                raise Unreachable("hung up")
-            reply = next(journal.follow(boot_id, after_sequence))
-            assert reply is not None
-            if reply.events or reply.gap or not told:
-                yield reply
-                told = True
-            boot_id, after_sequence = reply.boot_id, (after_sequence or 0) + len(reply.events)
-            if not reply.events:
-                after_sequence = reply.newest
-                gevent.sleep(0.001)
-            self.reached[number] = after_sequence
-
-
 class Worker:
     """The streams of a worker. Each bearer may listen who isn't `refused`."""
 
     def __init__(self, **limits: int) -> None:
         self.journal = Journal("life")
-        self.core = Core(self.journal)
+        self.core = InProcessCore(self.journal)
         self.pace = Pace()
         self.streams = Streams(
             Events(self.core),  # type: ignore[arg-type]
@@ -217,20 +153,6 @@ def until(what: str, ready: Callable[[], Any], timeout: float = 10.0) -> Any:
         assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
         gevent.sleep(0.002)
     return value
-
-
-@pytest.fixture
-def greenlets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Has all of a test's greenlets end with it."""
-    spawn, started = gevent.spawn, []
-
-    def spawned(*arguments: Any) -> Any:
-        started.append(spawn(*arguments))
-        return started[-1]
-
-    monkeypatch.setattr(gevent, "spawn", spawned)
-    yield
-    gevent.killall(started, timeout=5)
 
 
 @pytest.fixture
@@ -1129,272 +1051,3 @@ def _listen(worker: Worker) -> None:
     worker.listener()
     sys.stdout.write("listening\n")
     sys.stdout.flush()
-
-
-# Spans, and what a worker has of them
-
-
-def test_a_span_holds_what_came_after_events_of_its_life_from_where_it_began() -> None:
-    span = Span("life", 10, 1, held=3)
-    assert [span.holds(EventId("life", number)) for number in (9, 10, 11)] == [False, True, False]
-    for _ in range(4):
-        span.ring.add(Entry("session_up", "pppoe", b""))
-    assert [span.holds(EventId("life", number)) for number in (10, 11, 14, 15)] == [False, True, True, False]
-    assert not span.holds(EventId("other", 12))
-
-
-def test_a_span_tells_of_the_gap_before_it() -> None:
-    assert Span("life", 10, 3).gap() == sse.gap("life", 3, 10)
-
-
-def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
-    assert (Pace().begins_behind, HELD) == (10_000, 10_000)
-
-
-def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
-    with pytest.raises(CoreUnavailable):
-        _ = Broadcast(Events(Core(None)), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("id", "there"),
-    [("life-7", True), ("life-10", True), ("life-11", False), ("other-7", False)],
-)
-def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
-    greenlets: None, id: str, there: bool
-) -> None:
-    journal = Journal("life")
-    grow(journal, 10)
-    pace = Pace()
-    broadcast = Broadcast(Events(Core(journal)), pace)  # type: ignore[arg-type]
-    gevent.spawn(broadcast.run)
-    span = broadcast.span
-    pace.core_patience = 0.05
-    assert broadcast.reached(sse.parse_id(id)) == (span if there else None)
-
-
-def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
-    journal = Journal("life")
-    broadcast = Broadcast(Events(Core(journal)), Pace())  # type: ignore[arg-type]
-    gevent.spawn(broadcast.run)
-    waits = gevent.spawn(broadcast.reached, EventId("life", 3))
-    for _ in range(3):
-        assert broadcast.span
-        assert not waits.dead
-        grow(journal, 1)
-    assert waits.get(timeout=5) is broadcast.span
-
-
-# Those who follow the core, on a real socket
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "core.sock"
-
-
-@pytest.fixture
-def events(path: Path) -> Iterator[Events]:
-    client = Client(path, timeout=5)
-    yield Events(client)
-    client.close()
-
-
-@pytest.mark.parametrize(
-    ("held", "happened", "behind", "after"),
-    [(100, 10, 3, 7), (100, 10, 10, 0), (100, 2, 10, 0), (100, 0, 10, 0), (4, 10, 9, 6), (4, 10, 2, 8)],
-)
-def test_who_begins_behind_now_gets_the_last_events_and_then_the_next(
-    path: Path, events: Events, held: int, happened: int, behind: int, after: int
-) -> None:
-    journal = Journal("life", held)
-    grow(journal, happened)
-    with serving(path, journal) as core, closing(events.for_ever(no_pause, behind=behind)) as batches:
-        found = [next(batches)]
-        grow(journal, 1)
-        found.append(next(batches))
-    assert core.asked == [(None, None), ("life", after)]
-    assert numbers(found) == list(range(after + 1, happened + 2))
-    assert not any(batch.gap for batch in found)
-
-
-def test_who_begins_behind_now_goes_on_after_a_break_with_what_comes_next(path: Path, events: Events) -> None:
-    journal = Journal("life")
-    grow(journal, 10)
-    with closing(events.for_ever(no_pause, behind=3)) as batches:
-        with serving(path, journal):
-            found = [next(batches)]
-        grow(journal, 2)
-        with serving(path, journal) as core:
-            found.append(next(batches))
-    assert core.asked == [("life", 10)]
-    assert numbers(found) == [8, 9, 10, 11, 12]
-
-
-def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path, events: Events) -> None:
-    first, second = Journal("first"), Journal("second")
-    grow(second, 5)
-    with closing(events.for_ever(no_pause, all_held=True)) as batches:
-        with serving(path, first):
-            next(batches)
-            grow(first, 9)
-            next(batches)
-        with serving(path, second) as core:
-            gap, *found = (next(batches) for _ in range(2))
-            grow(second, 1)
-            found.append(next(batches))
-    assert (gap.boot_id, gap.oldest, gap.newest, gap.gap, gap.events) == ("second", 1, 5, True, [])
-    assert core.asked == [("first", 9), ("second", 0)]
-    assert numbers(found) == [1, 2, 3, 4, 5, 6]
-    assert not any(batch.gap for batch in found)
-
-
-def test_who_wants_all_that_is_held_begins_with_the_oldest_of_it_after_a_gap(
-    path: Path, events: Events
-) -> None:
-    journal = Journal("life", held=4)
-    with closing(events.for_ever(no_pause, all_held=True)) as batches:
-        with serving(path, journal):
-            next(batches)
-        grow(journal, 10)
-        with serving(path, journal) as core:
-            gap, found = next(batches), next(batches)
-    assert (gap.oldest, gap.newest, gap.gap) == (7, 10, True)
-    assert core.asked == [("life", 0), ("life", 6)]
-    assert numbers([found]) == [7, 8, 9, 10]
-
-
-def test_who_wants_all_that_is_held_begins_now(path: Path, events: Events) -> None:
-    journal = Journal("life")
-    grow(journal, 3)
-    with serving(path, journal), closing(events.for_ever(no_pause, all_held=True)) as batches:
-        next(batches)
-        grow(journal, 1)
-        assert numbers([next(batches)]) == [4]
-
-
-def test_an_outage_is_told_of_once_and_the_next_one_again(
-    path: Path, events: Events, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Enough(Exception):
-        """Ends the follower."""
-
-    def pause(_: float) -> None:
-        tries.append(len(caplog.records))
-        if len(tries) == 10:
-            core.enter_context(serving(path, Journal("life")))
-        elif len(tries) == 20:
-            raise Enough
-
-    tries: list[int] = []
-    caplog.set_level(logging.DEBUG, following.__name__)
-    batches = events.for_ever(pause)
-    with ExitStack() as core:
-        next(batches)
-    with pytest.raises(Enough):
-        next(batches)
-    told = [record.levelno for record in caplog.records if record.name == following.__name__]
-    assert told == ([logging.WARNING] + [logging.DEBUG] * 9) * 2
-
-
-class Scripted:
-    """A core that answers each follower with the same, whatever it was asked."""
-
-    def __init__(self, path: Path, *replies: dict[str, Any] | ErrorReply) -> None:
-        self._replies = replies
-        interface = Interface(
-            f"interface {INTERFACE}\n",
-            {"SubscribeEvents": Method(SubscribeEventsCall, self._follow, streams=True)},
-        )
-        self._server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
-
-    def __enter__(self) -> "Scripted":
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.close()
-        self._thread.join(10)
-
-    def _follow(self, _: SubscribeEventsCall) -> Iterator[dict[str, Any]]:
-        for reply in self._replies:
-            if isinstance(reply, ErrorReply):
-                raise reply
-            yield reply
-
-
-def reply(**fields: Any) -> dict[str, Any]:
-    return {"boot_id": "life", "oldest": 1, "newest": 0, "gap": False, "events": [], **fields}
-
-
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        ErrorReply.of(f"{INTERFACE}.Whatever"),
-        reply(boot_id="a\nevent: x"),
-        reply(boot_id="a-1"),
-        reply(boot_id=""),
-        reply(boot_id="a" * 65),
-        reply(newest="1"),
-        reply(events=[{"sequence": 1}]),
-        {},
-    ],
-)
-def test_a_core_that_says_what_it_must_not_is_as_good_as_none(
-    path: Path, events: Events, nonsense: dict[str, Any] | ErrorReply
-) -> None:
-    with Scripted(path, reply(), nonsense), closing(events.after("life", 0)) as batches:
-        assert next(batches) == Batch("life", 1, 0, False, [])
-        with pytest.raises(CoreUnavailable):
-            next(batches)
-
-
-def test_who_loses_the_core_on_the_way_to_now_goes_on_from_where_it_came(path: Path, events: Events) -> None:
-    journal = Journal("life")
-    grow(journal, 3)
-    first = next(journal.follow("life", 0)).events[0]
-    with closing(events.for_ever(no_pause)) as batches:
-        with Scripted(path, reply(), reply(newest=3, events=[first])):
-            found = [next(batches), next(batches)]
-        with serving(path, journal) as core:
-            found.append(next(batches))
-    assert core.asked == [("life", 1)]
-    assert numbers(found) == [1, 2, 3]
-
-
-def test_who_follows_for_ever_survives_a_core_that_says_what_it_must_not(path: Path, events: Events) -> None:
-    with closing(events.for_ever(no_pause)) as batches:
-        with Scripted(path, reply(newest=3), reply(newest="3")):
-            assert next(batches).newest == 3
-            # It begins again, and hears the same again.
-            assert next(batches).newest == 3
-        journal = Journal("life")
-        grow(journal, 5)
-        with serving(path, journal) as core:
-            assert numbers([next(batches)]) == [4, 5]
-    assert core.asked == [("life", 3)]
-
-
-# Which event a client comes back with
-
-
-def test_the_header_is_newer_than_the_query_of_the_url(api: Api) -> None:
-    with listen(api, "?last_event_id=other-1") as stream:
-        (gap,) = messages_in(bytearray(stream.read()))
-    (record,) = api.get("/subscribers", params={"limit": 1})["sessions"]
-    with listen(api, "?last_event_id=other-1", headers={"Last-Event-ID": gap.id}) as stream:
-        api.send("DELETE", f"/subscribers/{record['id']}")
-        assert b"\nevent: session_down\n" in stream.read()
-
-
-def test_an_empty_header_leaves_the_query_of_the_url(api: Api) -> None:
-    with listen(api, "?last_event_id=other-1", headers={"Last-Event-ID": ""}) as stream:
-        assert b"\nevent: gap\n" in stream.read()
-
-
-def test_a_header_that_is_no_id_is_a_gap_whatever_the_query(api: Api) -> None:
-    with listen(api, "?last_event_id=other-1") as stream:
-        (gap,) = messages_in(bytearray(stream.read()))
-    with listen(api, f"?last_event_id={gap.id}", headers={"Last-Event-ID": "garbage"}) as stream:
-        assert b"\nevent: gap\n" in stream.read()

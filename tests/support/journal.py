@@ -1,0 +1,132 @@
+"""Events for tests: a journal that grows, one behind a real socket, and a core in this process."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gevent
+import msgspec
+
+from gateway_api.core.journal import Journal
+from gateway_api.daemon.calls import INTERFACE
+from gateway_api.daemon.events import Batch
+from gateway_api.wire.core import EventsReply, SessionSummary, SubscribeEventsCall
+from gateway_api.wire.varlink.client import Unreachable
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
+from gateway_api.wire.varlink.server import Server
+
+
+def session(id: int, **fields: Any) -> SessionSummary:
+    return SessionSummary(
+        **{
+            "id": id,
+            "type": "PPPoE",
+            "username": f"user{id}",
+            "ip_address": "100.64.0.7",
+            "interface": "ppp6",
+            "rate_down": 1000,
+            "rate_up": 2000,
+            "state": "active",
+            "started_at": 3,
+            "mac_address": "02:00:00:00:00:07",
+            "access_interface": "trunk0.7",
+            **fields,
+        }
+    )
+
+
+def grow(journal: Journal, number: int) -> None:
+    for id in range(number):
+        journal.session_up(session(id + 1), 1.0)
+
+
+class Core:
+    """The journal of a life behind a real socket; remembers where followers wanted to begin."""
+
+    def __init__(self, path: Path, journal: Journal) -> None:
+        self.asked: list[tuple[str | None, int | None]] = []
+        self._journal = journal
+        interface = Interface(
+            f"interface {INTERFACE}\n",
+            {"SubscribeEvents": Method(SubscribeEventsCall, self._follow, streams=True)},
+        )
+        self.server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
+
+    def _follow(self, call: SubscribeEventsCall) -> Iterator[EventsReply]:
+        self.asked.append((call.boot_id, call.after_sequence))
+        return self._journal.follow(call.boot_id, call.after_sequence)
+
+
+@contextmanager
+def serving(path: Path, journal: Journal) -> Iterator[Core]:
+    core = Core(path, journal)
+    thread = threading.Thread(target=core.server.serve_forever)
+    thread.start()
+    try:
+        yield core
+    finally:
+        core.server.close()
+        thread.join(10)
+
+
+def numbers(batches: list[Batch]) -> list[int]:
+    return [event.sequence for batch in batches for event in batch.events]
+
+
+def no_pause(_: float) -> None:
+    """A follower's pause between a break and the next try."""
+
+
+class InProcessCore:
+    """What a client of the core's socket is to `Events`; its followers are greenlets. Without a `journal` the
+    core is away."""
+
+    def __init__(self, journal: Journal | None) -> None:
+        self.journal = journal
+        #: After which event each connection began.
+        self.asked: list[tuple[str | None, int | None]] = []
+        #: Replies that each connection got, and the event up to which its follower has dealt with them.
+        self.given = Counter[int]()
+        self.reached = Counter[int]()
+        #: The connections that are open, and how many were at a time.
+        self.open: set[int] = set()
+        self.most = 0
+        #: Whether a connection's next reply stays away for now.
+        self.holds: Callable[[int], bool] = lambda _: False
+        #: What a connection ends with, though nobody expects such a thing.
+        self.surprise: Exception | None = None
+
+    def stream(self, _: str, wanted: dict[str, Any], *, silence: float) -> Iterator[msgspec.Raw]:
+        number = len(self.asked)
+        self.asked.append((wanted["boot_id"], wanted["after_sequence"]))
+        self.open.add(number)
+        self.most = max(self.most, len(self.open))
+        try:
+            for reply in self._replies(number, **wanted):
+                self.given[number] += 1
+                yield msgspec.Raw(msgspec.json.encode(reply))
+        finally:
+            self.open.discard(number)
+
+    def _replies(self, number: int, boot_id: str | None, after_sequence: int | None) -> Iterator[EventsReply]:
+        journal, told = self.journal, False
+        while True:
+            while self.holds(number):
+                gevent.sleep(0.001)
+            if self.surprise is not None:
+                raise self.surprise
+            if journal is None or journal is not self.journal:
+                raise Unreachable("hung up")
+            reply = next(journal.follow(boot_id, after_sequence))
+            assert reply is not None
+            if reply.events or reply.gap or not told:
+                yield reply
+                told = True
+            boot_id, after_sequence = reply.boot_id, (after_sequence or 0) + len(reply.events)
+            if not reply.events:
+                after_sequence = reply.newest
+                gevent.sleep(0.001)
+            self.reached[number] = after_sequence

@@ -1,0 +1,63 @@
+"""The events that a worker holds for all of its streams."""
+
+import gevent
+import pytest
+
+from gateway_api.base.errors import CoreUnavailable
+from gateway_api.core.journal import Journal
+from gateway_api.daemon.events import Events
+from gateway_api.events import sse
+from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span
+from gateway_api.events.sse import EventId
+from tests.support.journal import InProcessCore, grow
+
+
+def test_a_span_holds_what_came_after_events_of_its_life_from_where_it_began() -> None:
+    span = Span("life", 10, 1, held=3)
+    assert [span.holds(EventId("life", number)) for number in (9, 10, 11)] == [False, True, False]
+    for _ in range(4):
+        span.ring.add(Entry("session_up", "pppoe", b""))
+    assert [span.holds(EventId("life", number)) for number in (10, 11, 14, 15)] == [False, True, True, False]
+    assert not span.holds(EventId("other", 12))
+
+
+def test_a_span_tells_of_the_gap_before_it() -> None:
+    assert Span("life", 10, 3).gap() == sse.gap("life", 3, 10)
+
+
+def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
+    assert (Pace().begins_behind, HELD) == (10_000, 10_000)
+
+
+def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
+    with pytest.raises(CoreUnavailable):
+        _ = Broadcast(Events(InProcessCore(None)), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("id", "there"),
+    [("life-7", True), ("life-10", True), ("life-11", False), ("other-7", False)],
+)
+def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
+    greenlets: None, id: str, there: bool
+) -> None:
+    journal = Journal("life")
+    grow(journal, 10)
+    pace = Pace()
+    broadcast = Broadcast(Events(InProcessCore(journal)), pace)  # type: ignore[arg-type]
+    gevent.spawn(broadcast.run)
+    span = broadcast.span
+    pace.core_patience = 0.05
+    assert broadcast.reached(sse.parse_id(id)) == (span if there else None)
+
+
+def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
+    journal = Journal("life")
+    broadcast = Broadcast(Events(InProcessCore(journal)), Pace())  # type: ignore[arg-type]
+    gevent.spawn(broadcast.run)
+    waits = gevent.spawn(broadcast.reached, EventId("life", 3))
+    for _ in range(3):
+        assert broadcast.span
+        assert not waits.dead
+        grow(journal, 1)
+    assert waits.get(timeout=5) is broadcast.span

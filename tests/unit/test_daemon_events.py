@@ -1,0 +1,311 @@
+"""The client of the core's events, before a core that can be taken away and one that lies."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import CoreUnavailable
+from gateway_api.core.journal import Journal
+from gateway_api.daemon import events as following
+from gateway_api.daemon.calls import INTERFACE
+from gateway_api.daemon.events import Batch, Event, Events
+from gateway_api.wire.core import SubscribeEventsCall
+from gateway_api.wire.varlink.client import Client
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
+from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.server import Server
+from tests.support.journal import grow, no_pause, numbers, serving, session
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "core.sock"
+
+
+@pytest.fixture
+def events(path: Path) -> Iterator[Events]:
+    client = Client(path, timeout=5)
+    yield Events(client)
+    client.close()
+
+
+def test_events_after_an_event_come_as_they_happened(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    with serving(path, journal):
+        journal.session_up(session(7), 12.0)
+        journal.session_down(session(7, type="DHCP"), "lost_carrier", 13.0, bytes_in=1, bytes_out=2)
+        with closing(events.after("life", 0)) as batches:
+            batch = next(batches)
+    common = {"id": 7, "username": "user7", "ip_address": "100.64.0.7", "interface": "ppp6"}
+    common |= {"mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7"}
+    ended = {"bytes_in": 1, "bytes_out": 2, "duration_seconds": 10}
+    assert batch.events == [
+        Event(sequence=1, event="session.up", at=12, type="PPPoE", **common),
+        Event(sequence=2, event="session.down", at=13, type="DHCP", reason="lost_carrier", **common, **ended),
+    ]
+    assert (batch.boot_id, batch.oldest, batch.newest, batch.gap) == ("life", 1, 2, False)
+
+
+def test_without_a_core_there_are_no_events(events: Events) -> None:
+    with pytest.raises(CoreUnavailable):
+        next(events.after("life", 0))
+
+
+def test_a_core_that_ends_ends_the_events(path: Path, events: Events) -> None:
+    with closing(events.after("life", 0)) as batches:
+        with serving(path, Journal("life")):
+            next(batches)
+        with pytest.raises(CoreUnavailable):
+            next(batches)
+
+
+def test_who_follows_for_ever_goes_on_behind_the_last_event_after_a_break(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    with closing(events.for_ever(no_pause)) as batches:
+        with serving(path, journal):
+            next(batches)
+            grow(journal, 3)
+            found = [next(batches)]
+        # Nobody is there when these happen.
+        grow(journal, 4)
+        with serving(path, journal) as core:
+            found += islice(batches, 1)
+            grow(journal, 1)
+            found += islice(batches, 1)
+    assert core.asked == [("life", 3)]
+    assert numbers(found) == list(range(1, 9))
+    assert not any(batch.gap for batch in found)
+
+
+def test_who_follows_for_ever_goes_on_where_it_began_when_nothing_had_happened(
+    path: Path, events: Events
+) -> None:
+    journal = Journal("life")
+    grow(journal, 5)
+    with closing(events.for_ever(no_pause)) as batches:
+        with serving(path, journal):
+            next(batches)
+        grow(journal, 2)
+        with serving(path, journal) as core:
+            found = [next(batches)]
+    assert core.asked == [("life", 5)]
+    assert numbers(found) == [6, 7]
+
+
+def test_who_follows_for_ever_is_told_of_another_life_once(path: Path, events: Events) -> None:
+    with closing(events.for_ever(no_pause)) as batches:
+        first, second = Journal("first"), Journal("second")
+        with serving(path, first):
+            next(batches)
+            grow(first, 9)
+            assert numbers([next(batches)]) == list(range(1, 10))
+        grow(second, 2)
+        with serving(path, second):
+            gap = next(batches)
+            assert (gap.boot_id, gap.newest, gap.gap, gap.events) == ("second", 2, True, [])
+            grow(second, 1)
+            following = next(batches)
+            assert (following.gap, numbers([following])) == (False, [3])
+        with serving(path, second) as core:
+            grow(second, 1)
+            found = next(batches)
+            assert not found.gap
+    assert core.asked == [("second", 3)]
+
+
+def test_who_follows_for_ever_pauses_before_each_try(path: Path, events: Events) -> None:
+    class Enough(Exception):
+        """Ends the follower."""
+
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise Enough
+
+    with pytest.raises(Enough):
+        next(events.for_ever(pause))
+    assert all(0 < seconds <= 1 for seconds in pauses)
+
+
+@pytest.mark.parametrize(
+    ("held", "happened", "behind", "after"),
+    [(100, 10, 3, 7), (100, 10, 10, 0), (100, 2, 10, 0), (100, 0, 10, 0), (4, 10, 9, 6), (4, 10, 2, 8)],
+)
+def test_who_begins_behind_now_gets_the_last_events_and_then_the_next(
+    path: Path, events: Events, held: int, happened: int, behind: int, after: int
+) -> None:
+    journal = Journal("life", held)
+    grow(journal, happened)
+    with serving(path, journal) as core, closing(events.for_ever(no_pause, behind=behind)) as batches:
+        found = [next(batches)]
+        grow(journal, 1)
+        found.append(next(batches))
+    assert core.asked == [(None, None), ("life", after)]
+    assert numbers(found) == list(range(after + 1, happened + 2))
+    assert not any(batch.gap for batch in found)
+
+
+def test_who_begins_behind_now_goes_on_after_a_break_with_what_comes_next(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    grow(journal, 10)
+    with closing(events.for_ever(no_pause, behind=3)) as batches:
+        with serving(path, journal):
+            found = [next(batches)]
+        grow(journal, 2)
+        with serving(path, journal) as core:
+            found.append(next(batches))
+    assert core.asked == [("life", 10)]
+    assert numbers(found) == [8, 9, 10, 11, 12]
+
+
+def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path, events: Events) -> None:
+    first, second = Journal("first"), Journal("second")
+    grow(second, 5)
+    with closing(events.for_ever(no_pause, all_held=True)) as batches:
+        with serving(path, first):
+            next(batches)
+            grow(first, 9)
+            next(batches)
+        with serving(path, second) as core:
+            gap, *found = (next(batches) for _ in range(2))
+            grow(second, 1)
+            found.append(next(batches))
+    assert (gap.boot_id, gap.oldest, gap.newest, gap.gap, gap.events) == ("second", 1, 5, True, [])
+    assert core.asked == [("first", 9), ("second", 0)]
+    assert numbers(found) == [1, 2, 3, 4, 5, 6]
+    assert not any(batch.gap for batch in found)
+
+
+def test_who_wants_all_that_is_held_begins_with_the_oldest_of_it_after_a_gap(
+    path: Path, events: Events
+) -> None:
+    journal = Journal("life", held=4)
+    with closing(events.for_ever(no_pause, all_held=True)) as batches:
+        with serving(path, journal):
+            next(batches)
+        grow(journal, 10)
+        with serving(path, journal) as core:
+            gap, found = next(batches), next(batches)
+    assert (gap.oldest, gap.newest, gap.gap) == (7, 10, True)
+    assert core.asked == [("life", 0), ("life", 6)]
+    assert numbers([found]) == [7, 8, 9, 10]
+
+
+def test_who_wants_all_that_is_held_begins_now(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    grow(journal, 3)
+    with serving(path, journal), closing(events.for_ever(no_pause, all_held=True)) as batches:
+        next(batches)
+        grow(journal, 1)
+        assert numbers([next(batches)]) == [4]
+
+
+def test_an_outage_is_told_of_once_and_the_next_one_again(
+    path: Path, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Enough(Exception):
+        """Ends the follower."""
+
+    def pause(_: float) -> None:
+        tries.append(len(caplog.records))
+        if len(tries) == 10:
+            core.enter_context(serving(path, Journal("life")))
+        elif len(tries) == 20:
+            raise Enough
+
+    tries: list[int] = []
+    caplog.set_level(logging.DEBUG, following.__name__)
+    batches = events.for_ever(pause)
+    with ExitStack() as core:
+        next(batches)
+    with pytest.raises(Enough):
+        next(batches)
+    told = [record.levelno for record in caplog.records if record.name == following.__name__]
+    assert told == ([logging.WARNING] + [logging.DEBUG] * 9) * 2
+
+
+class Scripted:
+    """A core that answers each follower with the same, whatever it was asked."""
+
+    def __init__(self, path: Path, *replies: dict[str, Any] | ErrorReply) -> None:
+        self._replies = replies
+        interface = Interface(
+            f"interface {INTERFACE}\n",
+            {"SubscribeEvents": Method(SubscribeEventsCall, self._follow, streams=True)},
+        )
+        self._server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
+
+    def __enter__(self) -> "Scripted":
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+        self._thread.join(10)
+
+    def _follow(self, _: SubscribeEventsCall) -> Iterator[dict[str, Any]]:
+        for reply in self._replies:
+            if isinstance(reply, ErrorReply):
+                raise reply
+            yield reply
+
+
+def reply(**fields: Any) -> dict[str, Any]:
+    return {"boot_id": "life", "oldest": 1, "newest": 0, "gap": False, "events": [], **fields}
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        ErrorReply.of(f"{INTERFACE}.Whatever"),
+        reply(boot_id="a\nevent: x"),
+        reply(boot_id="a-1"),
+        reply(boot_id=""),
+        reply(boot_id="a" * 65),
+        reply(newest="1"),
+        reply(events=[{"sequence": 1}]),
+        {},
+    ],
+)
+def test_a_core_that_says_what_it_must_not_is_as_good_as_none(
+    path: Path, events: Events, nonsense: dict[str, Any] | ErrorReply
+) -> None:
+    with Scripted(path, reply(), nonsense), closing(events.after("life", 0)) as batches:
+        assert next(batches) == Batch("life", 1, 0, False, [])
+        with pytest.raises(CoreUnavailable):
+            next(batches)
+
+
+def test_who_loses_the_core_on_the_way_to_now_goes_on_from_where_it_came(path: Path, events: Events) -> None:
+    journal = Journal("life")
+    grow(journal, 3)
+    first = next(journal.follow("life", 0)).events[0]
+    with closing(events.for_ever(no_pause)) as batches:
+        with Scripted(path, reply(), reply(newest=3, events=[first])):
+            found = [next(batches), next(batches)]
+        with serving(path, journal) as core:
+            found.append(next(batches))
+    assert core.asked == [("life", 1)]
+    assert numbers(found) == [1, 2, 3]
+
+
+def test_who_follows_for_ever_survives_a_core_that_says_what_it_must_not(path: Path, events: Events) -> None:
+    with closing(events.for_ever(no_pause)) as batches:
+        with Scripted(path, reply(newest=3), reply(newest="3")):
+            assert next(batches).newest == 3
+            # It begins again, and hears the same again.
+            assert next(batches).newest == 3
+        journal = Journal("life")
+        grow(journal, 5)
+        with serving(path, journal) as core:
+            assert numbers([next(batches)]) == [4, 5]
+    assert core.asked == [("life", 3)]
