@@ -15,7 +15,8 @@ from gateway_api.audit.record import AuditEntry, gap, masked
 from gateway_api.audit.trail import Place
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.changes import Change, ChangeLog, Told
+from gateway_api.daemon.changes import ChangeLog
+from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
@@ -62,7 +63,7 @@ def _record_forever(changes: ChangeLog, log: AuditLog) -> None:
             time.sleep(_PAUSE)
 
 
-def _records(told: Told, place: Place | None) -> list[AuditEntry]:
+def _records(told: ChangesReply, place: Place | None) -> list[AuditEntry]:
     recorded = place.sequence if place and place.log == told.log else 0
     if told.newest < recorded:
         # The numbers that follow were recorded before, for other changes.
@@ -78,7 +79,7 @@ def _records(told: Told, place: Place | None) -> list[AuditEntry]:
     return records
 
 
-def _record(log: str, change: Change) -> AuditEntry:
+def _record(log: str, change: ChangeRecord) -> AuditEntry:
     made = {"author": change.author, "comment": change.comment}
     by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
     return AuditEntry(

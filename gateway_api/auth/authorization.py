@@ -5,7 +5,8 @@ from collections.abc import Callable
 from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.tokens import Claims
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.daemon.commands import ApiAccess, Daemon, User
+from gateway_api.daemon.commands import Daemon
+from gateway_api.wire.core.configuration import ApiAccess, ApiUser
 
 
 class Standing:
@@ -41,5 +42,5 @@ class Standing:
         ]
 
 
-def _is_of(claims: Claims, user: User) -> bool:
+def _is_of(claims: Claims, user: ApiUser) -> bool:
     return (claims.gen, claims.role) == (user.generation, user.role)

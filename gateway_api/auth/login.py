@@ -7,7 +7,7 @@ from gateway_api.auth.passwords import COST, cost, nobodys_hash, verify
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import WrongCredentials
 from gateway_api.base.threads import ThreadPool
-from gateway_api.daemon.commands import ApiAccess, User
+from gateway_api.wire.core.configuration import ApiAccess, ApiUser
 
 #: Behind so many, a login would wait for seconds; the client had better come back. And one address
 #: alone must not take all the places.
@@ -27,7 +27,7 @@ class Login:
         self._verify = verify
         self._turns = Turns(_MOST_WAITING, _MOST_WAITING_FROM_ONE)
 
-    def authenticate(self, access: ApiAccess, username: str, password: str, address: str) -> User:
+    def authenticate(self, access: ApiAccess, username: str, password: str, address: str) -> ApiUser:
         """The user. Raises WrongCredentials and TooManyAttempts."""
         self._throttle.check(username, address)
         user = access.user(username)
@@ -49,7 +49,7 @@ class Login:
         return right
 
 
-def _hashes(access: ApiAccess, user: User | None) -> list[str]:
+def _hashes(access: ApiAccess, user: ApiUser | None) -> list[str]:
     """What a password is checked against, so that the time doesn't tell whose it is: a user's hash, and after
     it hashes of nobody that add up to the cost of the dearest user's. A cost is a binary logarithm, so
     c, c + 1, ... m - 1 take as long as one of m, less one of c."""

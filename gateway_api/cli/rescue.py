@@ -15,6 +15,7 @@ from gateway_api.base.settings import core_socket
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands, Edit
+from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.varlink.client import Client
 
 #: Who the archive says has committed.
@@ -77,7 +78,7 @@ def _do(
 
 
 def _enable(configuration: ConfigurationCommands) -> str:
-    edit = Edit("set", "api.enabled", True)
+    edit = Edit(EditAction.SET, "api.enabled", True)
     done = configuration.amend([edit], _AUTHOR, "rescue.enable")
     return "The API is enabled." if done.committed else "The API is enabled already; nothing was changed."
 
@@ -94,9 +95,9 @@ def _set_password(
     hashed, path = hash_password(ask()), f'api.users."{user}"'
     if known is None:
         value = {"username": user, "password_hash": hashed, "role": _ADMIN}
-        configuration.amend([Edit("set", path, value)], _AUTHOR, "rescue.password")
+        configuration.amend([Edit(EditAction.SET, path, value)], _AUTHOR, "rescue.password")
         return f"There is a new user {user} with the role admin and this password."
-    configuration.amend([Edit("set", f"{path}.password_hash", hashed)], _AUTHOR, "rescue.password")
+    configuration.amend([Edit(EditAction.SET, f"{path}.password_hash", hashed)], _AUTHOR, "rescue.password")
     return f"The password of {user}, whose role is {known.role}, is set."
 
 

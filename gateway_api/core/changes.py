@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.base import durable
-from gateway_api.wire.core import Change, ChangesReply
+from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -201,9 +201,9 @@ class ChangeLog:
             path.unlink()
 
 
-def _change(sequence: int, text: str) -> Change:
+def _change(sequence: int, text: str) -> ChangeRecord:
     note = msgspec.json.decode(text, type=Note)
-    return Change(
+    return ChangeRecord(
         sequence=sequence,
         at=note.at,
         action=note.action,

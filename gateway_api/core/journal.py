@@ -5,12 +5,11 @@ An event is encoded once, when it happens. Any thread may add and follow.
 
 import threading
 from collections.abc import Iterator
-from typing import Literal
 
 import msgspec
 
 from gateway_api.base.ring import Ring
-from gateway_api.wire.core import EventsReply, SessionEvent, SessionSummary
+from gateway_api.wire.core.gateway import EventName, EventsReply, SessionEvent, SessionSummary
 
 #: Events that are kept.
 HELD = 1 << 17
@@ -31,7 +30,7 @@ class Journal:
 
     def session_up(self, session: SessionSummary, at: float) -> None:
         """A session was established. `at` is epoch seconds."""
-        self._add("session.up", session, int(at))
+        self._add(EventName.UP, session, int(at))
 
     def session_down(
         self, session: SessionSummary, reason: str, at: float, *, bytes_in: int, bytes_out: int
@@ -40,7 +39,7 @@ class Journal:
         admin_disconnect; `bytes_in` came from the subscriber (section 5.3)."""
         # A clock that was set back meanwhile would make it a negative time.
         duration = max(0, int(at) - session.started_at)
-        self._add("session.down", session, int(at), reason, bytes_in, bytes_out, duration)
+        self._add(EventName.DOWN, session, int(at), reason, bytes_in, bytes_out, duration)
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """What came after an event of a life, or from now on if both are None; for ever. When some of that
@@ -74,7 +73,7 @@ class Journal:
 
     def _add(
         self,
-        name: Literal["session.up", "session.down"],
+        name: EventName,
         session: SessionSummary,
         at: int,
         reason: str | None = None,

@@ -10,9 +10,11 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gateway_api.wire.core import Page, Record
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.gateway import Page, ReplyTooLargeError
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
-from gateway_api.wire.varlink.message import REPLY_CAP, ErrorReply
+from gateway_api.wire.varlink.message import REPLY_CAP
 
 T = TypeVar("T")
 
@@ -20,8 +22,6 @@ T = TypeVar("T")
 Key: TypeAlias = tuple[int | str, ...]
 Row: TypeAlias = tuple[Key, Record]
 
-INTERFACE = "org.gatewayapi.core"
-MAX_LIMIT = 10_000
 
 # One call into the encoder holds the interpreter lock: 200,000 records at once would keep every
 # other thread waiting for a tenth of a second.
@@ -126,8 +126,6 @@ def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, 
     if page is None:
         records, count = encoded(rows.records())
         return {field: records, "count": count, "total": count, "next_cursor": None}
-    if not 1 <= page.limit <= MAX_LIMIT:
-        raise invalid_parameter("page.limit")
     after = None if page.cursor is None else _decoded(page.cursor, order)
     try:
         # One more than asked for tells whether a next page exists.
@@ -154,7 +152,7 @@ def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
         buffer += memoryview(_encoder.encode(chunk))[1:-1]
         # The reply has other fields, too; they are small.
         if len(buffer) > REPLY_CAP - 4096:
-            raise ErrorReply.of(f"{INTERFACE}.ReplyTooLarge")
+            raise CORE.error(ReplyTooLargeError())
     buffer += b"]"
     return msgspec.Raw(buffer), count
 

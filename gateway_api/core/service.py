@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from functools import partial
-from importlib.resources import files
 from operator import attrgetter
 from typing import Any
 
-from gateway_api.base.rates import MAX_BPS
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
@@ -14,34 +12,35 @@ from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
-from gateway_api.core.paging import INTERFACE, Key, Sorted, Unsorted, encoded, listing
+from gateway_api.core.paging import Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.session import Session, sort_key
 from gateway_api.core.sessions import SessionTable
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.wire.core import (
-    ChangesReply,
-    DisconnectInterfaceCall,
-    DisconnectSessionCall,
+from gateway_api.wire.contract import Method, served
+from gateway_api.wire.core.configuration import ChangesReply, ListChanges
+from gateway_api.wire.core.gateway import (
+    DisconnectInterface,
+    DisconnectSession,
     EndedSession,
     EventsReply,
+    GetSession,
     Health,
-    ListCall,
-    ListChangesCall,
-    ListSessionsCall,
-    SessionCall,
+    InterfaceNotFoundError,
+    ListSessions,
+    PagedMethod,
     SessionFilter,
+    SessionNotFoundError,
     SessionRates,
     SessionSnapshot,
     SessionSummary,
-    SetSessionRateCall,
+    SetSessionRate,
     Statistics,
-    SubscribeEventsCall,
+    SubscribeEvents,
 )
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import (
     Identity,
     Interface,
-    Method,
-    NoParameters,
     invalid_parameter,
 )
 from gateway_api.wire.varlink.message import ErrorReply
@@ -76,38 +75,13 @@ class CoreService:
         self._changes = changes
         self._clock = clock
         self._started = clock.steady()
-        self._configuration = ConfigurationService(workspace, INTERFACE)
+        self._configuration = ConfigurationService(workspace)
 
     def interface(self) -> Interface:
         """The interface with a handler for each of its methods."""
-        description = (files("gateway_api.wire") / f"{INTERFACE}.varlink").read_text()
-        return Interface(
-            description,
-            {
-                "GetHealth": Method(NoParameters, self.get_health),
-                "GetStatistics": Method(NoParameters, self.get_statistics),
-                "ListSessions": Method(ListSessionsCall, self.list_sessions),
-                "GetSession": Method(SessionCall, self.get_session),
-                "DisconnectSession": Method(DisconnectSessionCall, self.disconnect_session, knows_peer=True),
-                "DisconnectInterface": Method(
-                    DisconnectInterfaceCall, self.disconnect_interface, knows_peer=True
-                ),
-                "SetSessionRate": Method(SetSessionRateCall, self.set_session_rate, knows_peer=True),
-                "ListChanges": Method(ListChangesCall, self.list_changes),
-                **self._configuration.methods(),
-                "SubscribeEvents": Method(SubscribeEventsCall, self.subscribe_events, streams=True),
-                "ListInterfaces": Method(ListCall, self.list_interfaces),
-                "ListVlans": Method(ListCall, self.list_vlans),
-                "ListQos": Method(ListCall, self.list_qos),
-                "ListOverheadProfiles": Method(NoParameters, self.list_overhead_profiles),
-                "GetBgpSummary": Method(NoParameters, self.get_bgp_summary),
-                "ListRoutes": Method(ListCall, self.list_routes),
-                "ListCgnatSessions": Method(ListCall, self.list_cgnat_sessions),
-                "GetDemuxState": Method(ListCall, self.get_demux_state),
-            },
-        )
+        return served(CORE, self, self._configuration)
 
-    def get_health(self, _: NoParameters) -> Health:
+    def get_health(self, _: Method[Any]) -> Health:
         return Health(
             uptime_seconds=int(self._clock.steady() - self._started),
             active_sessions=len(self._sessions),
@@ -115,10 +89,10 @@ class CoreService:
             version=VERSION,
         )
 
-    def get_statistics(self, _: NoParameters) -> Statistics:
+    def get_statistics(self, _: Method[Any]) -> Statistics:
         return self._sessions.statistics()
 
-    def list_sessions(self, call: ListSessionsCall) -> dict[str, Any]:
+    def list_sessions(self, call: ListSessions) -> dict[str, Any]:
         order = call.sort or "id"
         field = order.removeprefix("-")
         if field not in SessionSummary.__struct_fields__:
@@ -130,14 +104,14 @@ class CoreService:
         rows = Unsorted(found, key, _summary, descending=order.startswith("-"))
         return listing("sessions", rows, call.page, order)
 
-    def get_session(self, call: SessionCall) -> dict[str, Any]:
+    def get_session(self, call: GetSession) -> dict[str, Any]:
         with self._sessions.lock:
             session = self._sessions.get(call.id)
             if session is None:
                 raise _session_not_found(call.id)
             return {"session": session.detail(self._gateway.counters(session))}
 
-    def disconnect_session(self, call: DisconnectSessionCall, peer: Peer | None) -> dict[str, Any]:
+    def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> dict[str, Any]:
         session = self._gateway.disconnect(call.id)
         if session is None:
             raise _session_not_found(call.id)
@@ -145,20 +119,17 @@ class CoreService:
             self._note("subscribers.disconnect", peer, SessionSnapshot.of(session))
         return {}
 
-    def disconnect_interface(self, call: DisconnectInterfaceCall, peer: Peer | None) -> dict[str, Any]:
+    def disconnect_interface(self, call: DisconnectInterface, peer: Peer | None) -> dict[str, Any]:
         found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
         if found is None:
-            raise ErrorReply.of(f"{INTERFACE}.InterfaceNotFound", interface=call.interface)
+            raise CORE.error(InterfaceNotFoundError(call.interface))
         if call.request_id is None and not call.dry_run:
             ended = [EndedSession.of(session.summary) for session in found]
             before = {"interface": call.interface, "sessions": ended}
             self._note("subscribers.disconnect_by_interface", peer, before)
         return {"sessions": encoded(map(_summary, found))[0]}
 
-    def set_session_rate(self, call: SetSessionRateCall, peer: Peer | None) -> dict[str, Any]:
-        for name in ("rate_down_bps", "rate_up_bps"):
-            if not 1 <= getattr(call, name) <= MAX_BPS:
-                raise invalid_parameter(name)
+    def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> dict[str, Any]:
         changed = self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps)
         if changed is None:
             raise _session_not_found(call.id)
@@ -167,39 +138,39 @@ class CoreService:
             self._note("subscribers.change_rate", peer, SessionSnapshot.of(before), SessionRates.of(after))
         return {}
 
-    def list_changes(self, call: ListChangesCall) -> ChangesReply:
+    def list_changes(self, call: ListChanges) -> ChangesReply:
         after = call.after_sequence or 0
         if after < 0:
             raise invalid_parameter("after_sequence")
         return self._changes.after(call.log, after)
 
-    def subscribe_events(self, call: SubscribeEventsCall) -> Iterator[EventsReply | None]:
+    def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
         if call.after_sequence is not None and call.after_sequence < 0:
             raise invalid_parameter("after_sequence")
         return self._journal.follow(call.boot_id, call.after_sequence)
 
-    def list_interfaces(self, call: ListCall) -> dict[str, Any]:
+    def list_interfaces(self, call: PagedMethod[Any]) -> dict[str, Any]:
         return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")
 
-    def list_vlans(self, call: ListCall) -> dict[str, Any]:
+    def list_vlans(self, call: PagedMethod[Any]) -> dict[str, Any]:
         return listing("vlans", self._gateway.vlans(), call.page, "vlans")
 
-    def list_qos(self, call: ListCall) -> dict[str, Any]:
+    def list_qos(self, call: PagedMethod[Any]) -> dict[str, Any]:
         return listing("sessions", self._sessions.qos(), call.page, "qos")
 
-    def list_overhead_profiles(self, _: NoParameters) -> dict[str, Any]:
+    def list_overhead_profiles(self, _: Method[Any]) -> dict[str, Any]:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
 
-    def get_bgp_summary(self, _: NoParameters) -> dict[str, Any]:
+    def get_bgp_summary(self, _: Method[Any]) -> dict[str, Any]:
         return {"summary": self._gateway.bgp_summary()}
 
-    def list_routes(self, call: ListCall) -> dict[str, Any]:
+    def list_routes(self, call: PagedMethod[Any]) -> dict[str, Any]:
         return listing("routes", self._gateway.routes(), call.page, "routes")
 
-    def list_cgnat_sessions(self, call: ListCall) -> dict[str, Any]:
+    def list_cgnat_sessions(self, call: PagedMethod[Any]) -> dict[str, Any]:
         return listing("sessions", self._sessions.cgnat_sessions(), call.page, "cgnat")
 
-    def get_demux_state(self, call: ListCall) -> dict[str, Any]:
+    def get_demux_state(self, call: PagedMethod[Any]) -> dict[str, Any]:
         vlans, rate_limited_total = self._gateway.demux_vlans()
         return {**listing("vlans", vlans, call.page, "demux"), "rate_limited_total": rate_limited_total}
 
@@ -216,4 +187,4 @@ def _by_field(field: str, session: Session) -> Key:
 
 
 def _session_not_found(id: int) -> ErrorReply:
-    return ErrorReply.of(f"{INTERFACE}.SessionNotFound", id=id)
+    return CORE.error(SessionNotFoundError(id))

@@ -4,13 +4,14 @@ import socket
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.wire.core import (
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.gateway import (
     CgnatSession,
-    Record,
     SessionDetail,
     SessionFilter,
     SessionQos,
     SessionSummary,
+    SessionType,
 )
 
 #: With the name of a session's device, the name of its IFB.
@@ -62,7 +63,7 @@ class Session(Record, frozen=True):
 
     @property
     def is_pppoe(self) -> bool:
-        return self.summary.type == "PPPoE"
+        return self.summary.type == SessionType.PPPOE
 
     def detail(self, counters: Counters) -> SessionDetail:
         return SessionDetail(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.paging import Key, Rows, Sorted
 from gateway_api.core.session import IFB_PREFIX, Session
-from gateway_api.wire.core import SessionFilter, Statistics
+from gateway_api.wire.core.gateway import SessionFilter, SessionType, Statistics
 
 S = TypeVar("S", bound=Session)
 
@@ -108,8 +108,8 @@ class SessionTable(Generic[S]):
         with self.lock:
             return Statistics(
                 active_sessions=len(self),
-                pppoe_sessions=self._counts["PPPoE"],
-                dhcp_sessions=self._counts["DHCP"],
+                pppoe_sessions=self._counts[SessionType.PPPOE],
+                dhcp_sessions=self._counts[SessionType.DHCP],
                 vrf_steered_sessions=self._counts["steered"],
                 public_ip_sessions=len(self) - self._counts["shared"],
                 qos_sessions=self._counts["shaped"],

@@ -17,14 +17,16 @@ from gateway_api.base.errors import (
     Problem,
     Stale,
 )
+from gateway_api.wire.contract import Command, Method, reply_decoder
+from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
 from gateway_api.wire.varlink.message import ErrorReply
 
-INTERFACE = "org.gatewayapi.core"
-
-#: Fields of an answer, each still JSON bytes.
+#: Fields of a reply, each still JSON bytes.
 Fields: TypeAlias = dict[str, msgspec.Raw]
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -47,78 +49,60 @@ class EditNotFound(NotFound):
 
 
 class Calls:
-    """Every method raises CoreUnavailable when the core can't be asked, or answers nonsense; and what
-    the core's own errors become. `timeout` is seconds, the client's own if None."""
+    """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
+    contract; and what the core's own errors become. `timeout` is seconds, the client's own if None."""
 
     def __init__(self, client: Client, request_id: str | None = None) -> None:
         self._client = client
         self._request_id = request_id
 
     def for_request(self, id: str) -> "Calls":
-        """The same, whose changes are known to be recorded by who makes them, under that id."""
+        """The same for one request, whose changes the API records under that id."""
         return Calls(self._client, id)
 
-    def call(self, method: str, *, timeout: float | None = None, **parameters: Any) -> msgspec.Raw:
-        """The whole answer, unparsed."""
-        with _translated(any(name != "request_id" for name in parameters)):
-            return self._client.call(f"{INTERFACE}.{method}", parameters, timeout=timeout)
+    def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
+        """The whole reply, unparsed."""
+        if self._request_id is not None and isinstance(call, Command):
+            # Without it the core would report the change as made by another process.
+            call = msgspec.structs.replace(call, request_id=self._request_id)
+        with _translated(call):
+            return self._client.call(CORE.method(type(call)), call, timeout=timeout)
 
-    def change(self, method: str, *, timeout: float | None = None, **parameters: Any) -> msgspec.Raw:
-        """The whole answer to a call that changes something. The core tells of a change without the id of a
-        request, and it is recorded as somebody else's."""
-        known = {} if self._request_id is None else {"request_id": self._request_id}
-        return self.call(method, timeout=timeout, **parameters, **known)
+    def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
+        """The reply."""
+        decoder: msgspec.json.Decoder[R] = reply_decoder(type(call))
+        return _decoded(decoder, self.raw(call, timeout=timeout))
 
-    def changed(self, type: type[T], method: str, *, timeout: float | None = None, **parameters: Any) -> T:
-        """As `change`, the answer as a struct."""
-        return decoded(type, self.change(method, timeout=timeout, **parameters))
-
-    def fields(self, method: str, *names: str, timeout: float | None = None, **parameters: Any) -> Fields:
-        """The fields of these names, which must be there."""
-        held = decoded(dict[str, msgspec.Raw], self.call(method, timeout=timeout, **parameters))
+    def fields(self, call: Method[Any], *names: str, timeout: float | None = None) -> Fields:
+        """The fields of these names, which must be there, as JSON bytes."""
+        held = decoded(Fields, self.raw(call, timeout=timeout))
         # A field that may be null may be left out as well.
         held.setdefault("next_cursor", msgspec.Raw(b"null"))
         try:
             return {name: held[name] for name in names}
         except KeyError as error:
-            raise CoreUnavailable(f"the reply to {method} lacks {error}") from error
-
-    def typed(self, type: type[T], method: str, *, timeout: float | None = None, **parameters: Any) -> T:
-        """The answer as a struct."""
-        return decoded(type, self.call(method, timeout=timeout, **parameters))
+            raise CoreUnavailable(f"the reply to {type(call).__name__} lacks {error}") from error
 
 
 def decoded(type: type[T], raw: msgspec.Raw) -> T:
-    """What the bytes hold. Raises CoreUnavailable."""
+    """The bytes as a value of that type. Raises CoreUnavailable."""
+    return _decoded(msgspec.json.Decoder(type), raw)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T:
     try:
-        return msgspec.json.decode(raw, type=type)
+        return decoder.decode(raw)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CoreUnavailable(f"a reply that isn't as the interface says: {error}") from error
 
 
-class _Problem(msgspec.Struct):
-    path: str
-    code: str
-    message: str
-
-
-class _Refusal(msgspec.Struct):
-    """The parameters of any of the core's errors."""
-
-    edit: int = 0
-    problems: list[_Problem] = []
-    path: str = ""
-    etag: str = ""
-    step: str = ""
-    reason: str = ""
-    #: Anybody's server writes this one, so it may be anything.
-    parameter: Any = None
-
-
 @contextmanager
-def _translated(had_parameters: bool) -> Iterator[None]:
+def _translated(call: Method[Any]) -> Iterator[None]:
     try:
         yield
+    except RecursionError as error:
+        # It was just not too deep to be read.
+        raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
     except TooLarge as error:
         raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
     except NoSocket as error:
@@ -126,13 +110,12 @@ def _translated(had_parameters: bool) -> Iterator[None]:
     except Unreachable as error:
         raise CoreUnavailable(str(error)) from error
     except ErrorReply as error:
-        raise _translation(error, had_parameters) from error
+        raise _translation(error, call) from error
 
 
-def _translation(error: ErrorReply, had_parameters: bool) -> Exception:
-    said = decoded(_Refusal, error.parameters)
-    problems = [Problem(p.path, p.code, p.message) for p in said.problems]
-    match error.name.removeprefix(f"{INTERFACE}."):
+def _translation(error: ErrorReply, call: Method[Any]) -> Exception:
+    name = error.name.removeprefix(f"{CORE.name}.")
+    match name:
         case "SessionNotFound":
             return NotFound("No such session")
         case "InterfaceNotFound":
@@ -140,13 +123,15 @@ def _translation(error: ErrorReply, had_parameters: bool) -> Exception:
         case "ReplyTooLarge":
             return AnswerTooLarge("The whole list is too large for one answer; use limit")
         case "EditRefused":
-            return EditRefused(said.edit, problems)
+            refused = decoded(wire.EditRefusedError, error.parameters)
+            return EditRefused(refused.edit, _problems(refused.problems))
         case "PathNotFound":
-            return EditNotFound(said.edit, f"The candidate has no {said.path}")
+            missing = decoded(wire.PathNotFoundError, error.parameters)
+            return EditNotFound(missing.edit, f"The candidate has no {missing.path}")
         case "ConfigurationInvalid":
-            return Invalid(*problems)
+            return Invalid(*_problems(decoded(wire.ConfigurationInvalidError, error.parameters).problems))
         case "ConfigurationChanged":
-            return Stale(said.etag)
+            return Stale(decoded(wire.ConfigurationChangedError, error.parameters).etag)
         case "UserNotFound":
             return NotFound("No such user")
         case "RevisionNotFound":
@@ -156,11 +141,21 @@ def _translation(error: ErrorReply, had_parameters: bool) -> Exception:
         case "NothingToConfirm":
             return Conflict("No commit waits for a confirmation")
         case "StepFailed":
-            return NotDone(said.step, said.reason)
-        case "org.varlink.service.InvalidParameter" if had_parameters:
-            return Invalid(_problem(said.parameter))
+            failed = decoded(wire.StepFailedError, error.parameters)
+            return NotDone(failed.step, failed.reason)
+        case "org.varlink.service.InvalidParameter" if _has_parameters(call):
+            return Invalid(_problem(decoded(dict[str, Any], error.parameters).get("parameter")))
         case _:
             return CoreUnavailable(f"the core answered with {error.name}")
+
+
+def _has_parameters(call: Method[Any]) -> bool:
+    names = (name for name in call.__struct_fields__ if name != "request_id")
+    return any(getattr(call, name) is not None for name in names)
+
+
+def _problems(problems: Iterable[wire.ConfigurationProblem]) -> list[Problem]:
+    return [Problem(problem.path, problem.code, problem.message) for problem in problems]
 
 
 def _problem(parameter: Any) -> Problem:

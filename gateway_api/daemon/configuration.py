@@ -5,14 +5,17 @@ for any; they raise Stale, and NotDone. Entity tags are of the running configura
 together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
+from gateway_api.wire.contract import Method
+from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core.configuration import CommitReply, DifferenceReply, EditAction
 
 #: A commit syncs a dozen files, asks FRR's parser, and has 100,000 sessions follow. Sent again because nobody
 #: waited for its answer, it would look as if there had been nothing to commit.
@@ -29,40 +32,9 @@ Sections = dict[str, msgspec.Raw]
 class Edit:
     """`value` is any JSON, of no meaning to delete."""
 
-    action: Literal["set", "delete"]
+    action: EditAction
     path: str
     value: Any = None
-
-
-class Committed(msgspec.Struct, frozen=True):
-    """Times are epoch seconds. When nothing was `committed`, the last commit's author, comment and time."""
-
-    committed: bool
-    changes: int
-    author: str
-    committed_at: int
-    etag: str
-    comment: str | None = None
-    archived_revision: int | None = None
-    confirm_deadline: int | None = None
-
-
-class _Etag(msgspec.Struct):
-    etag: str
-
-
-class _RolledBack(msgspec.Struct):
-    changes: int
-    etag: str
-
-
-class Difference(msgspec.Struct):
-    """Lines that begin with - or +, and the entity tag of what they were made of. `confirm_deadline` is when
-    the last commit is undone unless confirmed, in epoch seconds, or None."""
-
-    diff: str
-    etag: str
-    confirm_deadline: int | None = None
 
 
 class ConfigurationCommands:
@@ -77,30 +49,29 @@ class ConfigurationCommands:
 
     def running(self) -> tuple[Sections, str]:
         """Its sections, secrets masked, and the entity tag."""
-        return self._sections("GetConfiguration")
+        return self._sections(wire.GetConfiguration())
 
     def candidate(self) -> tuple[Sections, str]:
         """Its sections, secrets masked, and the entity tag."""
-        return self._sections("GetCandidate")
+        return self._sections(wire.GetCandidate())
 
-    def compare(self, revision: int | None) -> Difference:
+    def compare(self, revision: int | None) -> DifferenceReply:
         """From running, or from an archived revision, to the candidate. Raises NotFound."""
         wanted = None if revision is None else _revision(revision)
-        return self._calls.typed(Difference, "CompareConfiguration", revision=wanted)
+        return self._calls.reply(wire.CompareConfiguration(wanted))
 
-    def staged(self) -> Difference:
+    def staged(self) -> DifferenceReply:
         """What a commit would change, as it is before it is changed."""
-        return self._calls.typed(Difference, "CompareConfiguration", timeout=_GLANCE_TIMEOUT, revision=None)
+        return self._calls.reply(wire.CompareConfiguration(), timeout=_GLANCE_TIMEOUT)
 
     def glance(self) -> Any:
         """The candidate's document as it is before it is changed, secrets masked."""
-        reply = self._calls.fields("GetCandidate", "configuration", timeout=_GLANCE_TIMEOUT)
+        reply = self._calls.fields(wire.GetCandidate(), "configuration", timeout=_GLANCE_TIMEOUT)
         return decoded(dict[str, Any], reply["configuration"])
 
     def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
         """Stages all or none; the new entity tag. Raises EditRefused, Invalid and EditNotFound."""
-        sent = [_sent(edit) for edit in edits]
-        return self._calls.changed(_Etag, "EditCandidate", edits=sent, if_match=if_match).etag
+        return self._calls.reply(wire.EditCandidate(_sent(edits), if_match)).etag
 
     def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
         """As `edit`, but what is wrong is said with `operations` and the edit's number before it."""
@@ -115,95 +86,68 @@ class ConfigurationCommands:
 
     def commit(
         self, author: str, comment: str | None, confirm_seconds: int | None, if_match: IfMatch
-    ) -> Committed:
+    ) -> CommitReply:
         """Raises Invalid."""
-        return self._calls.changed(
-            Committed,
-            "CommitCandidate",
-            timeout=_COMMIT_TIMEOUT,
-            author=author,
-            comment=comment,
-            confirm_seconds=confirm_seconds,
-            if_match=if_match,
-        )
+        call = wire.CommitCandidate(author, comment, confirm_seconds, if_match)
+        return self._calls.reply(call, timeout=_COMMIT_TIMEOUT)
 
-    def replace(self, document: dict[str, Any], author: str, if_match: IfMatch) -> Committed:
+    def replace(self, document: dict[str, Any], author: str, if_match: IfMatch) -> CommitReply:
         """Makes a whole configuration run. Raises Invalid, and Conflict while something is staged."""
-        sent = msgspec.Raw(_json(document, ""))
-        return self._calls.changed(
-            Committed,
-            "ReplaceConfiguration",
-            timeout=_COMMIT_TIMEOUT,
-            configuration=sent,
-            author=author,
-            if_match=if_match,
-        )
+        call = wire.ReplaceConfiguration(document, author, if_match=if_match)
+        return self._calls.reply(call, timeout=_COMMIT_TIMEOUT)
 
-    def amend(self, edits: Sequence[Edit], author: str, action: str) -> Committed:
+    def amend(self, edits: Sequence[Edit], author: str, action: str) -> CommitReply:
         """Changes what runs at once, and leaves what is staged on top. The core tells of the change by
         `action`. Raises EditRefused, Invalid and EditNotFound."""
-        return self._calls.typed(
-            Committed,
-            "AmendConfiguration",
-            timeout=_COMMIT_TIMEOUT,
-            edits=[_sent(edit) for edit in edits],
-            author=author,
-            action=action,
-        )
+        call = wire.AmendConfiguration(_sent(edits), author, action=action)
+        return self._calls.reply(call, timeout=_COMMIT_TIMEOUT)
 
-    def restore(self, revision: int, author: str, action: str) -> Committed:
+    def restore(self, revision: int, author: str, action: str) -> CommitReply:
         """Has an archived revision run again at once, and leaves what is staged on top. The core tells of
         the change by `action`. Raises NotFound."""
-        return self._calls.typed(
-            Committed,
-            "RestoreRevision",
-            timeout=_COMMIT_TIMEOUT,
-            revision=_revision(revision),
-            author=author,
-            action=action,
-        )
+        call = wire.RestoreRevision(_revision(revision), author, action=action)
+        return self._calls.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def confirm(self) -> None:
         """Raises Conflict."""
-        self._calls.change("ConfirmCommit")
+        self._calls.raw(wire.ConfirmCommit())
 
     def rollback(self, revision: int, if_match: IfMatch) -> tuple[int, str]:
         """How many values a commit would change, and the new entity tag. Raises NotFound."""
-        wanted = _revision(revision)
-        said = self._calls.changed(_RolledBack, "RollbackCandidate", revision=wanted, if_match=if_match)
-        return said.changes, said.etag
+        reply = self._calls.reply(wire.RollbackCandidate(_revision(revision), if_match))
+        return reply.changes, reply.etag
 
     def discard(self, if_match: IfMatch) -> str:
         """The new entity tag."""
-        return self._calls.changed(_Etag, "DiscardCandidate", if_match=if_match).etag
+        return self._calls.reply(wire.DiscardCandidate(if_match)).etag
 
     def archive(self) -> Fields:
         """`revisions`, newest first, and `count`."""
-        return self._calls.fields("ListArchive", "revisions", "count")
+        return self._calls.fields(wire.ListArchive(), "revisions", "count")
 
     def archived(self, revision: int) -> Fields:
         """`revision`, `committed_at`, `author`, `comment` and the `configuration`, secrets masked. Raises
         NotFound."""
-        names = ("revision", "committed_at", "author", "comment", "configuration")
-        return self._calls.fields("GetArchivedRevision", *names, revision=_revision(revision))
+        call = wire.GetArchivedRevision(_revision(revision))
+        return self._calls.fields(call, *wire.ArchivedRevisionReply.__struct_fields__)
 
-    def _sections(self, method: str) -> tuple[Sections, str]:
-        reply = self._calls.fields(method, "configuration", "etag")
+    def _sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
+        reply = self._calls.fields(call, "configuration", "etag")
         return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
 
 
-def _sent(edit: Edit) -> dict[str, str | None]:
-    if edit.action == "delete":
-        return {"action": edit.action, "path": edit.path, "value_json": None}
-    return {"action": edit.action, "path": edit.path, "value_json": _json(edit.value, edit.path).decode()}
+def _sent(edits: Iterable[Edit]) -> tuple[wire.ConfigurationEdit, ...]:
+    return tuple(wire.ConfigurationEdit(edit.action, edit.path, _json(edit)) for edit in edits)
 
 
-def _json(value: Any, path: str) -> bytes:
+def _json(edit: Edit) -> str | None:
+    if edit.action == EditAction.DELETE:
+        return None
     try:
-        return msgspec.json.encode(value)
+        return msgspec.json.encode(edit.value).decode()
     except RecursionError as error:
         # It was just not too deep to be read.
-        raise Invalid(Problem(path, "invalid", "must not be nested as deeply")) from error
+        raise Invalid(Problem(edit.path, "invalid", "must not be nested as deeply")) from error
 
 
 def _revision(number: int) -> int:

@@ -6,12 +6,11 @@ no longer holds that, a batch says so.
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Annotated, Literal
-
-import msgspec
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.daemon.calls import INTERFACE, decoded
+from gateway_api.daemon.calls import decoded
+from gateway_api.wire.core.gateway import EventName, EventsReply, SessionEvent, SubscribeEvents
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.message import ErrorReply
 
@@ -22,64 +21,19 @@ _SILENCE = 40.0
 _PAUSE = 0.2
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
-    """`at` is epoch seconds; `reason` and what follows it are of a session.down only."""
-
-    sequence: int
-    event: Literal["session.up", "session.down"]
-    at: int
-    id: int
-    type: Literal["PPPoE", "DHCP"]
-    username: str
-    ip_address: str
-    interface: str
-    mac_address: str
-    access_interface: str
-    reason: str | None = None
-    bytes_in: int | None = None
-    bytes_out: int | None = None
-    duration_seconds: int | None = None
-
-    def added(self) -> dict[str, object]:
-        """What its data has in the stream and for webhooks alike, after the fields of each."""
-        data: dict[str, object] = {
-            "at": self.at,
-            "mac_address": self.mac_address,
-            "access_interface": self.access_interface,
-        }
-        if self.event == "session.down":
-            data.update(
-                bytes_in=self.bytes_in,
-                bytes_out=self.bytes_out,
-                duration_seconds=self.duration_seconds,
-            )
-        return data
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """Events in their order. A `gap`: some are not held any more, what comes next comes after `newest`.
-    `oldest` and `newest` are what the core holds; `boot_id` is of its life."""
-
-    boot_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{1,64}$")]
-    oldest: int
-    newest: int
-    gap: bool
-    events: list[Event]
-
-
 class Events:
     """Follows at the socket of `client`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def after(self, boot_id: str, sequence: int) -> Iterator[Batch]:
+    def after(self, boot_id: str, sequence: int) -> Iterator[EventsReply]:
         """Batches that follow an event. Ends with CoreUnavailable."""
         return self._batches(boot_id, sequence)
 
     def for_ever(
         self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventsReply]:
         """Batches from now on, and the last events before now, `behind` at the most. Between a break and the
         next try it calls `pause` with seconds. With `all_held`, it goes on after a gap with the oldest event
         that is held, not with the next to come."""
@@ -109,10 +63,18 @@ class Events:
                 told = True
                 pause(_PAUSE)
 
-    def _batches(self, boot_id: str | None, sequence: int | None) -> Iterator[Batch]:
-        wanted = {"boot_id": boot_id, "after_sequence": sequence}
+    def _batches(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
+        wanted = SubscribeEvents(boot_id, sequence)
         try:
-            for raw in self._client.stream(f"{INTERFACE}.SubscribeEvents", wanted, silence=_SILENCE):
-                yield decoded(Batch, raw)
+            for raw in self._client.stream(CORE.method(SubscribeEvents), wanted, silence=_SILENCE):
+                yield decoded(EventsReply, raw)
         except (Unreachable, ErrorReply) as error:
             raise CoreUnavailable(str(error)) from error
+
+
+def common_data(event: SessionEvent) -> dict[str, object]:
+    """What the data of an event ends with, in the stream and for webhooks alike."""
+    names = ["at", "mac_address", "access_interface"]
+    if event.event == EventName.DOWN:
+        names += ["bytes_in", "bytes_out", "duration_seconds"]
+    return {name: getattr(event, name) for name in names}

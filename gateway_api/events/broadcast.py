@@ -9,8 +9,9 @@ from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.base.ring import Ring
-from gateway_api.daemon.events import Batch, Event, Events
+from gateway_api.daemon.events import Events
 from gateway_api.events import sse
+from gateway_api.wire.core.gateway import EventsReply, SessionEvent
 
 #: Events that a client may be behind. One that is further behind is disconnected, and resumes from the core.
 HELD = 10_000
@@ -104,7 +105,7 @@ class Broadcast:
         changed, self.changed = self.changed, Signal()
         changed.set()
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: EventsReply) -> None:
         if self._coming is None or batch.gap:
             first = batch.events[0].sequence - 1 if batch.events else batch.newest
             self._coming = Span(batch.boot_id, first, batch.oldest)
@@ -115,6 +116,6 @@ class Broadcast:
         self.wake()
 
 
-def entries(boot_id: str, events: Iterable[Event]) -> Iterable[Entry]:
+def entries(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[Entry]:
     """The events as clients get them."""
     return (Entry(sse.NAMES[e.event], e.type.lower(), sse.block(boot_id, e)) for e in events)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway_api.daemon.events import Event
+from gateway_api.daemon.events import common_data
+from gateway_api.wire.core.gateway import SessionEvent
 
 NAMES = {"session.up": "session_up", "session.down": "session_down"}
 
@@ -33,7 +34,7 @@ def parse_id(text: str) -> EventId:
     return EventId(match[1], int(match[2]))
 
 
-def block(boot_id: str, event: Event) -> bytes:
+def block(boot_id: str, event: SessionEvent) -> bytes:
     """One event, as every client gets it."""
     if event.event == "session.up":
         data: dict[str, object] = {
@@ -44,7 +45,7 @@ def block(boot_id: str, event: Event) -> bytes:
         }
     else:
         data = {"id": event.id, "username": event.username, "reason": event.reason}
-    data.update(event.added())
+    data.update(common_data(event))
     return _block(EventId(boot_id, event.sequence), NAMES[event.event], data)
 
 

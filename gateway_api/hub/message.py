@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gateway_api.daemon.events import Event
+from gateway_api.daemon.events import common_data
+from gateway_api.wire.core.gateway import SessionEvent
 
 NAMES = ("session.up", "session.down")
 TEST = "webhook.test"
@@ -27,7 +28,7 @@ class Message:
     body: bytes
 
 
-def message_of(boot_id: str, event: Event) -> Message:
+def message_of(boot_id: str, event: SessionEvent) -> Message:
     """The message about an event of the core."""
     data: dict[str, object] = {"id": event.id}
     if event.event == "session.up":
@@ -39,7 +40,7 @@ def message_of(boot_id: str, event: Event) -> Message:
         )
     else:
         data.update(username=event.username, reason=event.reason)
-    data.update(event.added())
+    data.update(common_data(event))
     return Message(f"{boot_id}-{event.sequence}", event.event, _body(event.event, event.at, data))
 
 

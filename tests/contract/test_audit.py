@@ -27,12 +27,12 @@ from hypothesis import strategies as st
 from gateway_api.audit.trail import Filter, Trail
 from gateway_api.base.redact import MASK
 from gateway_api.base.settings import Settings
-from gateway_api.daemon.commands import ApiAccess, User
 from gateway_api.web.access import admin
 from gateway_api.web.app import create_app
 from gateway_api.web.schemas.audit import AuditRecord
 from gateway_api.web.schemas.records import list_of
 from gateway_api.web.services import Services
+from gateway_api.wire.core.configuration import ApiAccess, ApiUser
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import Api, core_of, running_stack, wait_for
 
@@ -690,7 +690,7 @@ def hammer(gateway: Gateway, seconds: float) -> tuple[set[str], set[str]]:
 
 def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
     parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path))
-    access = ApiAccess(True, 3600, [User("admin", SECRET_HASH, "admin", "1")])
+    access = ApiAccess(True, 3600, [ApiUser("admin", SECRET_HASH, "admin", "1")])
     parts.daemon.api_access = lambda: access  # type: ignore[method-assign]
     app = create_app(parts)
 

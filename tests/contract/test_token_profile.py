@@ -33,6 +33,7 @@ from gateway_api.web.schemas import configuration as schemas_of_configuration
 from gateway_api.web.schemas.network import Vlan
 from gateway_api.web.schemas.records import Message, list_of
 from gateway_api.web.services import Parts
+from gateway_api.wire.core.gateway import SetSessionRate
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import kept_in
 from tests.contract.test_routes import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
@@ -396,7 +397,7 @@ def test_rates_that_change_show(profile: Profile) -> None:
         (1_000_000_000, 64_000, ("1 Gbit/s", "64 kbit/s")),
         (1_500_000, 999, ("1.5 Mbit/s", "999 bit/s")),
     ):
-        calls.call("SetSessionRate", id=3, rate_down_bps=down, rate_up_bps=up)
+        calls.raw(SetSessionRate(3, down, up))
         shown = profile.get("/subscribers/3")
         assert (shown["speed_down"], shown["speed_up"]) == texts
         found = profile.get("/subscribers", params={"username": shown["username"]})["subscribers"]

@@ -11,9 +11,8 @@ import gevent
 import msgspec
 
 from gateway_api.core.journal import Journal
-from gateway_api.daemon.calls import INTERFACE
-from gateway_api.daemon.events import Batch
-from gateway_api.wire.core import EventsReply, SessionSummary, SubscribeEventsCall
+from gateway_api.wire.core.gateway import EventsReply, SessionSummary, SubscribeEvents
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Unreachable
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
 from gateway_api.wire.varlink.server import Server
@@ -50,12 +49,12 @@ class Core:
         self.asked: list[tuple[str | None, int | None]] = []
         self._journal = journal
         interface = Interface(
-            f"interface {INTERFACE}\n",
-            {"SubscribeEvents": Method(SubscribeEventsCall, self._follow, streams=True)},
+            f"interface {CORE.name}\n",
+            {"SubscribeEvents": Method(SubscribeEvents, self._follow, streams=True)},
         )
         self.server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 
-    def _follow(self, call: SubscribeEventsCall) -> Iterator[EventsReply]:
+    def _follow(self, call: SubscribeEvents) -> Iterator[EventsReply]:
         self.asked.append((call.boot_id, call.after_sequence))
         return self._journal.follow(call.boot_id, call.after_sequence)
 
@@ -72,7 +71,7 @@ def serving(path: Path, journal: Journal) -> Iterator[Core]:
         thread.join(10)
 
 
-def numbers(batches: list[Batch]) -> list[int]:
+def numbers(batches: list[EventsReply]) -> list[int]:
     return [event.sequence for batch in batches for event in batch.events]
 
 
@@ -99,13 +98,13 @@ class InProcessCore:
         #: What a connection ends with, though nobody expects such a thing.
         self.surprise: Exception | None = None
 
-    def stream(self, _: str, wanted: dict[str, Any], *, silence: float) -> Iterator[msgspec.Raw]:
+    def stream(self, _: str, wanted: SubscribeEvents, *, silence: float) -> Iterator[msgspec.Raw]:
         number = len(self.asked)
-        self.asked.append((wanted["boot_id"], wanted["after_sequence"]))
+        self.asked.append((wanted.boot_id, wanted.after_sequence))
         self.open.add(number)
         self.most = max(self.most, len(self.open))
         try:
-            for reply in self._replies(number, **wanted):
+            for reply in self._replies(number, wanted.boot_id, wanted.after_sequence):
                 self.given[number] += 1
                 yield msgspec.Raw(msgspec.json.encode(reply))
         finally:

@@ -24,8 +24,8 @@ from gateway_api.audit.trail import Place
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.changes import ChangeLog as Noted
 from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.changes import Change, Told
 from gateway_api.daemon.changes import ChangeLog as CoreChangeLog
+from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import Gateway, children, kept_in
 from tests.support.documents import SECRET_HASH
@@ -297,10 +297,10 @@ class Scripted(CoreChangeLog):
         self.name = name
         self.held = held
 
-    def after(self, log: str | None, sequence: int) -> Told:
+    def after(self, log: str | None, sequence: int) -> ChangesReply:
         after = sequence if log == self.name else 0
-        changes = [Change(n, NOW, "subscribers.disconnect", "root", 1) for n in self.held if n > after]
-        return Told(self.name, min(self.held, default=1), max(self.held, default=0), changes[:100])
+        changes = [ChangeRecord(n, NOW, "subscribers.disconnect", "root", 1) for n in self.held if n > after]
+        return ChangesReply(self.name, min(self.held, default=1), max(self.held, default=0), changes[:100])
 
 
 def followed(folder: Path, log: CoreChangeLog) -> list[tuple[str, str, str]]:
@@ -336,7 +336,7 @@ def test_a_request_id_that_a_client_chose_is_not_taken_for_a_change(tmp_path: Pa
 
 def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_path: Path) -> None:
     class Overtaken(Scripted):
-        def after(self, log: str | None, sequence: int) -> Told:
+        def after(self, log: str | None, sequence: int) -> ChangesReply:
             names(tmp_path, Scripted("log", 1, 2))
             return super().after(log, sequence)
 
@@ -369,8 +369,8 @@ class Kept(CoreChangeLog):
         for action in actions:
             self._kept.add(Note.of(Caller(action), NOW))
 
-    def after(self, log: str | None, sequence: int) -> Told:
-        return msgspec.convert(msgspec.to_builtins(self._kept.after(log, sequence)), Told)
+    def after(self, log: str | None, sequence: int) -> ChangesReply:
+        return msgspec.convert(msgspec.to_builtins(self._kept.after(log, sequence)), ChangesReply)
 
 
 WENT_BACK = (

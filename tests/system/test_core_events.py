@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.daemon.calls import INTERFACE
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.message import Call, ErrorReply, MessageBuffer, encode
 from tests.support.stack import running_core, wait_for
 
-METHOD = f"{INTERFACE}.SubscribeEvents"
+METHOD = f"{CORE.name}.SubscribeEvents"
 
 
 @contextmanager

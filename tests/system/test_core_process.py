@@ -1,7 +1,6 @@
 """The core daemon as a process, called by varlink's own Python client."""
 
 import ast
-import inspect
 import json
 import re
 import signal
@@ -10,19 +9,16 @@ import stat
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pytest
 import varlink
 from varlink import scanner
 
 from gateway_api.base.redact import MASK
-from gateway_api.core.configuration import records as configuration_records
-from gateway_api.wire import core
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
 
@@ -31,8 +27,6 @@ FILE = Path(__file__).parents[2] / "gateway_api" / "wire" / f"{INTERFACE}.varlin
 
 PARSED = scanner.Interface(FILE.read_text())
 MEMBERS: dict[str, Any] = PARSED.members
-
-MODULES = (core, configuration_records)
 
 #: A whole configuration, as somebody sends it back who has read it.
 REPLACEMENT = {
@@ -87,50 +81,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "GetDemuxState": {},
 }
 
-#: What the structs stand for that don't have the name of a type: a method's parameters or its reply.
-STANDS_FOR = {
-    "ListSessionsCall": [("ListSessions", "in_type")],
-    "SessionCall": [("GetSession", "in_type")],
-    "DisconnectSessionCall": [("DisconnectSession", "in_type")],
-    "DisconnectInterfaceCall": [("DisconnectInterface", "in_type")],
-    "SetSessionRateCall": [("SetSessionRate", "in_type")],
-    "ListCall": [
-        (name, "in_type")
-        for name in (
-            "ListInterfaces",
-            "ListVlans",
-            "ListQos",
-            "ListRoutes",
-            "ListCgnatSessions",
-            "GetDemuxState",
-        )
-    ],
-    "Health": [("GetHealth", "out_type")],
-    "Statistics": [("GetStatistics", "out_type")],
-    "ConfigurationReply": [("GetConfiguration", "out_type"), ("GetCandidate", "out_type")],
-    "EndTokensCall": [("EndTokens", "in_type")],
-    "EditCandidateCall": [("EditCandidate", "in_type")],
-    "DiscardCandidateCall": [("DiscardCandidate", "in_type")],
-    "RollbackCandidateCall": [("RollbackCandidate", "in_type")],
-    "CompareConfigurationCall": [("CompareConfiguration", "in_type")],
-    "CommitCandidateCall": [("CommitCandidate", "in_type")],
-    "ReplaceConfigurationCall": [("ReplaceConfiguration", "in_type")],
-    "ConfirmCommitCall": [("ConfirmCommit", "in_type")],
-    "AmendConfigurationCall": [("AmendConfiguration", "in_type")],
-    "RestoreRevisionCall": [("RestoreRevision", "in_type")],
-    "CommitReply": [
-        (name, "out_type")
-        for name in ("CommitCandidate", "ReplaceConfiguration", "AmendConfiguration", "RestoreRevision")
-    ],
-    "ListChangesCall": [("ListChanges", "in_type")],
-    "ChangesReply": [("ListChanges", "out_type")],
-    "ArchivedRevisionCall": [("GetArchivedRevision", "in_type")],
-    "ApiAccess": [("GetApiAccess", "out_type")],
-    "TokenAccess": [("GetTokenAccess", "out_type")],
-    "SubscribeEventsCall": [("SubscribeEvents", "in_type")],
-    "EventsReply": [("SubscribeEvents", "out_type")],
-}
-
 
 def methods() -> list[str]:
     return [name for name, member in MEMBERS.items() if isinstance(member, scanner._Method)]
@@ -147,26 +97,6 @@ def spelled(declared: Any) -> str:
     if isinstance(declared, scanner._Object):
         return "object"
     return {bool: "bool", int: "int", str: "string"}[type(declared)]
-
-
-def spelled_hint(hint: Any) -> str:
-    """A Python annotation as the interface file would write it."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        (inner,) = (argument for argument in arguments if argument is not type(None))
-        return "?" + spelled_hint(inner)
-    if origin is tuple:
-        return "[]" + spelled_hint(arguments[0])
-    if origin is dict:
-        return "object"
-    if origin is Literal:
-        return "string"
-    return {bool: "bool", int: "int", str: "string"}.get(hint) or str(hint.__name__)
-
-
-def fields_of(struct: type) -> list[tuple[str, str]]:
-    hints = get_type_hints(struct)
-    return [(name, spelled_hint(hints[name])) for name in struct.__struct_fields__]  # type: ignore[attr-defined]
 
 
 def declared_fields(declared: Any) -> list[tuple[str, str]]:
@@ -190,15 +120,6 @@ def faults(declared: Any, value: Any, place: str) -> list[str]:
             return [f"{place}: {value}"]
         return [f for n, field in declared.fields.items() for f in faults(field, value[n], f"{place}.{n}")]
     return [] if type(value) is type(declared) else [f"{place}: {value!r}"]
-
-
-def structs() -> list[type]:
-    bases = (core.Record, core.Parameters)
-    defined = {held for module in MODULES for _, held in inspect.getmembers(module, inspect.isclass)}
-    return [held for held in defined if issubclass(held, bases) and held not in bases]
-
-
-STRUCTS = {struct.__name__: struct for struct in structs()}
 
 
 @contextmanager
@@ -301,25 +222,6 @@ def newer(core: Any, known: int) -> list[int]:
 
 
 # The interface file
-
-
-def test_every_type_is_that_of_the_struct_of_its_name() -> None:
-    by_name = {struct.__name__: struct for struct in structs()}
-    for name, member in MEMBERS.items():
-        if isinstance(member, scanner._Alias):
-            assert fields_of(by_name[name]) == declared_fields(member.type), name
-
-
-def test_every_struct_is_a_type_or_what_a_method_takes_or_gives() -> None:
-    aliases = {name for name, member in MEMBERS.items() if isinstance(member, scanner._Alias)}
-    assert {struct.__name__ for struct in structs()} == aliases | set(STANDS_FOR)
-
-
-@pytest.mark.parametrize("name", STANDS_FOR)
-def test_a_struct_has_the_fields_of_the_methods_that_it_stands_for(name: str) -> None:
-    for method, side in STANDS_FOR[name]:
-        declared = getattr(MEMBERS[method], side)
-        assert fields_of(STRUCTS[name]) == declared_fields(declared), method
 
 
 def test_every_member_of_the_interface_file_has_a_comment_above_it() -> None:

@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.daemon.calls import INTERFACE, Calls
-from gateway_api.daemon.commands import Daemon, Page
+from gateway_api.daemon.calls import Calls
+from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.wire.core.gateway import Page
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
 from gateway_api.wire.varlink.message import ErrorReply
@@ -74,7 +76,7 @@ class Core:
         self.answer: Any = {}
         self.error: ErrorReply | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        description = f"interface {INTERFACE}\n"
+        description = f"interface {CORE.name}\n"
         methods = {name: Method(Asked, self._handler(name)) for name in QUESTIONS}
         identity = Identity("vendor", "product", "1.0", "urn:example")
         self.server = Server(path, Dispatcher(identity, [Interface(description, methods)]))
@@ -140,8 +142,8 @@ def test_a_question_calls_its_method_once(core: Core, daemon: Daemon, method: st
 def test_an_error_that_is_none_of_the_callers_is_core_unavailable(core: Core, daemon: Daemon) -> None:
     for method in QUESTIONS:
         for name in (
-            f"{INTERFACE}.InternalError",
-            f"{INTERFACE}.NobodyKnows",
+            f"{CORE.name}.InternalError",
+            f"{CORE.name}.NobodyKnows",
             "org.varlink.service.MethodNotFound",
             "org.varlink.service.MethodNotImplemented",
             "org.varlink.service.InterfaceNotFound",
@@ -154,14 +156,14 @@ def test_an_error_that_is_none_of_the_callers_is_core_unavailable(core: Core, da
 
 @pytest.mark.parametrize("method", ["GetSession", "DisconnectSession", "SetSessionRate"])
 def test_session_not_found_is_not_found(core: Core, daemon: Daemon, method: str) -> None:
-    core.error = ErrorReply.of(f"{INTERFACE}.SessionNotFound", id=7)
+    core.error = ErrorReply.of(f"{CORE.name}.SessionNotFound", id=7)
     with pytest.raises(NotFound, match="No such session"):
         QUESTIONS[method](daemon)
 
 
 @pytest.mark.parametrize("method", LISTS)
 def test_reply_too_large_is_answer_too_large(core: Core, daemon: Daemon, method: str) -> None:
-    core.error = ErrorReply.of(f"{INTERFACE}.ReplyTooLarge")
+    core.error = ErrorReply.of(f"{CORE.name}.ReplyTooLarge")
     with pytest.raises(AnswerTooLarge):
         QUESTIONS[method](daemon)
 

@@ -13,9 +13,9 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.journal import Journal
 from gateway_api.daemon import events as following
-from gateway_api.daemon.calls import INTERFACE
-from gateway_api.daemon.events import Batch, Event, Events
-from gateway_api.wire.core import SubscribeEventsCall
+from gateway_api.daemon.events import Events
+from gateway_api.wire.core.gateway import EventsReply, SessionEvent, SubscribeEvents
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
 from gateway_api.wire.varlink.message import ErrorReply
@@ -45,10 +45,12 @@ def test_events_after_an_event_come_as_they_happened(path: Path, events: Events)
     common = {"id": 7, "username": "user7", "ip_address": "100.64.0.7", "interface": "ppp6"}
     common |= {"mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7"}
     ended = {"bytes_in": 1, "bytes_out": 2, "duration_seconds": 10}
-    assert batch.events == [
-        Event(sequence=1, event="session.up", at=12, type="PPPoE", **common),
-        Event(sequence=2, event="session.down", at=13, type="DHCP", reason="lost_carrier", **common, **ended),
-    ]
+    assert batch.events == (
+        SessionEvent(sequence=1, event="session.up", at=12, type="PPPoE", **common),
+        SessionEvent(
+            sequence=2, event="session.down", at=13, type="DHCP", reason="lost_carrier", **common, **ended
+        ),
+    )
     assert (batch.boot_id, batch.oldest, batch.newest, batch.gap) == ("life", 1, 2, False)
 
 
@@ -108,7 +110,7 @@ def test_who_follows_for_ever_is_told_of_another_life_once(path: Path, events: E
         grow(second, 2)
         with serving(path, second):
             gap = next(batches)
-            assert (gap.boot_id, gap.newest, gap.gap, gap.events) == ("second", 2, True, [])
+            assert (gap.boot_id, gap.newest, gap.gap, gap.events) == ("second", 2, True, ())
             grow(second, 1)
             following = next(batches)
             assert (following.gap, numbers([following])) == (False, [3])
@@ -178,7 +180,7 @@ def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path,
             gap, *found = (next(batches) for _ in range(2))
             grow(second, 1)
             found.append(next(batches))
-    assert (gap.boot_id, gap.oldest, gap.newest, gap.gap, gap.events) == ("second", 1, 5, True, [])
+    assert (gap.boot_id, gap.oldest, gap.newest, gap.gap, gap.events) == ("second", 1, 5, True, ())
     assert core.asked == [("first", 9), ("second", 0)]
     assert numbers(found) == [1, 2, 3, 4, 5, 6]
     assert not any(batch.gap for batch in found)
@@ -238,8 +240,8 @@ class Scripted:
     def __init__(self, path: Path, *replies: dict[str, Any] | ErrorReply) -> None:
         self._replies = replies
         interface = Interface(
-            f"interface {INTERFACE}\n",
-            {"SubscribeEvents": Method(SubscribeEventsCall, self._follow, streams=True)},
+            f"interface {CORE.name}\n",
+            {"SubscribeEvents": Method(SubscribeEvents, self._follow, streams=True)},
         )
         self._server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 
@@ -252,7 +254,7 @@ class Scripted:
         self._server.close()
         self._thread.join(10)
 
-    def _follow(self, _: SubscribeEventsCall) -> Iterator[dict[str, Any]]:
+    def _follow(self, _: SubscribeEvents) -> Iterator[dict[str, Any]]:
         for reply in self._replies:
             if isinstance(reply, ErrorReply):
                 raise reply
@@ -266,7 +268,7 @@ def reply(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "nonsense",
     [
-        ErrorReply.of(f"{INTERFACE}.Whatever"),
+        ErrorReply.of(f"{CORE.name}.Whatever"),
         reply(boot_id="a\nevent: x"),
         reply(boot_id="a-1"),
         reply(boot_id=""),
@@ -280,7 +282,7 @@ def test_a_core_that_says_what_it_must_not_is_as_good_as_none(
     path: Path, events: Events, nonsense: dict[str, Any] | ErrorReply
 ) -> None:
     with Scripted(path, reply(), nonsense), closing(events.after("life", 0)) as batches:
-        assert next(batches) == Batch("life", 1, 0, False, [])
+        assert next(batches) == EventsReply("life", 1, 0, False, ())
         with pytest.raises(CoreUnavailable):
             next(batches)
 

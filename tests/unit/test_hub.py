@@ -18,7 +18,7 @@ import pytest
 
 from gateway_api.base.errors import NotFound
 from gateway_api.base.settings import Settings
-from gateway_api.daemon.calls import INTERFACE, Calls
+from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import attempt as attempts
 from gateway_api.hub import hosted
@@ -29,6 +29,7 @@ from gateway_api.hub.delivery_queue import Counts
 from gateway_api.hub.hosted import DeniedNetworks
 from gateway_api.hub.message import Message
 from gateway_api.hub.registry import MOST, Full, Registry
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method, NoParameters
 from gateway_api.wire.varlink.message import ErrorReply
@@ -58,7 +59,7 @@ class Core:
         self.answers = threading.Event()
         self.answers.set()
         method = Method(NoParameters, self._tell)
-        interface = Interface(f"interface {INTERFACE}\n", {"GetApiAccess": method})
+        interface = Interface(f"interface {CORE.name}\n", {"GetApiAccess": method})
         self._server = Server(path, Dispatcher(IDENTITY, [interface]))
 
     def __enter__(self) -> "Core":
@@ -75,7 +76,7 @@ class Core:
         self.asked.append(time.monotonic())
         assert self.answers.wait(20)
         if self.fails:
-            raise ErrorReply.of(f"{INTERFACE}.Whatever")
+            raise ErrorReply.of(f"{CORE.name}.Whatever")
         return {"enabled": True, "token_lifetime": 60, "users": [], "denied_networks": self.networks}
 
 

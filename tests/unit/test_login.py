@@ -22,14 +22,16 @@ from gateway_api.auth.passwords import cost, verify
 from gateway_api.auth.revocations import Revocations
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
-from gateway_api.daemon.commands import ApiAccess, User
+from gateway_api.wire.core.configuration import ApiAccess, ApiUser
 from tests.support.clocks import NOW, SteppedClock
 from tests.support.documents import SECRET_HASH
 
 HERE = "192.0.2.1"
 ELSEWHERE = "192.0.2.2"
-ALICE = User("alice", SECRET_HASH, "admin", "1")
-ACCESS = ApiAccess(True, 3600, [ALICE, *(User(f"user{n}", SECRET_HASH, "operator", "1") for n in range(40))])
+ALICE = ApiUser("alice", SECRET_HASH, "admin", "1")
+ACCESS = ApiAccess(
+    True, 3600, [ALICE, *(ApiUser(f"user{n}", SECRET_HASH, "operator", "1") for n in range(40))]
+)
 
 SECRET = b"a secret of at least thirty-two bytes"
 
@@ -147,7 +149,7 @@ def test_an_unknown_user_takes_bcrypt_once(login: Login, pool: InlinePool) -> No
 
 def test_an_unknown_user_costs_as_much_as_the_dearest_known_one(login: Login, pool: InlinePool) -> None:
     dear = bcrypt.hashpw(b"secret", bcrypt.gensalt(6)).decode()
-    users = [ALICE, User("bob", dear, "operator", "1"), User("carol", SECRET_HASH, "operator", "1")]
+    users = [ALICE, ApiUser("bob", dear, "operator", "1"), ApiUser("carol", SECRET_HASH, "operator", "1")]
     with pytest.raises(WrongCredentials):
         login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
     assert [cost(used) for _, used in pool.checked] == [6]
@@ -165,7 +167,7 @@ def test_an_unknown_user_where_nobody_is_known_takes_bcrypt_at_its_usual_cost(
 def test_an_unknown_user_takes_a_real_hash_where_a_known_one_has_a_broken_one(
     login: Login, pool: InlinePool, broken: str
 ) -> None:
-    users = [User("bob", broken, "operator", "1"), ALICE]
+    users = [ApiUser("bob", broken, "operator", "1"), ALICE]
     with pytest.raises(WrongCredentials):
         login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
     assert [cost(used) for _, used in pool.checked] == [4]
@@ -177,7 +179,7 @@ def hashed(rounds: int) -> str:
 
 #: Users whose hashes cost from 16 to 1024 rounds.
 OF_ALL_COSTS = ApiAccess(
-    True, 3600, [User(f"cost{cost}", hashed(cost), "operator", "1") for cost in (4, 5, 7, 10)]
+    True, 3600, [ApiUser(f"cost{cost}", hashed(cost), "operator", "1") for cost in (4, 5, 7, 10)]
 )
 
 
@@ -218,7 +220,7 @@ def test_no_password_lets_an_unknown_user_in(login: Login, password: str) -> Non
 
 
 def test_a_user_whose_hash_is_broken_is_refused(login: Login) -> None:
-    broken = ApiAccess(True, 3600, [User("alice", "not a hash", "admin", "1")])
+    broken = ApiAccess(True, 3600, [ApiUser("alice", "not a hash", "admin", "1")])
     with pytest.raises(WrongCredentials):
         login.authenticate(broken, "alice", "secret", HERE)
 

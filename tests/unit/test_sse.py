@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from gateway_api.daemon.events import Event
 from gateway_api.events import sse
+from gateway_api.wire.core.gateway import SessionEvent
 
 
-def event(**fields: Any) -> Event:
-    return Event(
+def event(**fields: Any) -> SessionEvent:
+    return SessionEvent(
         **{
             "sequence": 57,
             "event": "session.up",

@@ -7,7 +7,7 @@ lists are of objects with a key.
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from marshmallow.fields import Field, List, Nested
@@ -19,6 +19,7 @@ from gateway_api.core.configuration.fields import key_of
 from gateway_api.core.configuration.outcome import EditedValue
 from gateway_api.core.configuration.schema import Configuration
 from gateway_api.core.configuration.values import coerced
+from gateway_api.wire.core.configuration import EditAction
 
 _ROOT = Nested(Configuration)
 #: The place of a value that does not exist; null is a value.
@@ -29,7 +30,7 @@ _ABSENT = object()
 class Operation:
     """`value` is any JSON; text is read as what the schema wants at the path. To delete, there is none."""
 
-    action: Literal["set", "delete"]
+    action: EditAction
     path: str
     value: Any = None
 

@@ -18,7 +18,7 @@ from marshmallow.fields import List, Nested
 
 from gateway_api.base.fields import Parsed, Schema, Text, Whole
 from gateway_api.core.configuration.sections import VlanRange
-from gateway_api.wire.core import OverheadProfile
+from gateway_api.wire.core.gateway import OverheadProfile
 
 # Linux: IFNAMSIZ is 16 with the closing NUL; not "." or "..". Of the characters, those that need no
 # quotes in any service's file.

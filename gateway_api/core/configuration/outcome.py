@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.state import Commit
-from gateway_api.wire.core import Record
+from gateway_api.wire.contract import Record
 
 
 class Unreadable(GatewayApiError):

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -23,32 +23,12 @@ from gateway_api.core.configuration.outcome import (
     StepFailed,
     Unreadable,
 )
-from gateway_api.core.configuration.records import (
-    AmendConfigurationCall,
-    ApiAccess,
-    ApiUser,
-    ArchivedRevision,
-    ArchivedRevisionCall,
-    CommitCandidateCall,
-    CommitReply,
-    CompareConfigurationCall,
-    ConfigurationEdit,
-    ConfigurationProblem,
-    ConfigurationReply,
-    ConfirmCommitCall,
-    DiscardCandidateCall,
-    EditCandidateCall,
-    EndTokensCall,
-    ReplaceConfigurationCall,
-    RestoreRevisionCall,
-    RollbackCandidateCall,
-    TokenAccess,
-)
 from gateway_api.core.configuration.state import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.wire.core import Parameters
-from gateway_api.wire.varlink.dispatcher import Method, NoParameters, invalid_parameter
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.contract import Method
+from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.varlink.dispatcher import invalid_parameter
 from gateway_api.wire.varlink.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -65,79 +45,65 @@ class _FromTheApi(Protocol):
 
 
 class ConfigurationService:
-    """Serves one workspace. `interface` is the interface's name, for its errors."""
+    """Serves one workspace."""
 
-    def __init__(self, workspace: Workspace, interface: str) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._interface = interface
 
-    def methods(self) -> dict[str, Method]:
-        """A handler for each of them."""
-        return {
-            "GetConfiguration": Method(NoParameters, self.get_configuration),
-            "GetApiAccess": Method(NoParameters, self.get_api_access),
-            "EndTokens": _change(EndTokensCall, self.end_tokens),
-            "GetTokenAccess": Method(NoParameters, self.get_token_access),
-            "GetCandidate": Method(NoParameters, self.get_candidate),
-            "EditCandidate": _change(EditCandidateCall, self.edit_candidate),
-            "DiscardCandidate": _change(DiscardCandidateCall, self.discard_candidate),
-            "RollbackCandidate": _change(RollbackCandidateCall, self.rollback_candidate),
-            "CompareConfiguration": Method(CompareConfigurationCall, self.compare_configuration),
-            "CommitCandidate": _change(CommitCandidateCall, self.commit_candidate),
-            "ReplaceConfiguration": _change(ReplaceConfigurationCall, self.replace_configuration),
-            "ConfirmCommit": _change(ConfirmCommitCall, self.confirm_commit),
-            "AmendConfiguration": _change(AmendConfigurationCall, self.amend_configuration),
-            "RestoreRevision": _change(RestoreRevisionCall, self.restore_revision),
-            "ListArchive": Method(NoParameters, self.list_archive),
-            "GetArchivedRevision": Method(ArchivedRevisionCall, self.get_archived_revision),
-        }
-
-    def get_configuration(self, _: NoParameters) -> ConfigurationReply:
+    def get_configuration(self, _: Method[Any]) -> wire.ConfigurationReply:
         view = self._workspace.view
-        return ConfigurationReply(redacted(view.running.document), view.etag)
+        return wire.ConfigurationReply(redacted(view.running.document), view.etag)
 
-    def get_api_access(self, _: NoParameters) -> ApiAccess:
+    def get_api_access(self, _: Method[Any]) -> wire.ApiAccess:
         view = self._workspace.view
         api, generations = view.running.sections.api, view.state.generations or {}
-        users = (ApiUser(u.username, u.password_hash, u.role, generations[u.username]) for u in api.users)
+        users = (
+            wire.ApiUser(user.username, user.password_hash, wire.Role(user.role), generations[user.username])
+            for user in api.users
+        )
         denied = map(str, api.webhooks.denied_networks)
-        return ApiAccess(api.enabled, api.token_lifetime, tuple(users), tuple(denied))
+        return wire.ApiAccess(api.enabled, api.token_lifetime, tuple(users), tuple(denied))
 
-    def end_tokens(self, call: EndTokensCall, peer: Peer | None) -> dict[str, Any]:
+    def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
             self._workspace.end_tokens(call.username, _caller("end_tokens", call, peer))
         return {}
 
-    def get_token_access(self, _: NoParameters) -> TokenAccess:
+    def get_token_access(self, _: Method[Any]) -> wire.TokenAccess:
         api = self._workspace.view.running.sections.api
-        return TokenAccess(api.enabled, api.auth_token, str(api.listen_address), api.listen_port)
+        return wire.TokenAccess(
+            enabled=api.enabled,
+            auth_token=api.auth_token,
+            listen_address=str(api.listen_address),
+            listen_port=api.listen_port,
+        )
 
-    def get_candidate(self, _: NoParameters) -> ConfigurationReply:
+    def get_candidate(self, _: Method[Any]) -> wire.ConfigurationReply:
         view = self._workspace.view
-        return ConfigurationReply(redacted(view.candidate), view.etag)
+        return wire.ConfigurationReply(redacted(view.candidate), view.etag)
 
-    def edit_candidate(self, call: EditCandidateCall, peer: Peer | None) -> dict[str, Any]:
+    def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> dict[str, Any]:
         operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
         with self._errors():
             _, etag = self._workspace.edit(operations, call.if_match, _caller("edit_all", call, peer))
         return {"etag": etag}
 
-    def discard_candidate(self, call: DiscardCandidateCall, peer: Peer | None) -> dict[str, Any]:
+    def discard_candidate(self, call: wire.DiscardCandidate, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
             _, etag = self._workspace.discard(call.if_match, _caller("discard", call, peer))
         return {"etag": etag}
 
-    def rollback_candidate(self, call: RollbackCandidateCall, peer: Peer | None) -> dict[str, Any]:
+    def rollback_candidate(self, call: wire.RollbackCandidate, peer: Peer | None) -> dict[str, Any]:
         with self._errors(revision=call.revision):
             caller = _caller("rollback", call, peer)
             _, changes, etag = self._workspace.rollback(call.revision, call.if_match, caller)
         return {"changes": changes, "etag": etag}
 
-    def compare_configuration(self, call: CompareConfigurationCall) -> ConfigurationDifference:
+    def compare_configuration(self, call: wire.CompareConfiguration) -> ConfigurationDifference:
         with self._errors(revision=call.revision):
             return self._workspace.compare(call.revision)
 
-    def commit_candidate(self, call: CommitCandidateCall, peer: Peer | None) -> CommitReply:
+    def commit_candidate(self, call: wire.CommitCandidate, peer: Peer | None) -> wire.CommitReply:
         seconds = call.confirm_seconds
         if seconds is not None and not 1 <= seconds <= LONGEST_CONFIRMATION:
             raise invalid_parameter("confirm_seconds")
@@ -146,7 +112,7 @@ class ConfigurationService:
         with self._errors():
             return _reply(self._workspace.commit(call.author, call.comment, seconds, call.if_match, caller))
 
-    def replace_configuration(self, call: ReplaceConfigurationCall, peer: Peer | None) -> CommitReply:
+    def replace_configuration(self, call: wire.ReplaceConfiguration, peer: Peer | None) -> wire.CommitReply:
         _refuse_more_than_a_line(call)
         with self._errors():
             outcome = self._workspace.replace_running(
@@ -158,30 +124,30 @@ class ConfigurationService:
             )
         return _reply(outcome)
 
-    def confirm_commit(self, call: ConfirmCommitCall, peer: Peer | None) -> dict[str, Any]:
+    def confirm_commit(self, call: wire.ConfirmCommit, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
             self._workspace.confirm(_caller("confirm", call, peer))
         return {}
 
-    def amend_configuration(self, call: AmendConfigurationCall, peer: Peer | None) -> CommitReply:
+    def amend_configuration(self, call: wire.AmendConfiguration, peer: Peer | None) -> wire.CommitReply:
         _refuse_more_than_a_line(call)
         operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
         caller = _named_caller("amend", call.action, peer)
         with self._errors():
             return _reply(self._workspace.amend(operations, call.author, call.comment, call.if_match, caller))
 
-    def restore_revision(self, call: RestoreRevisionCall, peer: Peer | None) -> CommitReply:
+    def restore_revision(self, call: wire.RestoreRevision, peer: Peer | None) -> wire.CommitReply:
         _refuse_more_than_a_line(call)
         caller = _named_caller("restore", call.action, peer)
         with self._errors(revision=call.revision):
             return _reply(self._workspace.restore(call.revision, call.author, call.comment, caller))
 
-    def list_archive(self, _: NoParameters) -> dict[str, Any]:
+    def list_archive(self, _: Method[Any]) -> dict[str, Any]:
         commits = enumerate(self._workspace.archive(), 1)
-        revisions = [ArchivedRevision(n, c.committed_at, c.author, c.comment) for n, c in commits]
+        revisions = [wire.ArchivedRevision(n, c.committed_at, c.author, c.comment) for n, c in commits]
         return {"revisions": revisions, "count": len(revisions)}
 
-    def get_archived_revision(self, call: ArchivedRevisionCall) -> dict[str, Any]:
+    def get_archived_revision(self, call: wire.GetArchivedRevision) -> dict[str, Any]:
         with self._errors(revision=call.revision):
             commit, document = self._workspace.archived(call.revision)
         return {
@@ -198,34 +164,27 @@ class ConfigurationService:
         except Refused as error:
             if isinstance(error.reason, Invalid):
                 problems = _problems(error.reason.problems)
-                raise self._error("EditRefused", edit=error.number, problems=problems) from error
-            raise self._error("PathNotFound", edit=error.number, path=error.path) from error
+                raise CORE.error(wire.EditRefusedError(error.number, problems)) from error
+            raise CORE.error(wire.PathNotFoundError(error.number, error.path)) from error
         except Invalid as error:
-            raise self._error("ConfigurationInvalid", problems=_problems(error.problems)) from error
+            raise CORE.error(wire.ConfigurationInvalidError(_problems(error.problems))) from error
         except NotFound as error:
-            raise self._error("RevisionNotFound", revision=revision) from error
+            raise CORE.error(wire.RevisionNotFoundError(revision or 0)) from error
         except Stale as error:
-            raise self._error("ConfigurationChanged", etag=error.etag) from error
+            raise CORE.error(wire.ConfigurationChangedError(error.etag)) from error
         except NoSuchUser as error:
-            raise self._error("UserNotFound") from error
+            raise CORE.error(wire.UserNotFoundError()) from error
         except NothingToConfirm as error:
-            raise self._error("NothingToConfirm") from error
+            raise CORE.error(wire.NothingToConfirmError()) from error
         except Staged as error:
-            raise self._error("CandidateStaged") from error
+            raise CORE.error(wire.CandidateStagedError()) from error
         except StepFailed as error:
             _log.error("the configuration stays as it was: %s", error)
-            raise self._error("StepFailed", step=error.name, reason=error.reason) from error
+            raise CORE.error(wire.StepFailedError(error.name, error.reason)) from error
         except Unreadable as error:
             _log.error("a revision is lost: %s", error)
             reason = "the core's log says why"
-            raise self._error("StepFailed", step="read an archived revision", reason=reason) from error
-
-    def _error(self, name: str, **parameters: Any) -> ErrorReply:
-        return ErrorReply.of(f"{self._interface}.{name}", **parameters)
-
-
-def _change(parameters: type[Parameters], handler: Callable[..., Any]) -> Method:
-    return Method(parameters, handler, knows_peer=True)
+            raise CORE.error(wire.StepFailedError("read an archived revision", reason)) from error
 
 
 def _caller(verb: str, call: _FromTheApi, peer: Peer | None) -> Caller | None:
@@ -239,7 +198,7 @@ def _named_caller(verb: str, action: str | None, peer: Peer | None) -> Caller:
     return Caller(action or f"configuration.{verb}", peer)
 
 
-def _operation(number: int, edit: ConfigurationEdit) -> Operation:
+def _operation(number: int, edit: wire.ConfigurationEdit) -> Operation:
     value = None
     if edit.value_json is not None:
         try:
@@ -251,20 +210,20 @@ def _operation(number: int, edit: ConfigurationEdit) -> Operation:
     return Operation(edit.action, edit.path, value)
 
 
-def _problems(problems: Iterable[Problem]) -> list[ConfigurationProblem]:
-    return [ConfigurationProblem(p.path, p.code, p.message) for p in problems]
+def _problems(problems: Iterable[Problem]) -> tuple[wire.ConfigurationProblem, ...]:
+    return tuple(wire.ConfigurationProblem(p.path, wire.ProblemCode(p.code), p.message) for p in problems)
 
 
 def _refuse_more_than_a_line(
-    call: CommitCandidateCall | ReplaceConfigurationCall | AmendConfigurationCall | RestoreRevisionCall,
+    call: wire.CommitCandidate | wire.ReplaceConfiguration | wire.AmendConfiguration | wire.RestoreRevision,
 ) -> None:
     for name, text in (("author", call.author), ("comment", call.comment or "")):
         if len(text) > _LONGEST_TEXT or not is_line(text):
             raise invalid_parameter(name)
 
 
-def _reply(outcome: Outcome) -> CommitReply:
-    return CommitReply(
+def _reply(outcome: Outcome) -> wire.CommitReply:
+    return wire.CommitReply(
         committed=outcome.changes > 0,
         changes=outcome.changes,
         archived_revision=1 if outcome.changes else None,

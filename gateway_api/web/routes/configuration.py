@@ -12,13 +12,14 @@ import msgspec
 from flask import Blueprint, Response
 
 from gateway_api.audit.record import value_at
-from gateway_api.daemon.configuration import Committed, Edit, IfMatch
+from gateway_api.daemon.configuration import Edit, IfMatch
 from gateway_api.web import access, audit, envelope, parse, responses
 from gateway_api.web.context import caller, configuration
 from gateway_api.web.schemas import configuration as schemas
 from gateway_api.web.schemas.queries import CompareQuery
 from gateway_api.web.schemas.records import Message, list_of
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
+from gateway_api.wire.core.configuration import CommitReply
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
@@ -155,13 +156,13 @@ def tagged(data: Any, etag: str) -> Response:
     return response
 
 
-def committed_response(committed: Committed) -> Response:
+def committed_response(committed: CommitReply) -> Response:
     """What came of a commit, for people and for programs."""
     record = {"message": _message(committed), **msgspec.structs.asdict(committed)}
     return tagged(record, record.pop("etag"))
 
 
-def _message(committed: Committed) -> str:
+def _message(committed: CommitReply) -> str:
     number = committed.changes
     said = f"Committed {number} change{'s' if number > 1 else ''}" if number else "Nothing to commit"
     if committed.confirm_deadline is None:

@@ -7,12 +7,10 @@ from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.base.addresses import MAC_PATTERN, ipv4_address, mac_address
 from gateway_api.base.fields import Parsed, Schema, Text
-from gateway_api.daemon.commands import Page
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.web.schemas.describe import says
 from gateway_api.web.schemas.sessions import SessionSummary
-
-MAX_LIMIT = 10_000
+from gateway_api.wire.core.gateway import MAX_LIMIT, Page
 
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
 

@@ -12,6 +12,7 @@ from gateway_api.hub.message import NAMES as NAMES_OF_WEBHOOKS
 from gateway_api.hub.message import key_of
 from gateway_api.hub.url import LONGEST, PATTERN, check_url
 from gateway_api.web.schemas.describe import says
+from gateway_api.wire.core.configuration import EditAction
 
 #: A number with a digit that isn't 0, and a unit. JSON Schema can't say more of how large it may be.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
@@ -106,7 +107,7 @@ class SetValue(Schema):
 
     @post_load
     def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
-        return Edit("set", **data)
+        return Edit(EditAction.SET, **data)
 
 
 class DeleteValue(Schema):
@@ -116,7 +117,7 @@ class DeleteValue(Schema):
 
     @post_load
     def _edit(self, data: dict[str, Any], **_: Any) -> Edit:
-        return Edit("delete", **data)
+        return Edit(EditAction.DELETE, **data)
 
 
 class Operation(Schema):
@@ -148,7 +149,7 @@ class Operation(Schema):
             raise ValidationError("is required to set", "value")
         if data["op"] == "delete" and "value" in data:
             raise ValidationError("must not be given to delete", "value")
-        return Edit(data["op"], data["path"], data.get("value"))
+        return Edit(EditAction(data["op"]), data["path"], data.get("value"))
 
 
 class EditConfiguration(Schema):

@@ -17,7 +17,7 @@ from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Chained, Key, Rows, Sorted
 from gateway_api.core.session import Counters
 from gateway_api.core.sessions import SessionTable
-from gateway_api.wire.core import Interface, InterfaceAddress, SessionDetail
+from gateway_api.wire.core.gateway import AddressFamily, Interface, InterfaceAddress, SessionDetail
 
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
 _AT_ONCE = 500
@@ -184,7 +184,7 @@ def _uplink_addresses(configuration: Configuration, name: str) -> tuple[Interfac
         peers += (neighbor.address for neighbor in configuration.bgp.neighbors)
     if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
         peers.append(configuration.cgnat.handoff_gateway)
-    return tuple(InterfaceAddress("inet", routing.own_address(peer), 30) for peer in peers)
+    return tuple(InterfaceAddress(AddressFamily.INET, routing.own_address(peer), 30) for peer in peers)
 
 
 def _vlan_key(vlan: ManagedVlan) -> Key:

@@ -3,7 +3,14 @@
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
 from gateway_api.core.gateways.lab.vlans import ManagedVlan
-from gateway_api.wire.core import Interface, InterfaceAddress, InterfaceStats
+from gateway_api.wire.core.gateway import (
+    AddressFamily,
+    AdminState,
+    Interface,
+    InterfaceAddress,
+    InterfaceStats,
+    InterfaceType,
+)
 
 LOOPBACK_IFINDEX = 1
 
@@ -18,20 +25,23 @@ def loopback() -> Interface:
     return Interface(
         ifindex=LOOPBACK_IFINDEX,
         name="lo",
-        type="loopback",
+        type=InterfaceType.LOOPBACK,
         mac_address="00:00:00:00:00:00",
         mtu=65536,
-        admin_state="up",
+        admin_state=AdminState.UP,
         oper_state="unknown",
         parent=None,
         master=None,
-        addresses=(InterfaceAddress("inet", "127.0.0.1", 8), InterfaceAddress("inet6", "::1", 128)),
+        addresses=(
+            InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8),
+            InterfaceAddress(AddressFamily.INET6, "::1", 128),
+        ),
         stats=InterfaceStats(),
     )
 
 
 def trunk(ifindex: int, name: str, traffic: Traffic, now: float) -> Interface:
-    return _up(ifindex, name, "trunk", _TRUNK_MTU, traffic.access_stats(now))
+    return _up(ifindex, name, InterfaceType.TRUNK, _TRUNK_MTU, traffic.access_stats(now))
 
 
 def uplink(
@@ -43,34 +53,34 @@ def uplink(
     now: float,
 ) -> Interface:
     stats = traffic.network_stats(now)
-    return _up(ifindex, name, "other", _ETHERNET_MTU, stats, master=master, addresses=addresses)
+    return _up(ifindex, name, InterfaceType.OTHER, _ETHERNET_MTU, stats, master=master, addresses=addresses)
 
 
 def vrf(ifindex: int, cgnat: Cgnat) -> Interface:
-    return _up(ifindex, cgnat.vrf_name, "vrf", 65575, InterfaceStats())
+    return _up(ifindex, cgnat.vrf_name, InterfaceType.VRF, 65575, InterfaceStats())
 
 
 def vlan(vlan: ManagedVlan, now: float) -> Interface:
     stats = vlan.traffic.access_stats(now)
-    return _up(vlan.ifindex, vlan.line.name, "vlan", _ETHERNET_MTU, stats, parent=vlan.line.trunk)
+    return _up(vlan.ifindex, vlan.line.name, InterfaceType.VLAN, _ETHERNET_MTU, stats, parent=vlan.line.trunk)
 
 
 def session(session: LabSession, now: float) -> Interface:
     """The device of a session: ppp, or for DHCP one on top of the VLAN."""
-    address = InterfaceAddress("inet", session.gateway, 32)
+    address = InterfaceAddress(AddressFamily.INET, session.gateway, 32)
     stats = session.traffic.access_stats(now)
     if not session.is_pppoe:
         return _up(
-            session.ifindex, session.interface, "other", _ETHERNET_MTU, stats,
+            session.ifindex, session.interface, InterfaceType.OTHER, _ETHERNET_MTU, stats,
             parent=session.access_interface, addresses=(address,),
         )  # fmt: skip
     return Interface(
         ifindex=session.ifindex,
         name=session.interface,
-        type="ppp",
+        type=InterfaceType.PPP,
         mac_address=None,
         mtu=_PPPOE_MTU,
-        admin_state="up",
+        admin_state=AdminState.UP,
         # What Linux says of a link without carrier detection.
         oper_state="unknown",
         parent=session.access_interface,
@@ -84,13 +94,13 @@ def ifb(session: LabSession, now: float) -> Interface:
     """The device to which a session's upstream is redirected, to be shaped there."""
     up = Traffic(session.traffic.up, Traffic.none(now).down)
     stats = up.access_stats(now)
-    return _up(session.ifb_ifindex, session.ifb_device, "ifb", _ETHERNET_MTU, stats)
+    return _up(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, _ETHERNET_MTU, stats)
 
 
 def _up(
     ifindex: int,
     name: str,
-    type: str,
+    type: InterfaceType,
     mtu: int,
     stats: InterfaceStats,
     *,
@@ -101,11 +111,11 @@ def _up(
     return Interface(
         ifindex=ifindex,
         name=name,
-        type=type,  # type: ignore[arg-type]
+        type=type,
         # Locally administered, and apart from the subscribers' own.
         mac_address=":".join(f"{byte:02x}" for byte in (6 << 40 | ifindex).to_bytes(6)),
         mtu=mtu,
-        admin_state="up",
+        admin_state=AdminState.UP,
         oper_state="up",
         parent=parent,
         master=master,

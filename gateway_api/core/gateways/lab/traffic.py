@@ -1,7 +1,8 @@
 """Counters that advance with time at a rate, and the lab's sessions, which have such counters."""
 
 from gateway_api.core.session import Counters, Session
-from gateway_api.wire.core import InterfaceStats, Record
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.gateway import InterfaceStats
 
 # Mean bytes of a packet: subscribers send many acknowledgements and receive full packets.
 _MEAN_PACKET_UP = 400

@@ -6,7 +6,8 @@ from msgspec.structs import asdict, replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
 from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
-from gateway_api.wire.core import DemuxVlan, Record, Vlan
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.gateway import DemuxState, DemuxVlan, Vlan, VlanProtocol
 
 
 class Line(Record, frozen=True):
@@ -39,14 +40,15 @@ class ManagedVlan(Record, frozen=True):
             trunk=self.line.trunk,
             vlan_id=self.line.vlan_id,
             outer_vlan_id=self.line.outer_vlan_id,
-            protocol="802.1Q" if self.line.outer_vlan_id is None else "802.1ad",
+            protocol=VlanProtocol.DOT1Q if self.line.outer_vlan_id is None else VlanProtocol.DOT1AD,
             oper_state="up",
             session_count=self.session_count,
             created_at=int(self.created_at) + ahead,
         )
 
     def demux_record(self, ahead: int) -> DemuxVlan:
-        return DemuxVlan(**asdict(self.record(ahead)), state="active" if self.session_count else "idle")
+        state = DemuxState.ACTIVE if self.session_count else DemuxState.IDLE
+        return DemuxVlan(**asdict(self.record(ahead)), state=state)
 
 
 class _TokenBucket:

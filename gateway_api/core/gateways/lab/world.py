@@ -18,7 +18,7 @@ from gateway_api.core.gateways.lab.traffic import LabSession, Meter, Traffic
 from gateway_api.core.gateways.lab.vlans import VlanTable
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
-from gateway_api.wire.core import SessionSummary
+from gateway_api.wire.core.gateway import SessionState, SessionSummary, SessionType
 
 MAX_SESSIONS = 200_000
 
@@ -201,13 +201,13 @@ class World:
         return LabSession(
             summary=SessionSummary(
                 id=id,
-                type="PPPoE" if kind == "ppp" else "DHCP",
+                type=SessionType.PPPOE if kind == "ppp" else SessionType.DHCP,
                 username=subscriber.username,
                 ip_address=address,
                 interface=f"{kind}{self._units[kind].take()}",
                 rate_down=qos.default_down,
                 rate_up=qos.default_up,
-                state="active",
+                state=SessionState.ACTIVE,
                 started_at=int(started) + self.ahead,
                 mac_address=subscriber.mac_address,
                 access_interface=subscriber.line.name,

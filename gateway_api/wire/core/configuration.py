@@ -1,0 +1,436 @@
+"""What goes over the wire about the configuration: documents, commits, users, and changes by others than the
+API."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from gateway_api.wire.contract import (
+    Command,
+    Enumeration,
+    Failure,
+    Method,
+    Nothing,
+    Parameters,
+    Record,
+    about,
+    count,
+)
+
+
+class Role(Enumeration):
+    """What a user of the API may do."""
+
+    ADMIN = "admin", "Everything."
+    OPERATOR = "operator", "Read, but not change."
+
+
+class EditAction(Enumeration):
+    """What an edit does."""
+
+    SET = "set", "Gives a path a value."
+    DELETE = "delete", "Removes what is at a path."
+
+
+class ProblemCode(Enumeration):
+    """What is wrong with a value."""
+
+    INVALID = "invalid", "The value breaks a rule."
+    MISSING = "missing", "A value is required and is not there."
+    UNKNOWN = "unknown", "There is no field of that name."
+
+
+Document = Annotated[dict[str, Any], about("The sections of the configuration.")]
+Etag = Annotated[
+    str, about("Stands for the running configuration and the candidate together.", "2f9c1a7be0d4")
+]
+IfMatch = Annotated[Sequence[str] | None, about("Fails unless the etag is one of these.", ["2f9c1a7be0d4"])]
+Author = Annotated[str, about("Who committed it.", "admin")]
+Comment = Annotated[str | None, about("Why, null without a comment.", "faster for everybody")]
+CommittedAt = Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
+Revision = Annotated[int, about("Number in the archive, 1 being the newest.", 1, minimum=1)]
+Deadline = Annotated[
+    int | None,
+    about("When the last commit is undone unless confirmed, Unix epoch seconds; null for never.", None),
+]
+Action = Annotated[
+    str | None, about("What ListChanges calls it: two words with a dot between them.", "rescue.enable")
+]
+
+
+# Documents
+
+
+class ConfigurationReply(Record, frozen=True):
+    """A configuration with its secrets masked."""
+
+    configuration: Document
+    etag: Etag
+
+
+class GetConfiguration(Method[ConfigurationReply], frozen=True):
+    """The running configuration, secrets masked. etag stands for it and the candidate together: whenever
+    either changes, so does it. Where a method takes if_match, it fails unless etag is one of these."""
+
+
+class GetCandidate(Method[ConfigurationReply], frozen=True):
+    """The candidate, secrets masked: the running configuration with what was staged."""
+
+
+class DifferenceReply(Record, frozen=True):
+    """What a commit would change."""
+
+    diff: Annotated[
+        str,
+        about(
+            "Lines that begin with - for what was and + for what will be.",
+            '- qos.default_down = "100mbit"\n+ qos.default_down = "200mbit"\n',
+        ),
+    ]
+    etag: Etag
+    confirm_deadline: Deadline = None
+
+
+class CompareConfiguration(Method[DifferenceReply], frozen=True):
+    """The difference from the running configuration, or from an archived one, to the candidate, secrets
+    masked."""
+
+    revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
+
+
+# Staging
+
+
+class ConfigurationEdit(Parameters, frozen=True):
+    """One change to the configuration."""
+
+    action: Annotated[EditAction, about("What to do.", "set")]
+    path: Annotated[
+        str,
+        about('Dotted: names, indexes of lists, keys of their items, or "quoted text".', "qos.default_down"),
+    ]
+    value_json: Annotated[
+        str | None,
+        about(
+            "JSON text, left out to delete. A JSON string is read as what belongs at the path: a number, "
+            "true or false, a list in JSON.",
+            '"200mbit"',
+        ),
+    ] = None
+
+
+Edits = Annotated[tuple[ConfigurationEdit, ...], about("In their order; all are done, or none.")]
+
+
+class EtagReply(Record, frozen=True):
+    """The new entity tag."""
+
+    etag: Etag
+
+
+class EditCandidate(Command[EtagReply], frozen=True):
+    """Stages all edits, in their order, or none."""
+
+    edits: Edits
+    if_match: IfMatch = None
+
+
+class DiscardCandidate(Command[EtagReply], frozen=True):
+    """Makes the candidate the running configuration again."""
+
+    if_match: IfMatch = None
+
+
+class RollbackReply(Record, frozen=True):
+    """What a commit of the archived configuration would change."""
+
+    changes: Annotated[int, count("How many values a commit would change.", 1)]
+    etag: Etag
+
+
+class RollbackCandidate(Command[RollbackReply], frozen=True):
+    """Makes the candidate an archived configuration."""
+
+    revision: Revision
+    if_match: IfMatch = None
+
+
+# Commits
+
+
+class CommitReply(Record, frozen=True, kw_only=True):
+    """What a commit did. When nothing was committed, author, comment and committed_at are the last
+    commit's."""
+
+    committed: Annotated[bool, about("False when there was nothing to commit.", True)]
+    changes: Annotated[int, count("How many values changed.", 1)]
+    archived_revision: Annotated[
+        int | None, about("Where what ran before is now in the archive; null without.", 1)
+    ] = None
+    author: Author
+    comment: Comment = None
+    committed_at: CommittedAt
+    confirm_deadline: Deadline = None
+    etag: Etag
+
+
+class CommitCandidate(Command[CommitReply], frozen=True):
+    """Makes the candidate run: checks it, renders the services' files and checks them, archives what ran.
+    While a commit waits to be confirmed, another one with confirm_seconds moves the deadline, and one of
+    changes without it confirms. When the reply comes, the gateway follows the configuration, and it outlives
+    a power cut."""
+
+    author: Author
+    comment: Comment = None
+    confirm_seconds: Annotated[
+        int | None,
+        about(
+            "Seconds, 1 to 86400, after which what ran before comes back unless ConfirmCommit is called.", 120
+        ),
+    ] = None
+    if_match: IfMatch = None
+
+
+class ReplaceConfiguration(Command[CommitReply], frozen=True):
+    """Makes a whole configuration run in one go, as staging and committing it would, or changes nothing. A
+    mask where GetConfiguration shows one stands for the secret that runs there; items of lists go by their
+    keys. Fails while something is staged: somebody is at work."""
+
+    configuration: Document
+    author: Author
+    comment: Comment = None
+    if_match: IfMatch = None
+
+
+class ConfirmCommit(Command[Nothing], frozen=True):
+    """Keeps the commit that waits to be confirmed."""
+
+
+class AmendConfiguration(Method[CommitReply], frozen=True):
+    """Changes what runs at once, by all edits in their order, or changes nothing. What is staged stays staged
+    on top of that, and is not committed. A commit that waits to be confirmed goes on waiting, and what would
+    come back is changed in the same way. ListChanges names the change by action, or configuration.amend."""
+
+    edits: Edits
+    author: Author
+    comment: Comment = None
+    action: Action = None
+    if_match: IfMatch = None
+
+
+class RestoreRevision(Method[CommitReply], frozen=True):
+    """Makes an archived configuration run again at once. What is staged stays staged on top of that, and is
+    not committed. A commit that waits to be confirmed is confirmed, if this is the configuration that would
+    come back. ListChanges names the change by action, or configuration.restore."""
+
+    revision: Revision
+    author: Author
+    comment: Comment = None
+    action: Action = None
+
+
+# The archive
+
+
+class ArchivedRevision(Record, frozen=True):
+    """How an archived configuration came to run."""
+
+    revision: Revision
+    committed_at: CommittedAt
+    author: Author
+    comment: Comment
+
+
+class ArchiveReply(Record, frozen=True):
+    """The archived configurations."""
+
+    revisions: Annotated[tuple[ArchivedRevision, ...], about("The newest first.")]
+    count: Annotated[int, count("Number of records in this reply.", 1)]
+
+
+class ListArchive(Method[ArchiveReply], frozen=True):
+    """The archived configurations, newest first."""
+
+
+class ArchivedRevisionReply(ArchivedRevision, frozen=True):
+    """One archived configuration, secrets masked."""
+
+    configuration: Document
+
+
+class GetArchivedRevision(Method[ArchivedRevisionReply], frozen=True):
+    """One archived configuration, secrets masked."""
+
+    revision: Revision
+
+
+# Users
+
+
+class ApiUser(Record, frozen=True):
+    """A user of the API. A token holds while its user has the generation that the token was issued for."""
+
+    username: Annotated[str, about("Login.", "admin")]
+    password_hash: Annotated[str, about("bcrypt hash of the password.")]
+    role: Annotated[Role, about("What the user may do.", "admin")]
+    generation: Annotated[
+        str,
+        Meta(min_length=1),
+        about(
+            "Another one, which the user has never had, after each change of password_hash or role, after "
+            "the user was deleted and made again, and after EndTokens; nothing else changes it, restarts "
+            "included.",
+            "1",
+        ),
+    ]
+
+
+class ApiAccess(Record, frozen=True):
+    """What the running configuration says of the API itself."""
+
+    enabled: Annotated[bool, about("Whether the API serves anybody.", True)]
+    token_lifetime: Annotated[int, about("How long tokens hold, seconds.", 3600)]
+    users: Annotated[tuple[ApiUser, ...], about("The users of the API.")]
+    denied_networks: Annotated[
+        tuple[str, ...],
+        about("Networks, in CIDR, that no webhook is delivered to, besides those that never are."),
+    ] = ()
+
+    def user(self, username: str) -> ApiUser | None:
+        """The user of that name, if there is one."""
+        return next((user for user in self.users if user.username == username), None)
+
+
+class GetApiAccess(Method[ApiAccess], frozen=True):
+    """What the running configuration says of the API itself. The API asks before every request, so that a
+    commit takes effect on the next one."""
+
+
+class EndTokens(Command[Nothing], frozen=True):
+    """Gives a user of the API another generation, which outlives a power cut before this returns: all tokens
+    that were issued to the user end."""
+
+    username: Annotated[str, about("Login.", "admin")]
+
+
+class TokenAccess(Record, frozen=True, kw_only=True):
+    """What the running configuration says of the API's alternative profile."""
+
+    enabled: Annotated[bool, about("Whether the API serves anybody.", True)]
+    auth_token: Annotated[
+        Annotated[str, Meta(min_length=16)] | None,
+        about("16 printable ASCII characters or more; without one the profile is off."),
+    ] = None
+    listen_address: Annotated[str, about("Address to listen at.", "127.0.0.1")]
+    listen_port: Annotated[int, Meta(ge=1, le=65535), about("Port to listen at.", 8080)]
+
+
+class GetTokenAccess(Method[TokenAccess], frozen=True):
+    """What the running configuration says of the API's alternative profile. The API asks before every
+    request, so that a commit takes effect on the next one."""
+
+
+# Changes by others
+
+
+class ChangeRecord(Record, frozen=True):
+    """A change that the API did not make. action is subscribers.disconnect,
+    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all, discard, rollback,
+    commit, replace, confirm, end_tokens, amend, restore; configuration.return when a commit was not confirmed
+    in time; or what the caller called it."""
+
+    sequence: Annotated[int, about("Number of the change, from 1 on, without holes.", 57)]
+    at: Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
+    action: Annotated[str, about("What was done.", "configuration.commit")]
+    user: Annotated[str, about("The user of the process that called, or core.", "root")]
+    process: Annotated[int | None, about("The number of that process.", 4711)] = None
+    author: Annotated[str | None, about("The commit's author.", "admin")] = None
+    comment: Annotated[str | None, about("The commit's comment.", "faster for everybody")] = None
+    before: Annotated[dict[str, Any] | None, about("What was, secrets masked, cut when it is long.")] = None
+    after: Annotated[dict[str, Any] | None, about("What is now, likewise.")] = None
+
+
+class ChangesReply(Record, frozen=True):
+    """Changes in their order, and which ones the core holds."""
+
+    log: Annotated[str, about("Name of this core's log.", "84a7e8343baf37f9")]
+    oldest: Annotated[int, about("The oldest change that is held; 4096 or more are.", 1)]
+    newest: Annotated[int, about("The newest change that is held.", 57)]
+    changes: Annotated[tuple[ChangeRecord, ...], about("The oldest first, 100 at the most.")]
+
+
+class ListChanges(Method[ChangesReply], frozen=True):
+    """What was changed by others than the API, and by the core itself. The API asks again and again, and
+    records each once. A change is on disk before it is in a reply, and outlives the core."""
+
+    log: Annotated[
+        str | None, about("Name of the log; all that is held is new to any other.", "84a7e8343baf37f9")
+    ] = None
+    after_sequence: Annotated[int | None, about("Only what came after this change of that log.", 57)] = None
+
+
+# Errors
+
+
+class ConfigurationProblem(Record, frozen=True):
+    """What is wrong with a value."""
+
+    path: Annotated[str, about("Place in the configuration, dotted.", "qos.default_down")]
+    code: Annotated[ProblemCode, about("What is wrong.", "invalid")]
+    message: Annotated[str, about("The rule, for people.", "must be a number and a unit, such as 50mbit")]
+
+
+EditNumber = Annotated[int, about("Number of the edit, from 0 on.", 0)]
+Problems = Annotated[tuple[ConfigurationProblem, ...], about("What is wrong.")]
+
+
+class EditRefusedError(Failure, frozen=True):
+    """One of the edits cannot be done, so none was."""
+
+    edit: EditNumber
+    problems: Problems
+
+
+class PathNotFoundError(Failure, frozen=True):
+    """One of the edits deletes what is not there, so none was done."""
+
+    edit: EditNumber
+    path: Annotated[str, about("The path of that edit.", "bgp.neighbors.0")]
+
+
+class ConfigurationInvalidError(Failure, frozen=True):
+    """The candidate as a whole is not valid."""
+
+    problems: Problems
+
+
+class ConfigurationChangedError(Failure, frozen=True):
+    """The configuration's etag is not in if_match."""
+
+    etag: Etag
+
+
+class RevisionNotFoundError(Failure, frozen=True):
+    """The archive has fewer configurations."""
+
+    revision: Revision
+
+
+class UserNotFoundError(Failure, frozen=True):
+    """The running configuration has no user of the API of that name."""
+
+
+class CandidateStagedError(Failure, frozen=True):
+    """Something is staged, which has to be committed or discarded first."""
+
+
+class NothingToConfirmError(Failure, frozen=True):
+    """No commit waits for a confirmation."""
+
+
+class StepFailedError(Failure, frozen=True):
+    """A step failed, and the configuration is as it was."""
+
+    step: Annotated[str, about("A verb and an object.", "write the configuration")]
+    reason: Annotated[str, about("Why, without secrets.", "No space left on device")]

@@ -1,0 +1,629 @@
+"""What goes over the wire about the gateway: its health, sessions, events, interfaces, VLANs and routes."""
+
+from typing import Annotated, Any, Self, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from gateway_api.base.rates import MAX_BPS
+from gateway_api.wire.contract import (
+    Command,
+    Enumeration,
+    Failure,
+    Method,
+    Nothing,
+    Parameters,
+    Record,
+    about,
+    count,
+)
+
+R = TypeVar("R")
+
+#: The most records of a page.
+MAX_LIMIT = 10_000
+
+_IPV4 = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
+_MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
+
+
+class SessionType(Enumeration):
+    """How a subscriber connects."""
+
+    PPPOE = "PPPoE", "PPP over Ethernet."
+    DHCP = "DHCP", "IP over Ethernet, with an address from DHCP."
+
+
+class SessionTypeFilter(Enumeration):
+    """The type of the sessions to list."""
+
+    PPPOE = "pppoe", "PPP over Ethernet."
+    DHCP = "dhcp", "IP over Ethernet, with an address from DHCP."
+
+
+class SessionState(Enumeration):
+    """The state of a session."""
+
+    ACTIVE = "active", "The subscriber can send and receive."
+
+
+class EventName(Enumeration):
+    """What happened to a session."""
+
+    UP = "session.up", "The session started."
+    DOWN = "session.down", "The session ended."
+
+
+class AddressFamily(Enumeration):
+    """The family of an address."""
+
+    INET = "inet", "IPv4."
+    INET6 = "inet6", "IPv6."
+
+
+class InterfaceType(Enumeration):
+    """What an interface is."""
+
+    TRUNK = "trunk", "A port that carries subscribers."
+    LOOPBACK = "loopback", "The loopback interface."
+    VLAN = "vlan", "A VLAN sub-interface of a trunk."
+    PPP = "ppp", "The interface of a PPPoE session."
+    IFB = "ifb", "The device that shapes what a session sends."
+    VRF = "vrf", "A routing domain."
+    OTHER = "other", "Anything else, such as an uplink."
+
+
+class AdminState(Enumeration):
+    """The state that an interface is configured to have."""
+
+    UP = "up", "Enabled."
+    DOWN = "down", "Disabled."
+
+
+class VlanProtocol(Enumeration):
+    """The protocol of the outer tag."""
+
+    DOT1Q = "802.1Q", "One tag."
+    DOT1AD = "802.1ad", "A service tag, with the subscriber's tag inside (QinQ)."
+
+
+class DemuxState(Enumeration):
+    """What the demux component makes of a VLAN."""
+
+    ACTIVE = "active", "The VLAN has sessions."
+    IDLE = "idle", "The VLAN has none, and is removed after the idle timeout."
+
+
+SessionId = Annotated[int, about("Session id.", 7)]
+Type = Annotated[SessionType, about("Session type.", "PPPoE")]
+State = Annotated[SessionState, about("Session state.", "active")]
+Username = Annotated[str, about("Subscriber login.", "subscriber000006@lab.example")]
+AssignedAddress = Annotated[str, about("Assigned address.", "100.64.0.5", format="ipv4", pattern=_IPV4)]
+SessionInterface = Annotated[str, about("Interface of the session.", "ppp5")]
+MacAddress = Annotated[str, about("MAC address of the subscriber.", "02:00:00:00:00:06", pattern=_MAC)]
+AccessInterface = Annotated[str, about("Interface that the session arrived on.", "trunk0.1001")]
+StartedAt = Annotated[int, count("Start time, Unix epoch seconds.", 1795271513)]
+RateDown = Annotated[int, count("Downstream rate, bits per second.", 100_000_000)]
+RateUp = Annotated[int, count("Upstream rate, bits per second.", 20_000_000)]
+ProfileName = Annotated[str, about("Name of the overhead profile.", "pppoe_ethernet")]
+Overhead = Annotated[int, count("Bytes added to each packet.", 50)]
+Mpu = Annotated[int, count("Least bytes counted for a packet.", 84)]
+BytesIn = Annotated[int, count("Bytes from the subscriber (RFC 2866 Acct-Input-Octets).", 117155058)]
+BytesOut = Annotated[int, count("Bytes to the subscriber.", 585775294)]
+OperState = Annotated[str, about("Operational state (RFC 2863).", "up")]
+
+
+# Parts of lists
+
+
+class Page(Parameters, frozen=True):
+    """A part of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page.", 100)]
+    cursor: Annotated[str | None, about("next_cursor of the page before.", "WyJpZCIsWzIsMl1d")] = None
+
+
+class ListReply(Record, frozen=True, kw_only=True):
+    """What all lists have in common."""
+
+    count: Annotated[int, count("Number of records in this reply.", 1)]
+    total: Annotated[int, count("Number of records on all pages.", 1)]
+    next_cursor: Annotated[
+        str | None, about("cursor of the next page, null on the last one.", "WyJpZCIsWzIsMl1d")
+    ] = None
+
+
+class PagedMethod(Method[R], frozen=True, kw_only=True):
+    """A method whose reply is a list."""
+
+    page: Annotated[Page | None, about("The part to reply with, the whole list without.")] = None
+
+
+# Health
+
+
+class Health(Record, frozen=True):
+    """How long the gateway is up, how many sessions it has, and what it is."""
+
+    uptime_seconds: Annotated[int, count("Seconds since the core daemon started.", 86400)]
+    active_sessions: Annotated[int, count("Number of sessions.", 298)]
+    product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
+    version: Annotated[str, about("Version of the product.", "0.1.0")]
+
+
+class GetHealth(Method[Health], frozen=True):
+    """How long the gateway is up, how many sessions it has, and what it is."""
+
+
+class Statistics(Record, frozen=True):
+    """The counts of sessions, all of one moment."""
+
+    active_sessions: Annotated[int, count("All sessions.", 298)]
+    pppoe_sessions: Annotated[int, count("PPPoE sessions.", 271)]
+    dhcp_sessions: Annotated[int, count("DHCP sessions.", 27)]
+    vrf_steered_sessions: Annotated[int, count("Sessions through the CGNAT VRF.", 219)]
+    public_ip_sessions: Annotated[
+        int,
+        count("Sessions with an address that is neither RFC 6598's nor in the CGNAT's source_range.", 79),
+    ]
+    qos_sessions: Annotated[int, count("Sessions that are shaped.", 298)]
+
+
+class GetStatistics(Method[Statistics], frozen=True):
+    """The counts of sessions, all of one moment."""
+
+
+# Sessions
+
+
+class SessionFilter(Parameters, frozen=True):
+    """Which sessions to list: all conditions must hold, each is an exact match."""
+
+    type: Annotated[SessionTypeFilter | None, about("Session type.", "pppoe")] = None
+    username: Annotated[str | None, about("Subscriber login.", "subscriber000006@lab.example")] = None
+    ip_address: Annotated[str | None, about("Assigned address.", "100.64.0.5")] = None
+    mac_address: Annotated[
+        str | None, about("MAC address in lower case, with colons.", "02:00:00:00:00:06")
+    ] = None
+    interface: Annotated[str | None, about("The session's own or its access interface.", "ppp5")] = None
+
+
+class SessionSummary(Record, frozen=True):
+    """A session in a list."""
+
+    id: SessionId
+    type: Type
+    username: Username
+    ip_address: AssignedAddress
+    interface: SessionInterface
+    rate_down: RateDown
+    rate_up: RateUp
+    state: State
+    started_at: StartedAt
+    mac_address: MacAddress
+    access_interface: AccessInterface
+
+
+class SessionDetail(Record, frozen=True):
+    """A session with all that is known of it."""
+
+    id: SessionId
+    session_type: Type
+    state: State
+    username: Username
+    mac_address: MacAddress
+    ip_address: AssignedAddress
+    gateway: Annotated[
+        str | None,
+        about("Gateway address, null when there is none.", "100.64.0.1", format="ipv4", pattern=_IPV4),
+    ]
+    access_interface: AccessInterface
+    ppp_interface: Annotated[str, about("PPP interface, empty for DHCP.", "ppp5")]
+    rate_down_bps: RateDown
+    rate_up_bps: RateUp
+    overhead_profile: ProfileName
+    vrf_steered: Annotated[bool, about("Whether it is steered through the CGNAT VRF.", True)]
+    acct_session_id: Annotated[str, about("Accounting session id.", "ed2f89d94a2f20aa")]
+    started_at: StartedAt
+    bytes_in: BytesIn
+    bytes_out: BytesOut
+    packets_in: Annotated[int, count("Packets from the subscriber.", 292887)]
+    packets_out: Annotated[int, count("Packets to the subscriber.", 488146)]
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """The fields of a record that the record of a change keeps. No type of the interface."""
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """The same fields of a whole record."""
+        return msgspec.convert(record, cls, from_attributes=True)
+
+
+class SessionSnapshot(Excerpt, frozen=True):
+    """Of a SessionDetail."""
+
+    id: SessionId
+    session_type: Type
+    username: Username
+    ip_address: AssignedAddress
+    access_interface: AccessInterface
+    rate_down_bps: RateDown
+    rate_up_bps: RateUp
+    started_at: StartedAt
+
+
+class SessionRates(Excerpt, frozen=True):
+    """Of a SessionDetail: the fields that SetSessionRate changes."""
+
+    rate_down_bps: RateDown
+    rate_up_bps: RateUp
+
+
+class EndedSession(Excerpt, frozen=True):
+    """Of a SessionSummary, where there are many."""
+
+    id: SessionId
+    username: Username
+    ip_address: AssignedAddress
+
+
+class SessionsReply(ListReply, frozen=True):
+    """A list of sessions."""
+
+    sessions: Annotated[tuple[SessionSummary, ...], about("The sessions.")]
+
+
+class ListSessions(PagedMethod[SessionsReply], frozen=True):
+    """Lists sessions."""
+
+    filter: Annotated[SessionFilter | None, about("Which ones, all without.")] = None
+    sort: Annotated[
+        str | None,
+        about("A field of SessionSummary, with - before it for descending; by id without.", "-started_at"),
+    ] = None
+
+
+class SessionReply(Record, frozen=True):
+    """One session."""
+
+    session: Annotated[SessionDetail, about("The session.")]
+
+
+class GetSession(Method[SessionReply], frozen=True):
+    """One session."""
+
+    id: SessionId
+
+
+class DisconnectSession(Command[Nothing], frozen=True):
+    """Ends one session. When the reply comes, it is gone from every list."""
+
+    id: SessionId
+
+
+class DisconnectInterfaceReply(Record, frozen=True):
+    """The sessions of an access interface that ended, or would end."""
+
+    sessions: Annotated[
+        tuple[SessionSummary, ...], about("The sessions that ended or, in a dry run, would end.")
+    ]
+
+
+class DisconnectInterface(Command[DisconnectInterfaceReply], frozen=True):
+    """Ends all sessions that arrived on an access interface. There may be none: InterfaceNotFound is for an
+    interface that the gateway does not have."""
+
+    interface: Annotated[str, about("Name of the access interface.", "trunk0.1000")]
+    dry_run: Annotated[bool, about("Lists the sessions, and ends none.", True)]
+
+
+class SetSessionRate(Command[Nothing], frozen=True):
+    """Changes the rates of a session, on the egress device and on its IFB. When the reply comes, they
+    show."""
+
+    id: SessionId
+    rate_down_bps: Annotated[
+        int, Meta(ge=1, le=MAX_BPS), about("Downstream rate, bits per second.", 250_000_000)
+    ]
+    rate_up_bps: Annotated[int, Meta(ge=1, le=MAX_BPS), about("Upstream rate, bits per second.", 50_000_000)]
+
+
+# Events
+
+
+class SessionEvent(Record, frozen=True):
+    """Something that happened to a session. What follows access_interface is set for session.down, and null
+    for session.up."""
+
+    sequence: Annotated[int, about("Number of the event, from 1 on, without holes.", 57)]
+    event: Annotated[EventName, about("Event name.", "session.up")]
+    at: Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
+    id: SessionId
+    type: Type
+    username: Username
+    ip_address: AssignedAddress
+    interface: SessionInterface
+    mac_address: MacAddress
+    access_interface: AccessInterface
+    reason: Annotated[
+        str | None,
+        about(
+            "Why it ended: `user_request`, `admin_disconnect`, `session_timeout`, `idle_timeout`, or another "
+            "Acct-Terminate-Cause of RFC 2866 in snake_case.",
+            "user_request",
+        ),
+    ] = None
+    bytes_in: Annotated[int | None, count("Bytes from the subscriber.", 117155058)] = None
+    bytes_out: Annotated[int | None, count("Bytes to the subscriber.", 585775294)] = None
+    duration_seconds: Annotated[int | None, count("How long it lasted, seconds.", 3600)] = None
+
+
+class EventsReply(Record, frozen=True):
+    """Events in their order, and which ones the core holds."""
+
+    boot_id: Annotated[
+        str, Meta(pattern=r"^[0-9a-z]{1,64}$"), about("Name of this run of the core.", "84a7e8343baf37f9")
+    ]
+    oldest: Annotated[int, about("The oldest event that is held; 65536 or more are.", 1)]
+    newest: Annotated[int, about("The newest event that is held.", 57)]
+    gap: Annotated[
+        bool,
+        about(
+            "Some of what was asked for is not held. This reply has no events, the next goes on after newest."
+        ),
+    ]
+    events: Annotated[tuple[SessionEvent, ...], about("The events.")]
+
+
+class SubscribeEvents(Method[EventsReply], frozen=True):
+    """The events of sessions: from now on, or what came after an event. To be called with more. A reply comes
+    at least every 15 seconds, with or without events. A client that reads too slowly is cut off, and may
+    subscribe again after the last event that it got."""
+
+    streams = True
+
+    boot_id: Annotated[str | None, about("The run of the core that the event is of.", "84a7e8343baf37f9")] = (
+        None
+    )
+    after_sequence: Annotated[int | None, about("Number of the event.", 57)] = None
+
+
+# Interfaces and VLANs
+
+
+class InterfaceAddress(Record, frozen=True):
+    """An address of an interface."""
+
+    family: Annotated[AddressFamily, about("Address family.", "inet")]
+    address: Annotated[str, about("IPv4 or IPv6 address.", "10.255.0.1")]
+    prefix_length: Annotated[int, about("Bits of the network.", 30, minimum=0, maximum=128)]
+
+
+class InterfaceStats(Record, frozen=True):
+    """The counters of an interface since it came up."""
+
+    rx_bytes: Annotated[int, count("Bytes received.", 58248942780)] = 0
+    rx_packets: Annotated[int, count("Packets received.", 145622356)] = 0
+    rx_errors: Annotated[int, count("Packets received with errors.", 0)] = 0
+    rx_dropped: Annotated[int, count("Packets received and dropped.", 0)] = 0
+    tx_bytes: Annotated[int, count("Bytes sent.", 291244714181)] = 0
+    tx_packets: Annotated[int, count("Packets sent.", 242703928)] = 0
+    tx_errors: Annotated[int, count("Packets that could not be sent.", 0)] = 0
+    tx_dropped: Annotated[int, count("Packets dropped instead of sent.", 0)] = 0
+
+
+class Interface(Record, frozen=True):
+    """An interface of the system."""
+
+    ifindex: Annotated[int, about("The kernel's number of it.", 2)]
+    name: Annotated[str, about("Interface name.", "trunk0")]
+    type: Annotated[InterfaceType, about("What it is.", "trunk")]
+    mac_address: Annotated[
+        str | None, about("MAC address, null when it has none.", "06:00:00:00:00:02", pattern=_MAC)
+    ]
+    mtu: Annotated[int, about("Largest packet, bytes.", 1600)]
+    admin_state: Annotated[AdminState, about("What it is configured to be.", "up")]
+    oper_state: OperState
+    parent: Annotated[str | None, about("Interface that carries it, null when none does.", None)]
+    master: Annotated[str | None, about("VRF or bridge that it belongs to, null when none.", None)]
+    addresses: Annotated[tuple[InterfaceAddress, ...], about("Its addresses.")]
+    stats: Annotated[InterfaceStats, about("Its counters.")]
+
+
+class InterfacesReply(ListReply, frozen=True):
+    """A list of interfaces."""
+
+    interfaces: Annotated[tuple[Interface, ...], about("The interfaces.")]
+
+
+class ListInterfaces(PagedMethod[InterfacesReply], frozen=True):
+    """Lists all interfaces of the system."""
+
+
+class Vlan(Record, frozen=True):
+    """A VLAN sub-interface that the demux component made."""
+
+    name: Annotated[str, about("Interface name.", "trunk0.1000")]
+    trunk: Annotated[str, about("Trunk interface that carries it.", "trunk0")]
+    vlan_id: Annotated[int, about("VLAN id; the inner one of two.", 1000, minimum=1, maximum=4094)]
+    outer_vlan_id: Annotated[
+        int | None, about("Outer VLAN id, null without QinQ.", None, minimum=1, maximum=4094)
+    ]
+    protocol: Annotated[VlanProtocol, about("Protocol of the outer tag.", "802.1Q")]
+    oper_state: OperState
+    session_count: Annotated[int, count("Sessions on it.", 27)]
+    created_at: Annotated[int, count("When it was made, Unix epoch seconds.", 1795270980)]
+
+
+class DemuxVlan(Vlan, frozen=True):
+    """A VLAN with the demux component's view of it."""
+
+    state: Annotated[DemuxState, about("active with sessions, idle without.", "active")]
+
+
+class VlansReply(ListReply, frozen=True):
+    """A list of VLANs."""
+
+    vlans: Annotated[tuple[Vlan, ...], about("The VLANs.")]
+
+
+class ListVlans(PagedMethod[VlansReply], frozen=True):
+    """Lists the VLAN sub-interfaces that the demux component made."""
+
+
+class DemuxReply(ListReply, frozen=True):
+    """A list of VLANs, and what the limits kept from being made."""
+
+    vlans: Annotated[tuple[DemuxVlan, ...], about("The VLANs.")]
+    rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]
+
+
+class GetDemuxState(PagedMethod[DemuxReply], frozen=True):
+    """Lists the VLANs under management."""
+
+
+# Shaping
+
+
+class SessionQos(Record, frozen=True):
+    """The shaping of one session."""
+
+    session_id: SessionId
+    username: Username
+    interface: Annotated[str, about("Shaped interface.", "ppp5")]
+    ifb_device: Annotated[
+        str | None, about("IFB device that shapes upstream, null when none does.", "ifb-ppp5")
+    ]
+    rate_down_bps: RateDown
+    rate_up_bps: RateUp
+    overhead_profile: ProfileName
+    overhead: Overhead
+    mpu: Mpu
+    qdisc: Annotated[str, about("Queueing discipline.", "htb")]
+
+
+class QosReply(ListReply, frozen=True):
+    """A list of sessions with their shaping."""
+
+    sessions: Annotated[tuple[SessionQos, ...], about("The sessions.")]
+
+
+class ListQos(PagedMethod[QosReply], frozen=True):
+    """Lists the shaping of all sessions."""
+
+
+class OverheadProfile(Record, frozen=True):
+    """What a kind of access line adds to each packet."""
+
+    name: ProfileName
+    overhead: Overhead
+    mpu: Mpu
+    description: Annotated[str, about("What it is for.", "PPPoE over Ethernet with one VLAN tag")]
+
+
+class OverheadProfilesReply(Record, frozen=True):
+    """A list of overhead profiles."""
+
+    profiles: Annotated[tuple[OverheadProfile, ...], about("The profiles.")]
+    count: Annotated[int, count("Number of records in this reply.", 1)]
+
+
+class ListOverheadProfiles(Method[OverheadProfilesReply], frozen=True):
+    """Lists the overhead profiles that sessions may have."""
+
+
+# Routing
+
+
+class BgpSummaryReply(Record, frozen=True):
+    """The routing daemon's neighbour summary."""
+
+    summary: Annotated[dict[str, Any], about("As FRR prints it for show bgp summary json; {} without BGP.")]
+
+
+class GetBgpSummary(Method[BgpSummaryReply], frozen=True):
+    """The routing daemon's neighbour summary."""
+
+
+class Route(Record, frozen=True):
+    """A kernel route, with the names of `ip -j route` (iproute2)."""
+
+    dst: Annotated[
+        str,
+        about(
+            "Destination; 0.0.0.0/0 is the default route.",
+            "100.64.0.5/32",
+            pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$",
+        ),
+    ]
+    gateway: Annotated[
+        str | None, about("Next hop, null when there is none.", None, format="ipv4", pattern=_IPV4)
+    ]
+    dev: Annotated[str, about("Interface.", "ppp5")]
+    protocol: Annotated[str, about("Who made it.", "kernel")]
+    scope: Annotated[str, about("How far it reaches.", "link")]
+    type: Annotated[str, about("Kind of route.", "unicast")]
+    table: Annotated[str, about("Routing table.", "main")]
+    metric: Annotated[int | None, about("Lower is preferred; null for the kernel's own.", None)]
+    prefsrc: Annotated[
+        str | None,
+        about("Source address to prefer, null for any.", "100.64.0.1", format="ipv4", pattern=_IPV4),
+    ]
+    session_id: Annotated[int | None, about("Session that it belongs to, null for others.", 7)]
+
+
+class RoutesReply(ListReply, frozen=True):
+    """A list of routes."""
+
+    routes: Annotated[tuple[Route, ...], about("The routes.")]
+
+
+class ListRoutes(PagedMethod[RoutesReply], frozen=True):
+    """Lists the kernel's routes, the host routes of subscribers included."""
+
+
+class CgnatSession(Record, frozen=True):
+    """A session with an address in the CGNAT's source_range that is steered through its VRF."""
+
+    id: SessionId
+    type: Type
+    username: Username
+    ip_address: AssignedAddress
+    interface: SessionInterface
+    vrf_name: Annotated[str, about("VRF that it goes through.", "cgnat")]
+    vrf_table: Annotated[int, about("Routing table of the VRF.", 100)]
+    handoff_interface: Annotated[str, about("Interface towards the CGNAT appliance.", "cgnat0")]
+    handoff_gateway: Annotated[
+        str, about("Address of the CGNAT appliance.", "10.255.1.2", format="ipv4", pattern=_IPV4)
+    ]
+    started_at: StartedAt
+
+
+class CgnatSessionsReply(ListReply, frozen=True):
+    """A list of sessions behind the CGNAT."""
+
+    sessions: Annotated[tuple[CgnatSession, ...], about("The sessions.")]
+
+
+class ListCgnatSessions(PagedMethod[CgnatSessionsReply], frozen=True):
+    """Lists the sessions that are steered through the CGNAT VRF."""
+
+
+# Errors
+
+
+class SessionNotFoundError(Failure, frozen=True):
+    """There is no session of that id."""
+
+    id: SessionId
+
+
+class InterfaceNotFoundError(Failure, frozen=True):
+    """There is no interface of that name."""
+
+    interface: Annotated[str, about("The name.", "trunk9")]
+
+
+class ReplyTooLargeError(Failure, frozen=True):
+    """The whole list is more than one reply may hold: ask for pages."""
