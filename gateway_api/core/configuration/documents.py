@@ -12,9 +12,8 @@ from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS
 from gateway_api.base.redact import MASK, is_secret
 from gateway_api.core.configuration.fields import key_of
-from gateway_api.core.configuration.schema import Configuration
+from gateway_api.core.configuration.sections import ROOT
 
-_ROOT = Nested(Configuration)
 _NOTHING = object()
 
 
@@ -36,9 +35,9 @@ class Change:
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """One for each value that isn't the same, in the order of the paths' text."""
-    old, new = dict(_values(before, _ROOT, ())), dict(_values(after, _ROOT, ()))
-    orders = dict(_orders(before, _ROOT, ()))
-    for path, now in _orders(after, _ROOT, ()):
+    old, new = dict(_values(before, ROOT, ())), dict(_values(after, ROOT, ()))
+    orders = dict(_orders(before, ROOT, ()))
+    for path, now in _orders(after, ROOT, ()):
         was = orders.get(path, [])
         in_both = set(was) & set(now)
         if [key for key in was if key in in_both] != [key for key in now if key in in_both]:
@@ -87,7 +86,7 @@ def _json(value: Any) -> str:
 def merged(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """`theirs`, with all that `ours` has other than `base`. Where both have changed a value, ours counts.
     Items of keyed lists are told apart by their keys; any other list is one value."""
-    made: dict[str, Any] = _merged(base, ours, theirs, _ROOT)
+    made: dict[str, Any] = _merged(base, ours, theirs, ROOT)
     return made
 
 
@@ -120,7 +119,7 @@ def unmasked(document: dict[str, Any], running: dict[str, Any]) -> dict[str, Any
     """A copy of any JSON, in which a mask has become the secret that runs at its place; the items of keyed
     lists go by their keys. Raises Invalid where none does: a mask never becomes a value itself."""
     problems: list[Problem] = []
-    made: dict[str, Any] = _unmasked(document, running, _ROOT, "", problems)
+    made: dict[str, Any] = _unmasked(document, running, ROOT, "", problems)
     if problems:
         raise Invalid(*problems[:MOST_PROBLEMS])
     return made

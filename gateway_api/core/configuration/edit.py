@@ -15,13 +15,12 @@ from marshmallow.fields import Field, List, Nested
 from gateway_api.base.configuration_path import Path, Segment, parse_path, path_text
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.redact import MASK, is_secret, redacted
-from gateway_api.core.configuration.fields import key_of
+from gateway_api.core.configuration.fields import item_key, key_of
 from gateway_api.core.configuration.outcome import EditedValue
-from gateway_api.core.configuration.schema import Configuration
+from gateway_api.core.configuration.sections import ROOT
 from gateway_api.core.configuration.values import coerced
 from gateway_api.wire.core.configuration import EditAction
 
-_ROOT = Nested(Configuration)
 #: The place of a value that does not exist; null is a value.
 _ABSENT = object()
 
@@ -84,7 +83,7 @@ def _parsed(text: str) -> Path:
 def _set(document: dict[str, Any], path: Path, value: Any) -> tuple[Any, Any]:
     """The value before and after."""
     holder: Any = document
-    field: Any = _ROOT
+    field: Any = ROOT
     for depth, segment in enumerate(path[:-1], 1):
         holder, field = _entered(holder, field, segment, path, path_text(path[:depth]))
         if not isinstance(field, List | Nested):
@@ -136,7 +135,7 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> t
 
 def _check_key(holder: Any, field: Nested, segment: Segment, made: Any, here: str) -> None:
     """An item that took another's key would be lost, one without would be out of reach."""
-    key = getattr(field.schema, "key", None)
+    key = item_key(field)
     if segment.text == key and holder.get(key) not in (None, made):
         raise Invalid(Problem(here, "invalid", "is the key of its item: delete that, and set another"))
 
@@ -154,12 +153,12 @@ def _check_item(
 
 def _delete(document: dict[str, Any], path: Path) -> tuple[Any, Any]:
     holder: Any = document
-    field: Any = _ROOT
+    field: Any = ROOT
     for segment in path[:-1]:
         place, field = _found(holder, field, segment, path)
         holder = holder[place]
     place, _below = _found(holder, field, path[-1], path)
-    if isinstance(field, Nested) and getattr(field.schema, "key", None) == path[-1].text:
+    if item_key(field) == path[-1].text:
         rule = "is the key of its item: delete that"
         raise Invalid(Problem(path_text(path), "invalid", rule))
     return holder.pop(place), _ABSENT

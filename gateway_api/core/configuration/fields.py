@@ -1,7 +1,12 @@
-"""The kinds of value that a configuration holds, and what its sections and items are made of."""
+"""The kinds of value that a configuration holds, and what its sections and items are made of.
 
+A section is a dataclass. Each attribute is declared with its rules, by the functions here, and `schema_of`
+derives the marshmallow schema: so each section is defined once.
+"""
+
+import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import (
     AddressValueError,
     IPv4Address,
@@ -14,10 +19,9 @@ from ipaddress import (
 from typing import Any, ClassVar
 
 from marshmallow import ValidationError, post_load, validate
-from marshmallow.fields import List, Nested
+from marshmallow.fields import Field, List, Nested
 
-from gateway_api.base.fields import Parsed, Schema, Text, Whole
-from gateway_api.core.configuration.sections import VlanRange
+from gateway_api.base.fields import Flag, Parsed, Schema, Text, Whole
 from gateway_api.wire.core.gateway import OverheadProfile
 
 # Linux: IFNAMSIZ is 16 with the closing NUL; not "." or "..". Of the characters, those that need no
@@ -34,19 +38,20 @@ _NOT_A_VRF = validate.Regexp(
     error="must not be default, all, mgmt or lo, nor be named like the devices of sessions, as ppp0",
 )
 _NOT_A_NEXT_HOP = validate.Regexp(
-    # What follows a gateway in FRR's `ip route`: it takes any beginning of Null0 for that, in any case.
+    # What follows a gateway in FRR's `ip route`: FRR reads any beginning of Null0 as that, in any case.
     r"(?!(?i:n|nu|nul|null|null0.*|blackhole|reject|[0-9]+)\Z)",
     error="must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
 )
 _MOST_INTERFACES = 64
 _STRICT = "strict"
-#: What all of the services' files can hold without an escape: see the templates.
+#: The characters that all services' files can hold without an escape: see the templates.
 _SECRET = validate.Regexp(
     # To pppd, a secret that begins with @ is the name of a file.
     r"(?!@)[!$-&(-+\--\[\]-~]{1,128}\Z",
     error="must be 1 to 128 printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
 )
-
+#: MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
+_RADIUS_SECRET = validate.Length(max=48, error="must be at most 48 characters: pppd keeps no more")
 
 #: RFC 6890 section 2.2.2: this network, loopback, link-local; and what is multicast or reserved.
 _NOT_OF_SUBSCRIBERS = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
@@ -55,119 +60,178 @@ _NETWORK_OF_SUBSCRIBERS = (
     "loopback, link-local, multicast or reserved addresses"
 )
 
-
 # What an access line adds to each IP packet, as the `overhead` and `mpu` of tc(8): preamble 8, Ethernet
 # header 14, checksum 4 and inter-frame gap 12 make 38; a VLAN tag is 4, PPPoE with PPP is 8 (RFC 2516). The
 # least frame, with preamble and gap, takes 84 bytes of the line.
-_ETHERNET = 38
-_VLAN = 4
-_PPPOE = 8
-_LEAST = 84
+_ETHERNET, _VLAN, _PPPOE, _LEAST = 38, 4, 8, 84
 
 OVERHEAD_PROFILES = {
-    profile.name: profile
-    for profile in (
-        OverheadProfile("none", 0, 0, "IP packets as they are"),
-        OverheadProfile(
-            "pppoe_ethernet",
-            _ETHERNET + _VLAN + _PPPOE,
-            _LEAST,
-            "PPPoE over Ethernet with one VLAN tag",
-        ),
-        OverheadProfile(
-            "pppoe_qinq",
-            _ETHERNET + 2 * _VLAN + _PPPOE,
-            _LEAST,
-            "PPPoE over Ethernet with two VLAN tags",
-        ),
-        OverheadProfile("ipoe_ethernet", _ETHERNET + _VLAN, _LEAST, "IP over Ethernet with one VLAN tag"),
-        OverheadProfile("ipoe_qinq", _ETHERNET + 2 * _VLAN, _LEAST, "IP over Ethernet with two VLAN tags"),
+    name: OverheadProfile(name, overhead, mpu, description)
+    for name, overhead, mpu, description in (
+        ("none", 0, 0, "IP packets as they are"),
+        ("pppoe_ethernet", _ETHERNET + _VLAN + _PPPOE, _LEAST, "PPPoE over Ethernet with one VLAN tag"),
+        ("pppoe_qinq", _ETHERNET + 2 * _VLAN + _PPPOE, _LEAST, "PPPoE over Ethernet with two VLAN tags"),
+        ("ipoe_ethernet", _ETHERNET + _VLAN, _LEAST, "IP over Ethernet with one VLAN tag"),
+        ("ipoe_qinq", _ETHERNET + 2 * _VLAN, _LEAST, "IP over Ethernet with two VLAN tags"),
     )
 }
 
 
-class Section(Schema):
-    """A schema whose fields are those of one class in `sections`."""
+class Section:
+    """A frozen dataclass of the configuration, parsed and checked."""
 
-    made_of: type
+    #: The attribute that identifies an item of a list; None for a section.
+    key: ClassVar[str | None] = None
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """The path and the rule for each broken rule that needs several values. A candidate may break them
+        until it is committed; a rule for one value is checked when the value is set."""
+        return iter(())
+
+
+class SectionSchema(Schema):
+    made_of: ClassVar[type[Section]]
 
     @post_load
-    def _make(self, data: dict[str, Any], **_: Any) -> Any:
-        return self.made_of(
+    def _make(self, data: dict[str, Any], **_: Any) -> Section:
+        made = self.made_of(
             **{key: tuple(held) if isinstance(held, list) else held for key, held in data.items()}
         )
+        messages: dict[str, list[str]] = {}
+        for path, rule in made.broken_rules():
+            messages.setdefault(path, []).append(rule)
+        if messages:
+            raise ValidationError(messages)
+        return made
 
 
-class Item(Section):
-    """An object of a list in which each is known by its `key`, the name of a text field."""
+def schema_of(section: type[Section]) -> type[SectionSchema]:
+    class Derived(SectionSchema):
+        made_of = section
 
-    key: ClassVar[str]
+        class Meta(SectionSchema.Meta):
+            # A section is a dataclass, which no type can express.
+            include = {held.name: held.metadata["field"] for held in dataclasses.fields(section)}  # type: ignore[arg-type]
 
-
-def items(schema: type[Item], *, most: int, **more: Any) -> List[Any]:
-    """A list of objects, no two with the same key."""
-    rules = (_at_most(most), _unique(lambda item: getattr(item, schema.key)))
-    return List(Nested(schema), validate=rules, **more)
+    return Derived
 
 
 def key_of(field: Any) -> str | None:
-    """The name of the field by which the objects of a list are known; None for any other field."""
-    if isinstance(field, List) and isinstance(field.inner, Nested) and isinstance(field.inner.schema, Item):
-        return field.inner.schema.key
-    return None
+    """The key of the items in a list; None for any other field."""
+    return item_key(field.inner) if isinstance(field, List) else None
 
 
-def strict(*rules: Callable[[Any], Any]) -> dict[str, Any]:
-    """The metadata of a field with rules that only new values must keep. Each takes a loaded value and raises
-    ValidationError.
-
-    A rule that comes with a new version belongs here: what an older version stored must load.
-    """
-    return {_STRICT: rules}
+def item_key(field: Any) -> str | None:
+    """The attribute that identifies an item; None for any other field."""
+    schema = getattr(field, "schema", None)
+    return schema.made_of.key if isinstance(schema, SectionSchema) else None
 
 
 def strict_rules(field: Any) -> tuple[Callable[[Any], Any], ...]:
-    """Those of a field."""
+    """Rules that only new values must keep. Each takes a loaded value and raises ValidationError.
+
+    A rule that comes with a new version must be strict: values that an older version stored must load.
+    """
     rules: tuple[Callable[[Any], Any], ...] = field.metadata.get(_STRICT, ())
     return rules
 
 
-def vrf_name() -> Text:
-    """That of a network device, as a VRF is one on Linux."""
-    return Text(required=True, validate=_INTERFACE_NAME, metadata=strict(_NOT_A_VRF))
+# Attributes of sections. Each is required unless it has a `load_default`.
 
 
-def next_hop_interface() -> Text:
-    return Text(required=True, validate=_INTERFACE_NAME, metadata=strict(_NOT_A_NEXT_HOP))
+def _held(kind: type[Field[Any]], *arguments: Any, strict: Any = (), **more: Any) -> Any:
+    required = "load_default" not in more
+    field = kind(*arguments, required=required, metadata={_STRICT: strict}, **more)
+    return dataclasses.field(metadata={"field": field})
 
 
-def interface_names() -> List[str]:
+def section(made_of: type[Section], **more: Any) -> Any:
+    return _held(Nested, schema_of(made_of), **more)
+
+
+def items(made_of: type[Section], *, most: int, **more: Any) -> Any:
+    """A list of objects, no two with the same key."""
+    rules = (_at_most(most), _unique(lambda item: getattr(item, str(made_of.key))))
+    return _held(List, Nested(schema_of(made_of)), validate=rules, **more)
+
+
+def text(pattern: str, error: str, **more: Any) -> Any:
+    """`pattern` matches the whole text."""
+    return _held(Text, validate=validate.Regexp(rf"(?:{pattern})\Z", error=error), **more)
+
+
+def choice(choices: tuple[str, ...], error: str = "must be one of {choices}") -> Any:
+    return _held(Text, validate=validate.OneOf(choices, error=error))
+
+
+def flag() -> Any:
+    return _held(Flag)
+
+
+def whole(first: int, last: int, *rules: Any, kind: str = "", **more: Any) -> Any:
+    error = f"must be {kind}{first} to {last}"
+    return _held(Whole, validate=(validate.Range(first, last, error=error), *rules), **more)
+
+
+def port(default: int) -> Any:
+    return whole(1, 65535, kind="a port, ", load_default=default)
+
+
+def as_number() -> Any:
+    return whole(1, 4294967295, kind="an AS number, ")
+
+
+def parsed(parse: Callable[[str], Any], **more: Any) -> Any:
+    return _held(Parsed, parse, **more)
+
+
+def networks() -> Any:
+    return _held(List, Parsed(_any_network), load_default=())
+
+
+def vrf_name() -> Any:
+    """The name of a network device, as a VRF is one on Linux."""
+    return _held(Text, validate=_INTERFACE_NAME, strict=(_NOT_A_VRF,))
+
+
+def next_hop_interface() -> Any:
+    return _held(Text, validate=_INTERFACE_NAME, strict=(_NOT_A_NEXT_HOP,))
+
+
+def interface_names() -> Any:
     rules = (_at_most(_MOST_INTERFACES), _unique(lambda item: item))
-    return List(Text(validate=_INTERFACE_NAME), required=True, validate=rules)
+    return _held(List, Text(validate=_INTERFACE_NAME), validate=rules)
 
 
-def port(default: int) -> Whole:
-    return Whole(load_default=default, validate=validate.Range(1, 65535, error="must be a port, 1 to 65535"))
+def secret() -> Any:
+    """A secret in the services' files."""
+    return _held(Text, validate=_SECRET)
 
 
-def as_number() -> Whole:
-    error = "must be an AS number, 1 to 4294967295"
-    return Whole(required=True, validate=validate.Range(1, 4294967295, error=error))
+def radius_secret() -> Any:
+    return _held(Text, validate=_SECRET, strict=(_RADIUS_SECRET,), load_default=None, allow_none=True)
 
 
-def secret(**more: Any) -> Text:
-    """Something that services are told and nobody else."""
-    return Text(validate=_SECRET, **more)
+def network_of_subscribers() -> Any:
+    return parsed(_network_of_hosts, strict=(_of_subscribers,))
 
 
-def radius_secret() -> Text:
-    # MAX_SECRET_LENGTH in pppd's RADIUS plugin: the rest of a longer one would be lost without a word.
-    rule = validate.Length(max=48, error="must be at most 48 characters: pppd keeps no more")
-    return Text(validate=_SECRET, metadata=strict(rule), load_default=None, allow_none=True)
+def bgp_description() -> Any:
+    return text(
+        r"([!-~]([ -~]{0,78}[!-~])?)?",
+        "must be up to 80 printable ASCII characters",
+        load_default="",
+        strict=(
+            validate.Regexp(r"(?!.*\| )", error="must not hold a | before a space: FRR takes it for a pipe"),
+            validate.Regexp(r"(?!.*  )", error="must not hold two spaces in a row: FRR keeps one"),
+        ),
+    )
 
 
-def address(text: str) -> IPv4Address:
-    """Raises ValueError with the rule, as all of these."""
+# Parsers: each raises ValueError with the rule.
+
+
+def host_address(text: str) -> IPv4Address:
     try:
         made = IPv4Address(text)
     except AddressValueError as error:
@@ -177,19 +241,15 @@ def address(text: str) -> IPv4Address:
     return made
 
 
-def address_to_listen_at(text: str) -> IPv4Address | IPv6Address:
+def listen_address(text: str) -> IPv4Address | IPv6Address:
     try:
         made = ip_address(text)
-        # A zone is the name of an interface, which may not be there yet.
+        # A zone is the name of an interface, which may not exist yet.
         if not made.is_multicast and "%" not in text:
             return made
     except ValueError:
         pass
     raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
-
-
-def network_of_subscribers() -> Parsed:
-    return Parsed(_network_of_hosts, required=True, metadata=strict(_of_subscribers))
 
 
 def _of_subscribers(network: IPv4Network) -> None:
@@ -199,7 +259,7 @@ def _of_subscribers(network: IPv4Network) -> None:
 
 def _network_of_hosts(text: str) -> IPv4Network:
     try:
-        # Not whatever IPv4Network takes: it knows netmasks, too.
+        # The pattern excludes netmasks, which IPv4Network accepts, too.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
             made = IPv4Network(text)
             if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
@@ -209,22 +269,13 @@ def _network_of_hosts(text: str) -> IPv4Network:
     raise ValueError(_NETWORK_OF_SUBSCRIBERS)
 
 
-def any_network(text: str) -> IPv4Network | IPv6Network:
+def _any_network(text: str) -> IPv4Network | IPv6Network:
     try:
         if "/" in text:
             return ip_network(text)
     except ValueError:
         pass
     raise ValueError("must be a network without host bits, such as 192.0.2.0/24 or 2001:db8::/32")
-
-
-def vlan_ids(text: str) -> VlanRange:
-    match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text, re.ASCII)
-    if match:
-        first, last = int(match[1]), int(match[2] or match[1])
-        if 1 <= first <= last <= 4094:
-            return VlanRange(first, last)
-    raise ValueError("must be VLAN ids from 1 to 4094, such as 100-499")
 
 
 def _at_most(number: int) -> Callable[[list[Any]], Any]:

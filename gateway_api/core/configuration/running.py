@@ -16,8 +16,8 @@ from gateway_api.base.fields import MOST_PROBLEMS, load
 from gateway_api.base.redact import redacted
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.configuration.documents import Change, changes, diff_text
+from gateway_api.core.configuration.fields import schema_of
 from gateway_api.core.configuration.outcome import NoSuchUser
-from gateway_api.core.configuration.schema import Configuration as ConfigurationSchema
 from gateway_api.core.configuration.sections import Configuration, User
 from gateway_api.core.configuration.state import Commit, State
 from gateway_api.core.configuration.store import read_json
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 #: The most bytes of a configuration as JSON.
 LARGEST = 1 << 20
 
-_SCHEMA = ConfigurationSchema()
+_SCHEMA = schema_of(Configuration)()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,47 @@
-"""The configuration as the core uses it: parsed, checked, unchangeable."""
+"""The configuration, section by section: what is valid, and the typed values that the core uses."""
 
+# ruff: noqa: RUF009 - the calls declare fields; none of them makes a default value.
+
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from itertools import combinations
+
+from marshmallow import validate
+from marshmallow.fields import Nested
+
+from gateway_api.base.rates import parse_rate
+from gateway_api.core.configuration.fields import (
+    LONGEST_INTERFACE_NAME,
+    OVERHEAD_PROFILES,
+    Section,
+    as_number,
+    bgp_description,
+    choice,
+    flag,
+    host_address,
+    interface_names,
+    items,
+    listen_address,
+    network_of_subscribers,
+    networks,
+    next_hop_interface,
+    parsed,
+    port,
+    radius_secret,
+    schema_of,
+    secret,
+    section,
+    text,
+    vrf_name,
+    whole,
+)
+
+#: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
+_NOT_OF_LINUX = validate.NoneOf((253, 254, 255), error="must not be one of Linux's own: 253, 254, 255")
+_MOST_OUTER_VLANS = 65_536
+NAME_OF_AN_INTERFACE = "must not be the name of an interface"
 
 
 @dataclass(frozen=True)
@@ -11,6 +50,15 @@ class VlanRange:
 
     first: int
     last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "VlanRange":
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text, re.ASCII)
+        if match:
+            first, last = int(match[1]), int(match[2] or match[1])
+            if 1 <= first <= last <= 4094:
+                return cls(first, last)
+        raise ValueError("must be VLAN ids from 1 to 4094, such as 100-499")
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -23,58 +71,67 @@ class VlanRange:
 
 
 @dataclass(frozen=True)
-class System:
-    hostname: str
+class System(Section):
+    hostname: str = text(
+        r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+        r"(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*",
+        "must be a host name (RFC 1123)",
+    )
 
 
 @dataclass(frozen=True)
-class Interfaces:
-    """`trunks` carry subscribers, `uplinks` the rest of the network. Interface names."""
+class Interfaces(Section):
+    """`trunks` carry subscribers, `uplinks` lead to the rest of the network. Interface names."""
 
-    trunks: tuple[str, ...]
-    uplinks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Radius:
-    server: IPv4Address | None
-    authentication_port: int
-    accounting_port: int
-    secret: str | None
+    trunks: tuple[str, ...] = interface_names()
+    uplinks: tuple[str, ...] = interface_names()
 
 
 @dataclass(frozen=True)
-class Cgnat:
+class Radius(Section):
+    server: IPv4Address | None = parsed(host_address, load_default=None, allow_none=True)
+    authentication_port: int = port(1812)
+    accounting_port: int = port(1813)
+    secret: str | None = radius_secret()
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        if self.server is not None and self.secret is None:
+            yield "secret", "is required with a server"
+
+
+@dataclass(frozen=True)
+class Cgnat(Section):
     """Sessions with an address in `source_range` go through the VRF to `handoff_gateway`."""
 
-    enabled: bool
-    vrf_name: str
-    vrf_table: int
-    handoff_interface: str
-    handoff_gateway: IPv4Address
-    source_range: IPv4Network
+    enabled: bool = flag()
+    vrf_name: str = vrf_name()
+    vrf_table: int = whole(1, 4294967295, _NOT_OF_LINUX)
+    handoff_interface: str = next_hop_interface()
+    handoff_gateway: IPv4Address = parsed(host_address)
+    source_range: IPv4Network = network_of_subscribers()
 
 
 @dataclass(frozen=True)
-class Qos:
-    """The rates of sessions for which nobody says otherwise, bits a second."""
+class Qos(Section):
+    """The default rates of sessions, in bits per second."""
 
-    default_down: int
-    default_up: int
+    default_down: int = parsed(parse_rate)
+    default_up: int = parsed(parse_rate)
 
 
 @dataclass(frozen=True)
-class VlanProfile:
-    """`type` is pppoe or dhcp. With `outer_vlan_range` the VLANs are 802.1ad (QinQ)."""
+class VlanProfile(Section):
+    """`type` is the session type. With `outer_vlan_range` the VLANs are 802.1ad (QinQ)."""
 
-    name: str
-    type: str
-    vlan_range: VlanRange
-    outer_vlan_range: VlanRange | None
-    overhead_profile: str
+    key = "name"
+    name: str = text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _")
+    type: str = choice(("pppoe", "dhcp"), "must be pppoe or dhcp")
+    vlan_range: VlanRange = parsed(VlanRange.parse)
+    outer_vlan_range: VlanRange | None = parsed(VlanRange.parse, allow_none=True)
+    overhead_profile: str = choice(tuple(sorted(OVERHEAD_PROFILES)))
 
     def overlaps(self, other: "VlanProfile") -> bool:
-        """True when a VLAN can belong to both: tagged once or twice, it's another VLAN."""
+        """True when a VLAN can belong to both. With one tag it is another VLAN than with two."""
         one, two = self.outer_vlan_range, other.outer_vlan_range
         if one is None or two is None:
             return one is two and self.vlan_range.overlaps(other.vlan_range)
@@ -82,92 +139,153 @@ class VlanProfile:
 
 
 @dataclass(frozen=True)
-class RateLimits:
-    """How fast VLANs may appear: a bucket of `burst` VLANs that refills by `vlans_per_second`; and
-    `max_vlans`, the most there may be at once."""
+class RateLimits(Section):
+    """How fast VLANs may appear: a bucket of `burst` VLANs that refills by `vlans_per_second`; and the most
+    VLANs at once."""
 
-    vlans_per_second: int
-    burst: int
-    max_vlans: int
+    vlans_per_second: int = whole(1, 100_000)
+    burst: int = whole(1, 100_000)
+    max_vlans: int = whole(1, 4094 * 4094)
 
 
 @dataclass(frozen=True)
-class Demux:
-    """`idle_timeout`: seconds a VLAN without sessions stays."""
+class Demux(Section):
+    """`idle_timeout`: seconds until a VLAN without sessions is removed."""
 
-    trunks: tuple[str, ...]
-    vlan_profiles: tuple[VlanProfile, ...]
-    rate_limits: RateLimits
-    idle_timeout: int
+    trunks: tuple[str, ...] = interface_names()
+    vlan_profiles: tuple[VlanProfile, ...] = items(VlanProfile, most=256)
+    rate_limits: RateLimits = section(RateLimits)
+    idle_timeout: int = whole(1, 7 * 86400)
 
     def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
         return (profile for profile in self.vlan_profiles if profile.type == session_type)
 
-
-@dataclass(frozen=True)
-class User:
-    username: str
-    password_hash: str
-    role: str
-
-
-@dataclass(frozen=True)
-class Webhooks:
-    """Nothing is delivered to an address in `denied_networks`."""
-
-    denied_networks: tuple[IPv4Network | IPv6Network, ...]
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        # accel-ppp gets a line for each one.
+        outer = sum(len(profile.outer_vlan_range or ()) for profile in self.vlan_profiles)
+        if outer * len(self.trunks) > _MOST_OUTER_VLANS:
+            yield "vlan_profiles", f"must have at most {_MOST_OUTER_VLANS} outer VLANs on all trunks together"
+        # Else their order would decide which of two profiles a subscriber gets.
+        for (_, one), (number, other) in combinations(enumerate(self.vlan_profiles), 2):
+            if one.overlaps(other):
+                yield f"vlan_profiles.{number}.vlan_range", f"must not overlap with the VLANs of {one.name}"
+                return
 
 
 @dataclass(frozen=True)
-class Api:
+class User(Section):
+    key = "username"
+    username: str = text(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "must be 1 to 64 letters, digits and . _ @ -")
+    password_hash: str = text(
+        r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}",
+        "must be a bcrypt hash of cost 4 to 14; gateway-api hash-password makes one",
+    )
+    role: str = choice(("admin", "operator"), "must be admin or operator")
+
+
+@dataclass(frozen=True)
+class Webhooks(Section):
+    """Webhooks are not delivered to addresses in `denied_networks`."""
+
+    denied_networks: tuple[IPv4Network | IPv6Network, ...] = networks()
+
+
+@dataclass(frozen=True)
+class Api(Section):
     """`token_lifetime` in seconds. The last three are of the alternative profile, which is off without an
     `auth_token`."""
 
-    enabled: bool
-    token_lifetime: int
-    users: tuple[User, ...]
-    webhooks: Webhooks
-    auth_token: str | None
-    listen_address: IPv4Address | IPv6Address
-    listen_port: int
+    enabled: bool = flag()
+    token_lifetime: int = whole(60, 86400, load_default=3600)
+    users: tuple[User, ...] = items(User, most=1000, load_default=())
+    webhooks: Webhooks = section(Webhooks, load_default=Webhooks(()))
+    auth_token: str | None = text(
+        r"[!-~]{16,256}",
+        "must be 16 to 256 printable ASCII characters without spaces",
+        load_default=None,
+        allow_none=True,
+    )
+    listen_address: IPv4Address | IPv6Address = parsed(listen_address, load_default=IPv4Address("127.0.0.1"))
+    listen_port: int = port(8080)
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        if self.enabled and not any(user.role == "admin" for user in self.users):
+            yield "users", "must hold an admin while the API is enabled"
 
 
 @dataclass(frozen=True)
-class Neighbor:
-    address: IPv4Address
-    remote_as: int
-    description: str
+class Neighbor(Section):
+    key = "address"
+    address: IPv4Address = parsed(host_address)
+    remote_as: int = as_number()
+    description: str = bgp_description()
 
 
 @dataclass(frozen=True)
-class Bgp:
-    as_number: int
-    router_id: IPv4Address
-    neighbors: tuple[Neighbor, ...]
+class Bgp(Section):
+    as_number: int = as_number()
+    router_id: IPv4Address = parsed(host_address)
+    neighbors: tuple[Neighbor, ...] = items(Neighbor, most=1000, load_default=())
 
 
 @dataclass(frozen=True)
-class LocalSubscriber:
-    """A subscriber for when no RADIUS server is asked. Without an `ip_address` it gets one of the pool."""
+class LocalSubscriber(Section):
+    """A subscriber when there is no RADIUS server. Without an `ip_address` it gets one of the pool."""
 
-    username: str
-    password: str
-    ip_address: IPv4Address | None
-
-
-@dataclass(frozen=True)
-class Subscribers:
-    local: tuple[LocalSubscriber, ...]
+    key = "username"
+    username: str = text(
+        r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,63}", "must be 1 to 64 letters, digits and . _ @ / -"
+    )
+    password: str = secret()
+    ip_address: IPv4Address | None = parsed(host_address, load_default=None, allow_none=True)
 
 
 @dataclass(frozen=True)
-class Configuration:
-    system: System
-    interfaces: Interfaces
-    radius: Radius
-    cgnat: Cgnat
-    qos: Qos
-    demux: Demux
-    api: Api
-    bgp: Bgp | None
-    subscribers: Subscribers
+class Subscribers(Section):
+    local: tuple[LocalSubscriber, ...] = items(LocalSubscriber, most=10_000, load_default=())
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        seen: set[IPv4Address | None] = set()
+        for number, one in enumerate(self.local):
+            if one.ip_address is not None and one.ip_address in seen:
+                yield f"local.{number}.ip_address", "must not be that of another subscriber"
+                return
+            seen.add(one.ip_address)
+
+
+@dataclass(frozen=True)
+class Configuration(Section):
+    """The whole document, one attribute a section."""
+
+    system: System = section(System)
+    interfaces: Interfaces = section(Interfaces)
+    radius: Radius = section(Radius)
+    cgnat: Cgnat = section(Cgnat)
+    qos: Qos = section(Qos)
+    demux: Demux = section(Demux)
+    api: Api = section(Api)
+    bgp: Bgp | None = section(Bgp, load_default=None, allow_none=True)
+    subscribers: Subscribers = section(Subscribers, load_default=Subscribers(()))
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        trunks, uplinks, cgnat = set(self.interfaces.trunks), set(self.interfaces.uplinks), self.cgnat
+        if "lo" in trunks:
+            yield "interfaces.trunks", "must not hold the loopback"
+        if (trunks | {"lo"}) & uplinks:
+            yield "interfaces.uplinks", "must not hold trunks or the loopback"
+        if set(self.demux.trunks) - trunks:
+            yield "demux.trunks", "must be among interfaces.trunks"
+        if cgnat.vrf_name in trunks | uplinks:
+            yield "cgnat.vrf_name", NAME_OF_AN_INTERFACE
+        if cgnat.enabled and cgnat.handoff_interface not in trunks | uplinks:
+            yield "cgnat.handoff_interface", "must be among the interfaces"
+        for number, profile in enumerate(self.demux.vlan_profiles):
+            tags = [tag for tag in (profile.outer_vlan_range, profile.vlan_range) if tag is not None]
+            names = [".".join([trunk, *(str(tag.last) for tag in tags)]) for trunk in self.demux.trunks]
+            if too_long := [name for name in names if len(name) > LONGEST_INTERFACE_NAME]:
+                rule = f"must leave interface names short enough for Linux, {too_long[-1]} is not"
+                yield f"demux.vlan_profiles.{number}.vlan_range", rule
+
+
+#: The field of the whole document, from which the functions on documents know its shape.
+ROOT = Nested(schema_of(Configuration))

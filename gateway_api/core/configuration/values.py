@@ -22,11 +22,8 @@ from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, Text, decode_json, shown
 from gateway_api.base.redact import MASK
 from gateway_api.core.configuration.fields import key_of, strict_rules
-from gateway_api.core.configuration.schema import NAME_OF_AN_INTERFACE
-from gateway_api.core.configuration.schema import Configuration as ConfigurationSchema
-from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.sections import NAME_OF_AN_INTERFACE, ROOT, Configuration
 
-_ROOT = Nested(ConfigurationSchema)
 _FLAGS = {"true": True, "false": False}
 _LONGEST_INTEGER = 20
 
@@ -60,7 +57,7 @@ def broken_rules(field: Field[Any], value: Any) -> Iterator[str]:
 def violations(document: Any, sections: Configuration | None) -> dict[Violation, Problem]:
     """All of them in a document, and where they are. `sections` is what the schema made of it, None if it is
     invalid."""
-    found = dict(_violations(_ROOT, document, (), ""))
+    found = dict(_violations(ROOT, document, (), ""))
     if sections is not None:
         # Or it would be the name of a VLAN interface, once its first session comes.
         name = sections.cgnat.vrf_name
