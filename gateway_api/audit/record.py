@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway_api.base.configuration_path import Segment, parse_path, path_text
-from gateway_api.base.redact import MASK, is_secret, masked_text
+from gateway_api.base.logs import MASK, is_secret, masked_text
 
 #: The most characters that a body, and what was before and after, take as JSON.
 MOST = 4096

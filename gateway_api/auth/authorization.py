@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway_api.auth.revocations import Revocations
+from gateway_api.auth.ledger import Revocations
 from gateway_api.auth.tokens import Claims
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.daemon.commands import Daemon

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from gateway_api.base.client_network import client_network
+from gateway_api.base.addresses import client_network
 from gateway_api.base.errors import TooManyAttempts
 
 #: Seconds after which one who found the line full had better come back.

@@ -1,13 +1,123 @@
-"""Slows down those who guess passwords.
+"""The login throttle: pauses for clients that fail to log in several times in a row.
 
 It counts by user and network together: by user alone, anyone could lock the operator out.
 """
 
+import hmac
+import logging
+import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil
 
-from gateway_api.auth.failures import Failures
+from gateway_api.base.addresses import client_network
 from gateway_api.base.errors import TooManyAttempts
+
+#: Clients that a worker counts in memory while the ledger takes nothing.
+_MOST_UNSAVED = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """So often, and when the last time was, in epoch seconds."""
+
+    count: int
+    last: float
+
+
+_NEVER = Failed(0, 0.0)
+
+
+class Failures:
+    """In the ledger, for all workers, and in this worker's memory while the ledger can't be written. A client
+    is a user name and a network. Of the name, which may be a password in the wrong field, only a digest is
+    kept, keyed by `secret`."""
+
+    def __init__(self, ledger: sqlite3.Connection, secret: bytes) -> None:
+        self._ledger = ledger
+        self._secret = secret
+        #: It counts instead of what the ledger has.
+        self._unsaved: OrderedDict[bytes, Failed] = OrderedDict()
+        self._writable = True
+        self._was_locked = False
+
+    def client(self, username: str, address: str) -> bytes:
+        """What stands for the client. An IPv6 network of 64 bits is one."""
+        text = f"{client_network(address)}\0{username}"
+        return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
+
+    def of(self, client: bytes) -> Failed:
+        return self._unsaved.get(client) or self._saved(client)
+
+    def add(self, client: bytes, now: float) -> None:
+        """One more, now."""
+        unsaved = self._unsaved.pop(client, None)
+        counted = Failed((unsaved or _NEVER).count + 1, now)
+        stored = self._write(
+            # What another worker has counted meanwhile stays counted.
+            "INSERT INTO failure VALUES (?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET count = max(count + 1, excluded.count), last = excluded.last",
+            (client, counted.count, now),
+        )
+        if not stored:
+            before = unsaved or self._saved(client)
+            self._keep(client, Failed(before.count + 1, now))
+
+    def restart(self, client: bytes, now: float) -> None:
+        """As many, and the last of them now."""
+        unsaved = self._unsaved.get(client)
+        if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
+            self._keep(client, Failed(self.of(client).count, now))
+
+    def clear(self, client: bytes) -> None:
+        self._unsaved.pop(client, None)
+        if self._saved(client).count and not self._write("DELETE FROM failure WHERE client = ?", (client,)):
+            self._keep(client, _NEVER)
+
+    def forget(self, before: float) -> None:
+        """Those whose last failure was before a time."""
+        self._write("DELETE FROM failure WHERE last < ?", (before,))
+
+    def _saved(self, client: bytes) -> Failed:
+        try:
+            row = self._ledger.execute(
+                "SELECT count, last FROM failure WHERE client = ?", (client,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            self._failed("read", error)
+            return _NEVER
+        return Failed(*row) if row else _NEVER
+
+    def _write(self, statement: str, values: tuple[object, ...]) -> bool:
+        try:
+            self._ledger.execute(statement, values)
+        except sqlite3.Error as error:
+            self._failed("write", error)
+            return False
+        self._writable = True
+        return True
+
+    def _failed(self, verb: str, error: sqlite3.Error) -> None:
+        # Each once, or each guess would fill the log.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            # Nothing is broken: another process waits for the disk, which comes and goes.
+            if not self._was_locked:
+                _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
+            self._was_locked = True
+            return
+        if self._writable:
+            _log.error("cannot %s the login ledger, this worker counts in memory: %s", verb, error)
+        self._writable = False
+
+    def _keep(self, client: bytes, failed: Failed) -> None:
+        self._unsaved[client] = failed
+        self._unsaved.move_to_end(client)
+        if len(self._unsaved) > _MOST_UNSAVED:
+            self._unsaved.popitem(last=False)
+
 
 #: The failure that begins the pauses.
 _FIRST_PAUSED = 5

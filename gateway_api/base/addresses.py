@@ -1,7 +1,7 @@
-"""Addresses as people type them, in the one spelling that records have."""
+"""Addresses: in the one spelling that records have, and by the client that they belong to."""
 
 import re
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 #: Six octets, or three groups of four digits, with one separator throughout; or twelve digits without any.
 MAC_PATTERN = (
@@ -26,3 +26,17 @@ def ipv4_address(text: str) -> str:
         return str(IPv4Address(text))
     except ValueError as error:
         raise ValueError("must be an IPv4 address, such as 100.64.0.5") from error
+
+
+def client_network(address: str) -> str:
+    """What stands for a client: its address, or in IPv6 its network of 64 bits, within which it may have any
+    (RFC 4291 section 2.5.4). What is no address, as with a Unix socket's peer, stands for itself."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.readiness import notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
+from gateway_api.base.systemd import notify
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.outcome import Unreadable

@@ -19,7 +19,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 
-from gateway_api.hub import addresses
+from gateway_api.hub import destination
 from gateway_api.hub.message import Message, headers
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Sender:
         self._denied = denied
         self._watched: socket.socket | None = None
         #: Where the connection that is kept goes.
-        self._peer: addresses.Address | None = None
+        self._peer: destination.Address | None = None
         self._deadline: float | None = None
         #: Between a look at the deadline and a cut, a next attempt must not begin.
         self._cutting = threading.Lock()
@@ -85,7 +85,7 @@ class Sender:
         status, error = None, None
         try:
             answer = self._post(message)
-        except addresses.Denied as refusal:
+        except destination.Denied as refusal:
             error = str(refusal)
         except (requests.RequestException, OSError, ValueError) as failure:
             error = "timeout" if time.monotonic() >= deadline else _reason(failure)
@@ -141,8 +141,8 @@ class Sender:
         if self._peer is None:
             return
         try:
-            addresses.check(self._peer, self._denied())
-        except addresses.Denied:
+            destination.check(self._peer, self._denied())
+        except destination.Denied:
             self._session.close()
             self._peer = None
             raise
@@ -164,7 +164,7 @@ class Sender:
         answer.close()
 
     def _connect(self, host: str, port: int, timeout: float | None) -> socket.socket:
-        made, self._peer = addresses.connect(host, port, timeout, self._denied)
+        made, self._peer = destination.connect(host, port, timeout, self._denied)
         if self._watched is not None:
             self._watched.close()
         # TLS takes the socket's descriptor away; another one for the same connection stays ours.

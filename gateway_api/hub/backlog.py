@@ -1,9 +1,10 @@
-"""Messages that wait for a first attempt, held once for all lanes that want the same events.
+"""Messages that wait for a first attempt, held once for all queues; and the pause of a receiver that fails.
 
-A lane keeps only its place in it. So a message costs the same however many receivers are dead, and what a
-lane must drop is a number that moves.
+A queue keeps only its place in the backlog. So a message costs the same however many receivers are dead, and
+to drop messages is to move a number.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -80,3 +81,37 @@ class Backlog:
         wanted = self.newest - min((one.place for one in self._followers), default=self.newest)
         while len(self._held) > wanted:
             self._held.popleft()
+
+
+#: Failures in a row that begin a pause.
+FAILURES = 3
+#: Seconds of the first pause, and of the longest.
+SHORTEST, LONGEST = 5.0, 300.0
+
+
+class Pause:
+    """One receiver's. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        #: How long this one is, 0 for none.
+        self._seconds = 0.0
+        #: Until when no first attempt is made; then one, the probe, whose failure makes a longer pause.
+        self.until = -math.inf
+
+    def __bool__(self) -> bool:
+        """Whether it lasts: until an attempt succeeds."""
+        return bool(self._seconds)
+
+    def end(self) -> None:
+        """An attempt succeeded, whichever."""
+        self._failures, self._seconds, self.until = 0, 0.0, -math.inf
+
+    def failed(self, now: float, *, probe: bool) -> float | None:
+        """An attempt failed. The seconds of the pause that this begins; None if it begins none."""
+        self._failures += 1
+        if self._failures < FAILURES or (self and not probe):
+            return None
+        self._seconds = min(2 * self._seconds, LONGEST) or SHORTEST
+        self.until = now + self._seconds
+        return self._seconds

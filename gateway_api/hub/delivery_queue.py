@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gateway_api.hub.attempt import Outcome
-from gateway_api.hub.backlog import Backlog
+from gateway_api.hub.backlog import Backlog, Pause
 from gateway_api.hub.deliveries import Delivery, DeliveryLog
 from gateway_api.hub.message import Message
-from gateway_api.hub.pause import Pause
 
 #: Seconds from the end of a failed attempt to the next.
 RETRIES = (5.0, 30.0, 300.0)

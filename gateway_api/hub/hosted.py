@@ -20,7 +20,7 @@ from gateway_api.base.settings import Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
-from gateway_api.hub.addresses import Denied
+from gateway_api.hub.destination import Denied
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
 from gateway_api.hub.service import IDENTITY, HubService

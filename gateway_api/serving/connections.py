@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gateway_api.base.client_network import client_network
+from gateway_api.base.addresses import client_network
 from gateway_api.base.errors import GatewayApiError
 
 

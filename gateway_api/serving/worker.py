@@ -29,9 +29,8 @@ from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import logs
-from gateway_api.base.descriptors import places
 from gateway_api.base.guards import guards
-from gateway_api.base.readiness import Readiness
+from gateway_api.base.systemd import Readiness, places
 from gateway_api.serving import slots
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.sockets import end, for_tls, watched

@@ -10,8 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from flask import Flask, g, request
 
-from gateway_api.auth.static_token import AUTHOR, is_token
-from gateway_api.auth.tokens import Claims
+from gateway_api.auth.tokens import AUTHOR, Claims, is_token
 from gateway_api.base.errors import (
     CoreUnavailable,
     Disabled,

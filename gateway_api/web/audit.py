@@ -16,7 +16,7 @@ from flask import Flask, Response, g, request
 from gateway_api.audit.record import AuditEntry, masked, result_of
 from gateway_api.base import logs
 from gateway_api.base.errors import AuditUnavailable, CoreUnavailable
-from gateway_api.base.redact import MASK, masked_text
+from gateway_api.base.logs import MASK, masked_text
 from gateway_api.web import access
 from gateway_api.web.context import audit_log
 from gateway_api.web.request_id import request_id

@@ -34,7 +34,7 @@ from gateway_api.base.errors import (
     TooManyStreams,
     WrongCredentials,
 )
-from gateway_api.base.redact import masked_text
+from gateway_api.base.logs import masked_text
 from gateway_api.web import envelope, notice
 from gateway_api.web.request_id import request_id
 

@@ -9,11 +9,9 @@ import gevent
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.authorization import Standing
-from gateway_api.auth.failures import Failures
-from gateway_api.auth.ledger import name_of, open_ledger
+from gateway_api.auth.ledger import Revocations, name_of, open_ledger
 from gateway_api.auth.login import Login
-from gateway_api.auth.revocations import Revocations
-from gateway_api.auth.throttle import Throttle
+from gateway_api.auth.throttle import Failures, Throttle
 from gateway_api.auth.tokens import Tokens
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.daemon.calls import Calls

@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.audit.trail import Filter, Trail
-from gateway_api.base.redact import MASK
+from gateway_api.base.logs import MASK
 from gateway_api.base.settings import Settings
 from gateway_api.web.access import admin
 from gateway_api.web.app import create_app

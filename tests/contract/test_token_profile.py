@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_api.auth.static_token import is_token
+from gateway_api.auth.tokens import is_token
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable
+from gateway_api.base.logs import MASK
 from gateway_api.base.rates import rate_text
-from gateway_api.base.redact import MASK
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import BadSetting, Settings
 from gateway_api.daemon.calls import Calls

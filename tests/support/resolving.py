@@ -17,8 +17,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from gateway_api.hub.attempt import Outcome, Sender
+from gateway_api.hub.destination import check_url
 from gateway_api.hub.message import Message
-from gateway_api.hub.url import check_url
 
 PORT = 8080
 METADATA = "169.254.169.254"

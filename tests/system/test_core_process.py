@@ -18,7 +18,7 @@ import pytest
 import varlink
 from varlink import scanner
 
-from gateway_api.base.redact import MASK
+from gateway_api.base.logs import MASK
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
 

@@ -27,7 +27,7 @@ from gateway_api.audit.log import AuditLog, BatchWriter
 from gateway_api.audit.record import MOST, AuditEntry, masked, masked_path, value_at
 from gateway_api.audit.trail import Filter, Place, Trail, _query
 from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid
-from gateway_api.base.redact import MASK, masked_text
+from gateway_api.base.logs import MASK, masked_text
 from gateway_api.wire.core.gateway import Page
 from tests.support.documents import SECRET_HASH
 

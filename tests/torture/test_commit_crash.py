@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from gateway_api.base.redact import redacted
+from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import render
 from gateway_api.wire.varlink.client import Client, Unreachable

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid, Problem
-from gateway_api.base.redact import MASK
+from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.outcome import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
 from tests.support.documents import SECRET_HASH, valid_document

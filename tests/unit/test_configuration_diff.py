@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway_api.base.configuration_path import parse_path, path_text
-from gateway_api.base.redact import MASK
+from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.edit import Operation, Refused, edited
 from tests.support.documents import SECRET_HASH, valid_document

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.base.redact import MASK, redacted
+from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration.documents import unmasked
 from gateway_api.core.configuration.edit import Operation
 from gateway_api.core.configuration.outcome import Staged, Stale, StepFailed

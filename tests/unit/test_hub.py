@@ -23,9 +23,9 @@ from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import attempt as attempts
 from gateway_api.hub import hosted
 from gateway_api.hub import registry as registries
-from gateway_api.hub.addresses import Denied
 from gateway_api.hub.attempt import Outcome, Sender
 from gateway_api.hub.delivery_queue import Counts
+from gateway_api.hub.destination import Denied
 from gateway_api.hub.hosted import DeniedNetworks
 from gateway_api.hub.message import Message
 from gateway_api.hub.registry import MOST, Full, Registry

@@ -15,12 +15,10 @@ from typing import Any
 import bcrypt
 import pytest
 
-from gateway_api.auth.failures import Failures
-from gateway_api.auth.ledger import name_of, open_ledger, prepare_ledger
+from gateway_api.auth.ledger import Revocations, name_of, open_ledger, prepare_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.passwords import cost, verify
-from gateway_api.auth.revocations import Revocations
-from gateway_api.auth.throttle import Throttle
+from gateway_api.auth.throttle import Failures, Throttle
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
 from gateway_api.wire.core.configuration import ApiAccess, ApiUser
 from tests.support.clocks import NOW, SteppedClock

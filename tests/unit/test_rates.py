@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway_api.base.logs import MASK, is_secret, redacted
 from gateway_api.base.rates import MAX_BPS, parse_rate, rate_text
-from gateway_api.base.redact import MASK, is_secret, redacted
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None)

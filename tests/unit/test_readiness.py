@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.readiness import Readiness, notify
+from gateway_api.base.systemd import Readiness, notify
 
 
 @pytest.fixture(params=["path", "abstract"])

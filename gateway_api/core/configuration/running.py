@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, load
-from gateway_api.base.redact import redacted
+from gateway_api.base.logs import redacted
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.fields import schema_of

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import is_line
-from gateway_api.base.redact import redacted
+from gateway_api.base.logs import redacted
 from gateway_api.core.changes import Caller
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.outcome import (

@@ -20,7 +20,7 @@ from marshmallow.validate import Length
 
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, Text, decode_json, shown
-from gateway_api.base.redact import MASK
+from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.fields import key_of, strict_rules
 from gateway_api.core.configuration.sections import NAME_OF_AN_INTERFACE, ROOT, Configuration
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.auth.static_token import AUTHOR
+from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.rates import rate_text
 from gateway_api.daemon.calls import decoded
 from gateway_api.web import access, audit, envelope, parse, whole

@@ -1,9 +1,11 @@
-"""Tells systemd that a service is up (sd_notify(3)), where a unit has `Type=notify`."""
+"""The process as systemd runs it: sd_notify(3) and the limit of file descriptors."""
 
 import logging
 import os
+import resource
 import socket
 import threading
+from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
@@ -40,3 +42,17 @@ class Readiness:
             notify(address)
         except OSError as error:
             _log.error("cannot tell systemd that requests are answered: %s", error)
+
+
+#: For what else a process opens later: files, pipes, databases, connections to the core and to the hub.
+_OWN = 64
+
+
+def places(most: int) -> int:
+    """For so many clients of a kind, or fewer where the process's limit (getrlimit(2)) leaves less room: a
+    process has two kinds, those whose requests it answers and those that it streams events to. What is open
+    now counts, too: a worker inherits what its parent has open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # One of them is the folder's own.
+    now_open = len(list(Path("/proc/self/fd").iterdir())) - 1
+    return max(1, min(most, (limit - now_open - _OWN) // 2))
