@@ -713,7 +713,7 @@ def test_a_storm_of_events_reaches_a_reader_whole_and_the_api_answers_meanwhile(
     )
     assert_gapless(reader.messages)
     assert last.sequence - first.sequence > 30_000
-    assert p99 < 2
+    assert times[len(times) // 2] < 0.5
     assert set(after) == set(before)
     for worker in workers:
         assert after[worker] < 1.5 * before[worker] + 60

@@ -161,7 +161,7 @@ def test_the_page_is_live_no_more_within_ten_seconds_of_a_core_that_hangs(
     expect(list_of_sessions).to_have_css("opacity", "1")
     with stopped(core_of(lively[1])):
         connection = shown.page.locator("#connection")
-        expect(connection).to_have_text("The core daemon does not answer: trying again", timeout=10_000)
+        expect(connection).to_have_text("The core daemon does not answer: trying again")
         expect(list_of_sessions).not_to_have_css("opacity", "1")
     shown.is_live()
     expect(list_of_sessions).to_have_css("opacity", "1")
@@ -203,11 +203,12 @@ def test_events_that_come_late_are_counted_and_make_no_spike_in_the_chart(
         before = shown.since()
         # What is due meanwhile happens at its time, and is told when the core runs again.
         with stopped(core_of(process)):
-            time.sleep(8)
+            time.sleep(12)
         seen = behind(shown, sequence(before["until"]) - sequence(before["since"]) + 100)
         assert_counted(api, seen)
         most = int(shown.page.locator("#arrivals-chart span").first.inner_text().removesuffix("/s"))
-        assert most < 50
+        # Told at once, they would be over a hundred in a second.
+        assert most < 80
 
 
 def test_a_core_that_was_restarted_is_a_gap_after_which_the_truth_is_read_again(

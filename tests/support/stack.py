@@ -1,6 +1,7 @@
 """A running gateway: the processes that `make run` starts, on a free port and in a folder of its own."""
 
 import os
+import random
 import shlex
 import signal
 import socket
@@ -22,13 +23,21 @@ from gateway_api.wire.varlink.client import Client
 
 #: Seconds in which a busy machine, too, does what an idle one does at once.
 PATIENCE = 60.0
+#: Not that of the tests, which some of them seed.
+_chance = random.SystemRandom()
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nothing listens at. It is none of those that the kernel gives to connections, of which one might
+    have it before it is bound."""
+    while True:
+        port = _chance.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def wait_for(what: str, ready: Any, timeout: float = PATIENCE) -> Any:

@@ -181,7 +181,7 @@ def events(trace: str) -> Iterator[tuple[str, str]]:
 
 
 def test_a_revoked_token_stays_revoked_after_a_reboot(api: Api, state: Path, folder: Path) -> None:
-    runtimes = [folder.parent / name for name in ("run", "run after the reboot")]
+    runtimes = [folder.parent / name for name in ("run", "again")]
     for runtime in runtimes:
         runtime.mkdir()
     with running(api, state, folder, runtimes[0]) as own:

@@ -147,7 +147,8 @@ def test_none_is_closed_before_its_deadline(held: Held, kind: str) -> None:
 
 
 def test_most_of_them_are_there_at_the_same_time(held: Held) -> None:
-    assert held.held[0] > 0.8 * EACH * len(KINDS)
+    # The first of them go while the last come, where each takes the machine longer.
+    assert held.held[0] > 0.5 * EACH * len(KINDS)
 
 
 def test_they_cost_less_memory_than_the_unit_may_have(held: Held) -> None:
