@@ -73,6 +73,7 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 # What the API says of itself, for who has none at hand.
 openapi: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.cli.openapi > etc/openapi.json
+	$(VENV)/bin/gateway-api routes > etc/routes.txt
 
 # Pins the newest versions, with hashes: those of the service first, which tests and linters have to live with. A
 # package is in one file only.

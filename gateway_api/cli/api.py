@@ -1,4 +1,4 @@
-"""`gateway-api`: what an operator does at a shell, and a unit before the API reads its certificate."""
+"""`gateway-api`: for operators at a shell, and for the unit that prepares the API's certificate."""
 
 import argparse
 import getpass
@@ -12,7 +12,7 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.rescue import add_commands, rescue
 from gateway_api.version import VERSION
 
-#: What is said to who left in the middle.
+#: Said after Ctrl-C or the end of the input.
 _BROKEN_OFF = {
     "hash-password": "no password, no hash",
     "join-certificate": "nothing was written",
@@ -24,7 +24,12 @@ def main() -> int:
     """Exit status 0, or 1 with a sentence on standard error."""
     arguments = _parser().parse_args()
     try:
-        if arguments.command == "join-certificate":
+        if arguments.command == "routes":
+            # Flask takes time that the unit's `join-certificate` need not spend.
+            from gateway_api.cli.openapi import routes
+
+            sys.stdout.write(routes())
+        elif arguments.command == "join-certificate":
             _join_certificate(arguments.certificate, arguments.key, arguments.pair)
         elif arguments.command == "rescue":
             sys.stdout.write(f"{rescue(arguments, os.environ, _ask)}\n")
@@ -44,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gateway-api {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("hash-password", help="read a password without echo, print its hash for api.users")
+    commands.add_parser("routes", help="list all routes with their access and profile")
     join = commands.add_parser("join-certificate", help="write both to one file, if they fit")
     for name in ("certificate", "key", "pair"):
         join.add_argument(name, type=Path)

@@ -1,19 +1,41 @@
-"""`python -m gateway_api.cli.openapi` prints the OpenAPI document. No gateway has to run."""
+"""Documents about the API, without a running gateway. `python -m gateway_api.cli.openapi` prints OpenAPI."""
 
 import json
+import re
 import sys
 
 from flask import Flask
 
-from gateway_api.base.settings import USERS
+from gateway_api.base.settings import TOKEN, USERS, Profile
+from gateway_api.web.access import access_of
 from gateway_api.web.app import register
 from gateway_api.web.openapi.document import document
 
 
 def text() -> str:
+    return json.dumps(document(_routes(USERS)), indent=2, ensure_ascii=False) + "\n"
+
+
+def routes() -> str:
+    """All routes of both profiles, one a line: method, path, access and profile."""
+    found = [("# method", "path", "access", "profile")]
+    for profile in (USERS, TOKEN):
+        app = _routes(profile)
+        for rule in app.url_map.iter_rules():
+            access = access_of(app.view_functions[rule.endpoint])
+            path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
+            (method,) = (rule.methods or set()) - {"HEAD"}
+            found.append((method, path, access.value if access else "", profile.name))
+    widths = [max(map(len, column)) for column in zip(*found, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in found)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _routes(profile: Profile) -> Flask:
     app = Flask("gateway_api", static_folder=None)
-    register(app, USERS)
-    return json.dumps(document(app), indent=2, ensure_ascii=False) + "\n"
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    register(app, profile)
+    return app
 
 
 if __name__ == "__main__":

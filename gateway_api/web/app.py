@@ -30,7 +30,7 @@ from gateway_api.web.routes import (
 )
 from gateway_api.web.services import Parts, Services
 
-#: Modules with a blueprint, `etc/routes.txt` lists what is in them.
+#: Modules with a blueprint. `etc/routes.txt` lists all routes, with their access.
 ROUTES: dict[Profile, tuple[ModuleType, ...]] = {
     USERS: (
         login,

@@ -61,6 +61,10 @@ def test_the_file_is_what_make_openapi_writes() -> None:
     assert FILE.read_text() == openapi.text()
 
 
+def test_the_file_of_routes_is_what_the_command_prints() -> None:
+    assert FILE.with_name("routes.txt").read_text() == openapi.routes()
+
+
 def test_a_validator_of_others_finds_nothing_wrong() -> None:
     assert list(OpenAPIV31SpecValidator(DOCUMENT).iter_errors()) == []
 

@@ -1,47 +1,47 @@
-"""Starts the core daemon and the API, starts either again when it dies, and stops both when told to."""
+"""Starts the core daemon and the API, restarts either when it ends, and stops both at a signal."""
 
+import ctypes
 import os
+import signal
 import socket
 import ssl
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
-from gateway_api.cli.run.child import Child
-from gateway_api.cli.run.greeting import greeting
-from gateway_api.cli.run.options import CannotRun, Wishes
-from gateway_api.cli.run.state import State
-from gateway_api.cli.run.stop import Stop
+from gateway_api.cli.run.state import CannotRun, Options, State, greeting
 
 _START_TIMEOUT = 60.0
-#: Both children together have 5 s after Ctrl-C.
+#: Both together have 5 s after Ctrl-C.
 _API_STOP_TIMEOUT = 3.5
 _CORE_STOP_TIMEOUT = 1.0
 _RESTART_PAUSE = 1.0
+_PR_SET_PDEATHSIG = 1
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
-    """Exit status 0 when it was told to stop, 1 when it could not run."""
+    """Exit status 0 after a signal, 1 when it could not run."""
     stop = Stop()
     children: list[Child] = []
     try:
-        wishes = Wishes.from_environment(os.environ)
-        state = State(wishes.state)
-        _check_port(wishes.port)
+        options = Options.from_environment(os.environ)
+        state = State(options.state)
+        _check_port(options.port)
         state.prepare()
-        url = f"https://localhost:{wishes.port}"
-        # Each request would push the greeting up and off a terminal.
+        url = f"https://localhost:{options.port}"
+        # On a terminal, lines about requests would scroll the greeting away.
         log = state.new_log() if sys.stdout.isatty() else None
         words = "above" if log is None else f"in {log}"
-        children.append(_start_core(wishes, state, log))
+        children.append(_start_core(options, state, log))
         _wait(stop, children, state.core_socket.exists, "the core daemon didn't start", words)
-        children.append(_start_api(wishes, state, log))
-        _wait(
-            stop, children, lambda: _answers(wishes.port, state.certificate), "the API didn't answer", words
-        )
+        children.append(_start_api(options, state, log))
+        _wait(stop, children, lambda: _is_up(options.port, state.certificate), "the API didn't answer", words)
         if not stop.is_set():
             state.publish(url)
             sys.stdout.write(greeting(state, url, log))
@@ -54,25 +54,89 @@ def main() -> int:
         for child in reversed(children):
             child.stop(_CORE_STOP_TIMEOUT if child is children[0] else _API_STOP_TIMEOUT)
         if children:
-            # Who reads it must find something that answers.
+            # Its readers must find an API that runs.
             state.environment.unlink(missing_ok=True)
     return 0
 
 
-def _start_core(wishes: Wishes, state: State, log: Path | None) -> Child:
+class Stop:
+    """Whether a signal has stopped us. The signals are blocked and waited for: a handler would interrupt any
+    code."""
+
+    def __init__(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+        self._is_set = False
+
+    def wait(self, seconds: float) -> bool:
+        """True at once after a signal, False after so many seconds."""
+        self._is_set = self._is_set or signal.sigtimedwait(_STOPS, seconds) is not None
+        return self._is_set
+
+    def is_set(self) -> bool:
+        return self.wait(0)
+
+
+class Child:
+    """A process. Its output goes to the end of a file, or to ours."""
+
+    def __init__(
+        self, name: str, command: list[str], environment: Mapping[str, str], log: Path | None
+    ) -> None:
+        self.name = name
+        self._command = command
+        self._environment = dict(environment)
+        self._log = log
+        self._process = self._start()
+
+    def exit_status(self) -> int | None:
+        return self._process.poll()
+
+    def restart(self) -> None:
+        self._process = self._start()
+
+    def stop(self, timeout: float) -> None:
+        """By SIGTERM, and after `timeout` seconds by SIGKILL."""
+        self._process.terminate()
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        # In a new session: Ctrl-C reaches only us, and we stop the API before its core.
+        with self._log.open("ab") if self._log else nullcontext() as output:
+            return subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+
+
+def _end_with_parent() -> None:
+    """If we are killed, the children end, too."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _start_core(options: Options, state: State, log: Path | None) -> Child:
     command = [
         *(sys.executable, "-m", "gateway_api.cli.core"),
         *("--socket", str(state.core_socket)),
         *("--configuration", str(state.configuration), "--factory", str(state.factory)),
-        *("--sessions", str(wishes.sessions), "--arrivals", str(wishes.arrivals)),
+        *("--sessions", str(options.sessions), "--arrivals", str(options.arrivals)),
     ]
-    # The core has no business with what signs the tokens.
+    # The core does not need the secret that signs the tokens.
     environment = {key: value for key, value in os.environ.items() if key != "SVC_API_SECRET"}
     return Child("core daemon", command, environment, log)
 
 
-def _start_api(wishes: Wishes, state: State, log: Path | None) -> Child:
-    # The console script: started as a module, gunicorn can't replace itself later (USR2).
+def _start_api(options: Options, state: State, log: Path | None) -> Child:
+    # The console script: gunicorn started as a module can't replace itself later (USR2).
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
     environment = {
         **os.environ,
@@ -80,13 +144,13 @@ def _start_api(wishes: Wishes, state: State, log: Path | None) -> Child:
         "GATEWAY_API_RUNTIME": str(state.folder),
         "GATEWAY_API_STATE": str(state.folder),
         "GATEWAY_API_AUDIT": str(state.folder / "audit"),
-        "GATEWAY_API_BIND": f"127.0.0.1:{wishes.port}",
+        "GATEWAY_API_BIND": f"127.0.0.1:{options.port}",
         "GATEWAY_API_CERTIFICATE": str(state.certificate),
         "GATEWAY_API_KEY": str(state.key),
-        "GATEWAY_API_WORKERS": str(wishes.workers),
+        "GATEWAY_API_WORKERS": str(options.workers),
         "SVC_API_SECRET": os.environ.get("SVC_API_SECRET") or state.secret,
     }
-    # gunicorn would take these for settings of its own.
+    # gunicorn would read these as its own settings.
     environment.pop("PORT", None)
     environment.pop("GUNICORN_CMD_ARGS", None)
     return Child("API", [gunicorn, "--config", "python:gateway_api.serving.users"], environment, log)
@@ -94,7 +158,7 @@ def _start_api(wishes: Wishes, state: State, log: Path | None) -> Child:
 
 def _check_port(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As gunicorn will: or the connections of the last run would look like a port in use.
+        # As gunicorn does: otherwise connections of the last run would look like a port in use.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -104,8 +168,7 @@ def _check_port(port: int) -> None:
 
 
 def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure: str, words: str) -> None:
-    """Returns when it is ready, or when it is told to stop. `words` is where the children's are. Raises
-    CannotRun."""
+    """Until it is ready, or stopped. `words` is where the output of the children is. Raises CannotRun."""
     deadline = time.monotonic() + _START_TIMEOUT
     while not (ready() or stop.wait(0.1)):
         if any(child.exit_status() is not None for child in children):
@@ -114,7 +177,7 @@ def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure:
             raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s")
 
 
-def _answers(port: int, certificate: Path) -> bool:
+def _is_up(port: int, certificate: Path) -> bool:
     connection = HTTPSConnection(
         "localhost", port, timeout=5, context=ssl.create_default_context(cafile=certificate)
     )

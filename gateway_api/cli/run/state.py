@@ -1,23 +1,60 @@
-"""What is kept from one run to the next: certificate, users, configuration, secret."""
+"""The options of `make run`, the files that it keeps from one run to the next, and its greeting."""
 
 import fcntl
 import json
 import os
 import secrets
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base import durable
+from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli import certificates
-from gateway_api.cli.run.options import CannotRun
 
 _SECRET_BYTES = 32
-ETC = Path(__file__).parents[3] / "etc"
+_ETC = Path(__file__).parents[3] / "etc"
+
+
+class CannotRun(GatewayApiError):
+    """The reason, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Environment variables of the same names. `arrivals` is per second."""
+
+    port: int
+    sessions: int
+    arrivals: float
+    workers: int
+    state: Path
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Options":
+        def number(name: str, default: str, least: float, most: float) -> float:
+            text = environment.get(name) or default
+            try:
+                value = float(text)
+            except ValueError:
+                value = -1.0
+            if not least <= value <= most:
+                raise CannotRun(f"{name} must be a number from {least:g} to {most:g}, not {text!r}")
+            return value
+
+        return cls(
+            port=int(number("PORT", "8443", 1, 65535)),
+            sessions=int(number("SESSIONS", "200", 0, 200_000)),
+            arrivals=number("ARRIVALS", "0.5", 0, 20_000),
+            workers=int(number("WORKERS", "2", 1, 64)),
+            state=Path(environment.get("STATE") or ".run").absolute(),
+        )
 
 
 class State:
-    """The folder with all that is kept from one run to the next."""
+    """A folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,15 +68,15 @@ class State:
         self._secret = folder / "secret"
 
     def prepare(self) -> None:
-        """Makes what isn't there yet. Raises CannotRun."""
+        """Makes missing files. Raises CannotRun."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if len(os.fsencode(self.core_socket)) > 107:  # sockaddr_un's room, less the NUL
+        if len(os.fsencode(self.core_socket)) > 107:  # the room of sockaddr_un, without the NUL
             raise CannotRun(
                 f"the path {self.core_socket} is too long for a socket; set STATE to a shorter one"
             )
         self._lock()
         self.core_socket.unlink(missing_ok=True)
-        # From the last run: who waits for this file must not read it before it is true again.
+        # From the last run: scripts wait for the file of this one.
         self.environment.unlink(missing_ok=True)
         self._prepare_certificate()
         if not (self._secret.exists() and len(self.secret) >= _SECRET_BYTES):
@@ -50,14 +87,14 @@ class State:
                     f"{self._passwords} is lost, and what runs knows the users by the former passwords; "
                     f"remove the folder {self.configuration} to start afresh"
                 )
-            # It has hashes of the former ones. Gone first, or a kill in between would leave it for good.
+            # It has hashes of the former passwords. First, or a kill in between would leave them for good.
             self.factory.unlink(missing_ok=True)
             _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
         if not _is_document(self.factory):
             _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
 
     def _lock(self) -> None:
-        """Until this process ends: two cores at one socket would take each other's place."""
+        """Until this process ends: two cores would replace each other's socket."""
         self._held = (self.folder / "lock").open("w")
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,13 +111,13 @@ class State:
         return self._secret.read_text().strip()
 
     def new_log(self) -> Path:
-        """An empty file for what this run writes."""
+        """An empty file for the output of this run."""
         log = self.folder / "log"
         _write(log, "")
         return log
 
     def publish(self, url: str) -> None:
-        """Writes the shell assignments that others start from."""
+        """Writes shell assignments for scripts."""
         values = {
             "GATEWAY_URL": url,
             "GATEWAY_CA": str(self.certificate),
@@ -93,7 +130,7 @@ class State:
         _write(self.environment, "".join(f"{key}={shlex.quote(held)}\n" for key, held in values.items()))
 
     def _factory_configuration(self) -> object:
-        document = json.loads((ETC / "factory.json").read_text())
+        document = json.loads((_ETC / "factory.json").read_text())
         document["radius"]["secret"] = secrets.token_urlsafe(16)
         document["api"]["users"] = [
             {"username": user, "password_hash": hash_password(password), "role": user}
@@ -105,7 +142,7 @@ class State:
         try:
             certificates.ensure(self.certificate, self.key, "localhost")
             if not certificates.is_ours(self.certificate):
-                # What was made here once could sign for any name.
+                # An early version made certificates that can sign for any name.
                 self.certificate.unlink()
                 certificates.ensure(self.certificate, self.key, "localhost")
             certificates.renew(self.certificate, self.key, "localhost")
@@ -114,13 +151,44 @@ class State:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and for our own eyes."""
+    """Atomically, and readable for its owner only."""
     durable.replace(path, text.encode())
 
 
 def _is_document(path: Path) -> bool:
-    """Whether it is JSON: a power cut may have left a file without what was written."""
+    """Whether it is JSON: a power cut may have left an empty file."""
     try:
         return bool(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError):
         return False
+
+
+def greeting(state: State, url: str, log: Path | None) -> str:
+    """With the password only where there is a `log`: without one, the greeting itself goes to a log."""
+    api = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
+    page = f"  Page:      {url}/\n"
+    if log is None:
+        users = f"{page}\nUsers and passwords are in {state.environment}"
+    else:
+        users = f"""{page}\
+  User:      admin
+  Password:  {state.passwords["admin"]}
+  Log:       {log}
+
+Browsers warn of the certificate, which signs itself. {state.environment} has a user who only reads."""
+    return f"""
+The gateway API is running, with invented subscribers. Ctrl-C stops it.
+
+{users}
+
+In another shell:
+
+  . {shlex.quote(str(state.environment))}
+  curl --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/health"
+  TOKEN=$(curl -s --cacert "$GATEWAY_CA" "$GATEWAY_URL/api/v1/auth/login" \\
+    -d '{{"username":"'$ADMIN_USER'","password":"'$ADMIN_PASSWORD'"}}' | cut -d'"' -f4)
+  {api}/subscribers?limit=3"
+  {api}/subscribers/1"
+  {api}/subscribers/1" -X DELETE
+
+"""
