@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick tools lint lock openapi screenshots figures clean install deb
+.PHONY: run test quick tools lint lock openapi screenshots figures clean install deb interface
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
@@ -74,6 +74,10 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 openapi: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.cli.openapi > etc/openapi.json
 	$(VENV)/bin/gateway-api routes > etc/routes.txt
+
+# The interface files, for those who write another core.
+interface: $(INSTALLED)
+	$(VENV)/bin/python -m gateway_api.cli.interface gateway_api/wire
 
 # Pins the newest versions, with hashes: those of the service first, which tests and linters have to live with. A
 # package is in one file only.

@@ -1,29 +1,15 @@
 """What the workers ask of the hub, one method a call."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
+from gateway_api.wire import hub as wire
+from gateway_api.wire.contract import Method
+from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.message import ErrorReply
-
-_INTERFACE = "org.gatewayapi.hub"
-
-T = TypeVar("T")
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """How many webhooks there are, how many of them are paused, how many messages wait for them, and what
-    became of the others."""
-
-    webhooks: int
-    paused: int
-    waiting: int
-    delivered: int
-    failed: int
-    skipped: int
-    dropped: int
 
 
 class Hub:
@@ -32,44 +18,44 @@ class Hub:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def counts(self) -> Counts:
+    def counts(self) -> wire.WebhookCounts:
         """For the metrics."""
-        return msgspec.json.decode(self._call("GetCounts"), type=Counts)
+        return msgspec.json.decode(self._call(wire.GetCounts()), type=wire.WebhookCounts)
 
     def webhooks(self) -> msgspec.Raw:
         """`webhooks` and `count`."""
-        return self._call("ListWebhooks")
+        return self._call(wire.ListWebhooks())
 
     def webhook(self, id: str) -> Any:
         """One registration. Raises NotFound."""
-        return self._field("GetWebhook", "webhook", id=id)
+        return self._field(wire.GetWebhook(id), "webhook")
 
     def add(self, url: str, events: list[str], secret: str | None) -> Any:
         """The new registration. Raises Conflict when there are too many."""
-        return self._field("AddWebhook", "webhook", url=url, events=events, secret=secret)
+        return self._field(wire.AddWebhook(url, tuple(events), secret), "webhook")
 
     def remove(self, id: str) -> None:
         """Raises NotFound."""
-        self._call("RemoveWebhook", id=id)
+        self._call(wire.RemoveWebhook(id))
 
     def deliveries(self, id: str) -> msgspec.Raw:
         """`deliveries`, the newest first, and `count`. Raises NotFound."""
-        return self._call("ListDeliveries", id=id)
+        return self._call(wire.ListDeliveries(id))
 
     def test(self, id: str) -> str:
         """The id of the message that is under way. Raises NotFound."""
-        return str(self._field("TestWebhook", "message_id", id=id))
+        return str(self._field(wire.TestWebhook(id), "message_id"))
 
-    def _field(self, method: str, name: str, **parameters: Any) -> Any:
-        return msgspec.json.decode(self._call(method, **parameters))[name]
+    def _field(self, call: Method[Any], name: str) -> Any:
+        return msgspec.json.decode(self._call(call))[name]
 
-    def _call(self, method: str, **parameters: Any) -> msgspec.Raw:
+    def _call(self, call: Method[Any]) -> msgspec.Raw:
         try:
-            return self._client.call(f"{_INTERFACE}.{method}", parameters)
+            return self._client.call(HUB.method(type(call)), call)
         except Unreachable as error:
             raise HubUnavailable(str(error)) from error
         except ErrorReply as error:
-            match error.name.removeprefix(f"{_INTERFACE}."):
+            match error.name.removeprefix(f"{HUB.name}."):
                 case "WebhookNotFound":
                     raise NotFound("No such webhook") from error
                 case "TooManyWebhooks":

@@ -1,28 +1,12 @@
 """The delivery log of one webhook."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
+
+from gateway_api.wire.hub import Delivery, DeliveryResult
 
 LOGGED = 100
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """An entry. `result` is delivered, failed (`next_attempt_at` says when it is tried again), skipped after
-    the last attempt, or dropped: then `dropped` messages from this one on had no room. `paused_until` is set
-    where the attempt began a pause of first attempts. Times are epoch seconds, `duration` is seconds."""
-
-    message_id: str
-    event: str
-    attempt: int
-    result: str
-    status: int | None = None
-    error: str | None = None
-    started_at: float | None = None
-    duration: float | None = None
-    next_attempt_at: float | None = None
-    paused_until: float | None = None
-    dropped: int = 0
 
 
 class DeliveryLog:
@@ -34,7 +18,7 @@ class DeliveryLog:
     def add(self, entry: Delivery) -> None:
         """What is dropped goes on in one entry: or a lane that is full would push out all that tells why."""
         last = self._entries[-1] if self._entries else None
-        if last is not None and entry.result == last.result == "dropped":
+        if last is not None and entry.result == last.result == DeliveryResult.DROPPED:
             self._entries[-1] = replace(last, dropped=last.dropped + entry.dropped)
         else:
             self._entries.append(entry)

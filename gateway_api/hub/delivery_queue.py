@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from gateway_api.hub.attempt import Outcome
 from gateway_api.hub.backlog import Backlog, Pause
-from gateway_api.hub.deliveries import Delivery, DeliveryLog
+from gateway_api.hub.deliveries import DeliveryLog
 from gateway_api.hub.message import Message
+from gateway_api.wire.hub import Delivery, DeliveryResult
 
 #: Seconds from the end of a failed attempt to the next.
 RETRIES = (5.0, 30.0, 300.0)
@@ -160,7 +161,9 @@ class Lane:
                 ]
                 oldest, attempts = gone[0].message, gone[0].attempts
             self._counts.dropped += dropped
-            self._log.add(Delivery(oldest.id, oldest.event, attempts, "dropped", dropped=dropped))
+            self._log.add(
+                Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped)
+            )
 
     def _lengths(self) -> tuple[int, int]:
         """How many wait that are the lane's own, and how many in the backlog."""
@@ -199,14 +202,14 @@ class Lane:
             self.make_room()
             attempts, next_attempt_at, paused_until = one.attempts + 1, None, None
             if outcome.delivered:
-                result = "delivered"
+                result = DeliveryResult.DELIVERED
                 self._counts.delivered += 1
                 self._pause.end()
                 self._paused_until = None
                 if outcome.seconds < _BRISK:
                     self._takes_until = math.inf
             else:
-                result = "failed" if attempts <= len(RETRIES) else "skipped"
+                result = DeliveryResult.FAILED if attempts <= len(RETRIES) else DeliveryResult.SKIPPED
                 self._counts.failed += 1
                 now = self._clock()
                 pause = self._pause.failed(now, probe=one.new)

@@ -24,7 +24,7 @@ class Full(GatewayApiError):
 
 
 @dataclass(frozen=True)
-class Webhook:
+class Registration:
     """`events` are the names that it wants; `secret` signs what it gets."""
 
     id: str
@@ -35,7 +35,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class _Entry:
-    webhook: Webhook
+    webhook: Registration
     sender: Sender
     lane: Lane
 
@@ -55,9 +55,9 @@ class Registry:
         #: Those whose threads run, the ones of removed webhooks in their last attempt included.
         self._senders: set[Sender] = set()
 
-    def add(self, url: str, events: tuple[str, ...], secret: str | None) -> Webhook:
+    def add(self, url: str, events: tuple[str, ...], secret: str | None) -> Registration:
         """Registers a receiver. Raises Full."""
-        webhook = Webhook(f"wh_{secrets.token_hex(8)}", url, events, secret)
+        webhook = Registration(f"wh_{secrets.token_hex(8)}", url, events, secret)
         with self._lock:
             if len(self._entries) >= MOST:
                 raise Full(f"There are {MOST} webhooks, which is the most there may be")
@@ -82,12 +82,12 @@ class Registry:
             entry.lane.close()
             self._gone = _sum([self._gone, entry.lane.counts])
 
-    def webhooks(self) -> list[tuple[Webhook, float | None]]:
+    def webhooks(self) -> list[tuple[Registration, float | None]]:
         """All of them, the oldest first, each with until when it is paused, as `Lane`."""
         with self._lock:
             return [(entry.webhook, entry.lane.paused_until) for entry in self._entries.values()]
 
-    def webhook(self, id: str) -> tuple[Webhook, float | None]:
+    def webhook(self, id: str) -> tuple[Registration, float | None]:
         """One of them, likewise. Raises NotFound."""
         with self._lock:
             entry = self._found(id)

@@ -5,17 +5,13 @@ the class is the name of the method, its docstring the comment. The interface fi
 and the OpenAPI document all come from these classes.
 """
 
-import inspect
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import msgspec
 
-from gateway_api.wire.varlink import dispatcher
 from gateway_api.wire.varlink.message import ErrorReply
 
 R = TypeVar("R")
@@ -94,18 +90,6 @@ class Contract:
         """The error, to be raised by a handler."""
         name = f"{self.name}.{error_name(type(failure))}"
         return ErrorReply(name, msgspec.Raw(msgspec.json.encode(failure)))
-
-
-def served(contract: Contract, *services: object) -> dispatcher.Interface:
-    """The interface with a handler for each method: for GetSession, `get_session` of the first service that
-    has one. A handler gets the parameters and, if it has a parameter `peer`, the process that calls."""
-    methods = {}
-    for method in contract.methods:
-        name = re.sub(r"(?<=.)([A-Z])", r"_\1", method.__name__).lower()
-        handler = next(getattr(service, name) for service in services if hasattr(service, name))
-        knows_peer = "peer" in inspect.signature(handler).parameters
-        methods[method.__name__] = dispatcher.Method(method, handler, method.streams, knows_peer)
-    return dispatcher.Interface((files(__package__) / f"{contract.name}.varlink").read_text(), methods)
 
 
 def error_name(failure: type[Failure]) -> str:

@@ -11,9 +11,10 @@ import pytest
 
 from gateway_api.hub.attempt import Outcome
 from gateway_api.hub.backlog import Backlog
-from gateway_api.hub.deliveries import LOGGED, Delivery
+from gateway_api.hub.deliveries import LOGGED
 from gateway_api.hub.delivery_queue import MOST_WAITING, MOST_WAITING_IN_A_BURST, Lane
 from gateway_api.hub.message import Message
+from gateway_api.wire.hub import Delivery
 from tests.support.clocks import SteppedClock
 from tests.support.stack import wait_for
 

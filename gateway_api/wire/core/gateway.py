@@ -119,7 +119,7 @@ OperState = Annotated[str, about("Operational state (RFC 2863).", "up")]
 class Page(Parameters, frozen=True):
     """A part of a list."""
 
-    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page.", 100)]
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page, 1 to 10000.", 100)]
     cursor: Annotated[str | None, about("next_cursor of the page before.", "WyJpZCIsWzIsMl1d")] = None
 
 
@@ -363,7 +363,12 @@ class EventsReply(Record, frozen=True):
     """Events in their order, and which ones the core holds."""
 
     boot_id: Annotated[
-        str, Meta(pattern=r"^[0-9a-z]{1,64}$"), about("Name of this run of the core.", "84a7e8343baf37f9")
+        str,
+        Meta(pattern=r"^[0-9a-z]{1,64}$"),
+        about(
+            "Name of this run of the core, 1 to 64 digits and small letters.",
+            "84a7e8343baf37f9",
+        ),
     ]
     oldest: Annotated[int, about("The oldest event that is held; 65536 or more are.", 1)]
     newest: Annotated[int, about("The newest event that is held.", 57)]

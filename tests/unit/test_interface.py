@@ -1,0 +1,204 @@
+"""The interface files, which come from the contracts."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from varlink import scanner
+
+import gateway_api.wire
+from gateway_api.wire.contract import (
+    Contract,
+    Enumeration,
+    Failure,
+    Method,
+    Nothing,
+    Parameters,
+    Record,
+    about,
+)
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.hub import HUB
+from gateway_api.wire.interface import description, served
+
+FOLDER = Path(gateway_api.wire.__file__).parent
+CONTRACTS = [CORE, HUB]
+
+
+class Colour(Enumeration):
+    """What it looks like."""
+
+    RED = "red", "As a tomato."
+    GREEN = "dark_green", "As a cucumber."
+
+
+class Tag(Enumeration):
+    """Not to be declared in varlink."""
+
+    ONE = "802.1Q", "One tag."
+    TWO = "802.1ad", "Two tags."
+
+
+class Alone(Enumeration):
+    """varlink's own client cannot read one value."""
+
+    ON = "on", "It is on."
+
+
+class Thing(Record, frozen=True):
+    """A thing that has
+    a colour."""
+
+    colour: Annotated[Colour | None, about("Its colour.", "red")]
+    tag: Annotated[Tag, about("Its tag.", "802.1Q")]
+    state: Annotated[Alone, about("Its state.", "on")]
+    more: Annotated[dict[str, Any] | None, about("More of it.")] = None
+
+
+class Where(Parameters, frozen=True):
+    """Where to look."""
+
+    place: Annotated[str, about("A place.", "here")]
+
+
+class Things(Record, frozen=True):
+    """Things."""
+
+    things: Annotated[tuple[Thing, ...], about("The things.")]
+    weight: Annotated[float, about("Of all.", 1.5)]
+
+
+class ListAllThings(Method[Things], frozen=True):
+    """Lists things."""
+
+    where: Annotated[Where | None, about("Where, everywhere without.")] = None
+
+
+class CountThings(Method[Things], frozen=True):
+    """Lists them again."""
+
+    where: Annotated[Where | None, about("Where, everywhere without.")] = None
+
+
+class Drop(Method[Nothing], frozen=True):
+    """Drops all."""
+
+
+class NoThingError(Failure, frozen=True):
+    """There is none."""
+
+
+EXAMPLE = Contract(
+    "org.example.things", "Things.\n\nAnd more.", (ListAllThings, CountThings, Drop), (NoThingError,)
+)
+TEXT = """\
+# Things.
+#
+# And more.
+interface org.example.things
+
+# Where to look.
+type Where (
+  # A place.
+  place: string
+)
+
+# What it looks like.
+type Colour (
+  # As a tomato.
+  red,
+  # As a cucumber.
+  dark_green
+)
+
+# A thing that has a colour.
+type Thing (
+  # Its colour.
+  colour: ?Colour,
+  # Its tag. 802.1Q: One tag. 802.1ad: Two tags.
+  tag: string,
+  # Its state. on: It is on.
+  state: string,
+  # More of it.
+  more: ?object
+)
+
+# Lists things.
+method ListAllThings(
+  # Where, everywhere without.
+  where: ?Where
+) -> (
+  # The things.
+  things: []Thing,
+  # Of all.
+  weight: float
+)
+
+# Lists them again.
+method CountThings(where: ?Where) -> (things: []Thing, weight: float)
+
+# Drops all.
+method Drop() -> ()
+
+# There is none.
+error NoThing ()
+
+# A fault of the service's own. Its log has the reason.
+error InternalError ()
+"""
+
+
+class Service:
+    def list_all_things(self, call: ListAllThings) -> Things:
+        return Things((), 1.0)
+
+    def count_things(self, call: CountThings, peer: Any) -> Things:
+        return Things((), 2.0)
+
+    def drop(self, call: Drop) -> Nothing:
+        return Nothing()
+
+
+def test_a_contract_is_described_in_the_language_of_varlink() -> None:
+    assert description(EXAMPLE) == TEXT
+    members = scanner.Interface(TEXT).members
+    assert list(members["Thing"].type.fields) == ["colour", "tag", "state", "more"]
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
+def test_the_interface_file_is_the_contract(contract: Contract) -> None:
+    text = (FOLDER / f"{contract.name}.varlink").read_text()
+    assert text == description(contract), "make interface writes it"
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
+def test_every_member_and_field_is_explained(contract: Contract) -> None:
+    text = description(contract)
+    parsed = scanner.Interface(text)
+    assert list(parsed.members)[-1] == "InternalError"
+    lines = text.splitlines()
+    declared = [number for number, line in enumerate(lines) if re.match(r"(type|method|error) ", line)]
+    assert len(declared) == len(parsed.members)
+    assert [lines[number] for number in declared if not lines[number - 1].startswith("# ")] == []
+    types = text[: text.index("\nmethod ")].splitlines()
+    fields = [number for number, line in enumerate(types) if re.match(r"  \w", line)]
+    assert [types[number] for number in fields if not types[number - 1].startswith("  # ")] == []
+    assert max(map(len, lines)) <= 100
+
+
+def test_each_method_has_the_handler_of_its_name() -> None:
+    service = Service()
+    methods = served(EXAMPLE, object(), service).methods
+    assert {name: method.handler for name, method in methods.items()} == {
+        "ListAllThings": service.list_all_things,
+        "CountThings": service.count_things,
+        "Drop": service.drop,
+    }
+    assert [name for name, method in methods.items() if method.knows_peer] == ["CountThings"]
+    assert methods["CountThings"].parameters is CountThings
+
+
+def test_a_method_without_a_handler_is_noticed_at_the_start() -> None:
+    with pytest.raises(NotImplementedError, match="ListAllThings"):
+        served(EXAMPLE, object())
