@@ -20,10 +20,10 @@ from gateway_api.base.settings import Settings
 from gateway_api.web.app import create_app
 from gateway_api.web.services import Services
 from tests.support.prometheus import scrape
+from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
 from tests.support.routes import ADMIN, ALWAYS, OPEN, PAGES, ROUTES, Route
 from tests.support.stack import Api, wait_for
 
-NOBODY = {"detail": "Could not validate credentials"}
 NOT_ADMIN = {"detail": "Admin role required"}
 
 WITH_TOKEN = [route for route in ROUTES if route.access not in (ALWAYS, OPEN)]
@@ -79,41 +79,6 @@ def send(
     answer = api.send(route.method, path, role, **more)
     assert_civil(answer)
     return answer
-
-
-def assert_civil(answer: requests.Response) -> None:
-    """What holds for every answer: never a 500 or HTML, always an id and a known shape."""
-    assert answer.status_code < 500, answer.text
-    assert answer.headers["X-Request-ID"]
-    assert_guarded(answer)
-    if answer.url.endswith("/metrics") and answer.status_code == 200:
-        return
-    assert answer.headers["Content-Type"] == "application/json"
-    document = answer.json()
-    if answer.status_code in (401, 403):
-        assert set(document) == {"detail"}
-    elif answer.status_code >= 400:
-        assert document["status"] == "error"
-        assert isinstance(document["message"], str)
-        assert set(document) <= {"status", "message", "errors"}
-
-
-def assert_guarded(answer: requests.Response) -> None:
-    """What keeps browsers and caches from doing too much with an answer."""
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    kept = answer.url.endswith(("/docs", "/openapi.json")) and answer.status_code == 200
-    assert answer.headers["Cache-Control"] == ("no-cache" if kept else "no-store")
-    over_tls = answer.url.startswith("https:")
-    assert answer.headers.get("Strict-Transport-Security") == ("max-age=31536000" if over_tls else None)
-    assert "Server" not in answer.headers
-
-
-def assert_invalid(answer: requests.Response, path: str) -> None:
-    """A 400 whose errors name the field and the rule."""
-    assert answer.status_code == 400, answer.text
-    problems = answer.json()["errors"]
-    assert any(problem["path"] == path or problem["path"].startswith(f"{path}.") for problem in problems)
-    assert all(problem["code"] and problem["message"] for problem in problems)
 
 
 def fits(route: Route, answer: requests.Response) -> None:
@@ -239,12 +204,6 @@ def test_the_pages_together_are_the_whole(api: Api, route: Route) -> None:
 
 # Wrong ids
 
-WRONG_IDS = [
-    *("0", "-1", "01", "1.5", "abc", "1e3", "+1", "%201", "1%20", "%31%00", "1%0a", "99999999"),
-    *("9223372036854775807", "9223372036854775808", "9" * 400),
-    *("\u0661\u0662", "\u00b2", "1%2F2", "null", "None"),
-]
-
 
 @named(WITH_ID)
 def test_an_id_of_nothing_is_404(api: Api, route: Route) -> None:
@@ -264,29 +223,6 @@ def assert_unknown(answer: requests.Response, id: str) -> None:
 
 
 # Wrong bodies
-
-BITES = {
-    "empty": b"",
-    "half": b'{"username": "a"',
-    "not JSON": b"username=admin&password=x",
-    "an array": b"[]",
-    "a string": b'"x"',
-    "null": b"null",
-    "a number": b"1",
-    "not UTF-8": b'{"username": "\xff"}',
-    "UTF-16": '{"username": "x"}'.encode("utf-16"),
-    "a byte order mark": b"\xef\xbb\xbf{}",
-    "NaN": b'{"username": NaN}',
-    "Infinity": b'{"username": -Infinity}',
-    "a lone surrogate": b'{"username": "\\ud800", "password": "x"}',
-    "20,000 brackets": b"[" * 20_000,
-    "20,000 nested": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
-    "1e400": b'{"username": 1e400}',
-    "5,000 digits": b'{"username": ' + b"9" * 5000 + b"}",
-    "a control character": b'{"username": "\x01"}',
-    "two documents": b"{} {}",
-    "a NUL": b"\0",
-}
 
 
 @named(WITH_BODY)

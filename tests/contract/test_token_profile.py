@@ -36,10 +36,10 @@ from gateway_api.web.services import Parts
 from gateway_api.wire.core.gateway import SetSessionRate
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import kept_in
-from tests.contract.test_routes import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
 from tests.package.test_units import command, service
 from tests.support import token_profile as schemas
 from tests.support.documents import SECRET_HASH
+from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid
 from tests.support.routes import ANY_ROLE, Route, page_of
 from tests.support.stack import free_port, running_core, wait_for
 from tests.torture.test_core_faults import UNREACHABLE, assert_unreachable, lying_core

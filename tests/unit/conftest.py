@@ -1,10 +1,16 @@
 """What tests of modules share."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
+
+from gateway_api.auth.ledger import open_ledger
+from tests.support.clocks import NOW, SteppedClock
 
 
 @pytest.fixture
@@ -19,3 +25,21 @@ def greenlets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gevent, "spawn", spawned)
     yield
     gevent.killall(started, timeout=5)
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock(NOW)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_ledger(tmp_path / "ledger.sqlite")) as made:
+        yield made
+
+
+@pytest.fixture
+def neighbours_ledger(tmp_path: Path, ledger: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """The same file as another worker has it."""
+    with closing(open_ledger(tmp_path / "ledger.sqlite")) as made:
+        yield made

@@ -8,44 +8,17 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid, Problem
+from gateway_api.base.errors import Invalid
 from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.outcome import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
-from tests.support.documents import SECRET_HASH, valid_document
-
-FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
+from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document
 
 #: A user like the document's own.
 USER = {"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}
 
 #: The sections that must be there.
 SECTIONS = ("system", "interfaces", "radius", "cgnat", "qos", "demux", "api")
-
-
-def place(document: dict[str, Any], path: str) -> tuple[Any, str | int]:
-    """The object or list that holds the value at a dotted path, and the value's key in it."""
-    *above, last = (int(part) if part.isdigit() else part for part in path.split("."))
-    held: Any = document
-    for part in above:
-        held = held[part]
-    return held, last
-
-
-def put(document: dict[str, Any], path: str, value: Any) -> None:
-    held, key = place(document, path)
-    held[key] = value
-
-
-def remove(document: dict[str, Any], path: str) -> None:
-    held, key = place(document, path)
-    del held[key]
-
-
-def problems(document: Any) -> list[Problem]:
-    with pytest.raises(Invalid) as refused:
-        RunningConfiguration.of(document)
-    return list(refused.value.problems)
 
 
 def reversed_keys(value: Any) -> Any:

@@ -12,8 +12,7 @@ from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.logs import MASK
 from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.edit import Operation, Refused, edited
-from tests.support.documents import SECRET_HASH, valid_document
-from tests.unit.test_configuration import FACTORY, put, remove
+from tests.support.documents import FACTORY, SECRET_HASH, put, remove, valid_document
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None, max_examples=50)

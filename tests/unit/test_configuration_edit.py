@@ -13,8 +13,7 @@ from gateway_api.base.logs import MASK
 from gateway_api.core.configuration import edit
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.running import RunningConfiguration
-from tests.support.documents import SECRET_HASH, valid_document
-from tests.unit.test_configuration import FACTORY, place
+from tests.support.documents import FACTORY, SECRET_HASH, place, valid_document
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None, max_examples=70)

@@ -15,9 +15,8 @@ from gateway_api.core.configuration.outcome import Staged, Stale, StepFailed
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import NOW, StillClock
-from tests.support.documents import SECRET_HASH
-from tests.unit.test_configuration import put
-from tests.unit.test_workspace import opened, stage
+from tests.support.documents import SECRET_HASH, put
+from tests.support.workspaces import opened, stage
 
 OTHER_HASH = SECRET_HASH[:-1] + "a"
 

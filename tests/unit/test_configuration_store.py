@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import resource
 import shutil
 import stat
 import subprocess
@@ -19,6 +18,7 @@ from gateway_api.base import durable
 from gateway_api.core.configuration.outcome import StepFailed, Unreadable
 from gateway_api.core.configuration.state import Commit, Deadline, State
 from gateway_api.core.configuration.store import Store
+from tests.support.workspaces import no_file_longer_than
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")
 SERVICES = {"frr.conf": "hostname bng1\n", "qos.conf": "default_down_bps=1\n"}
@@ -365,17 +365,6 @@ def test_a_broken_revision_is_named_by_its_file(
 
 
 # When the disk refuses.
-
-
-@contextmanager
-def no_file_longer_than(size: int) -> Iterator[None]:
-    """A limit of the process, which Linux keeps as it does that of a disk: in the middle of a write."""
-    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import StillClock
 from tests.support.stack import running_core, wait_for
+from tests.support.workspaces import commit, opened, stage
 from tests.system.test_core_process import answers, client
-from tests.unit.test_workspace import commit, opened, stage
 
 Document = dict[str, Any]
 

@@ -13,8 +13,7 @@ from gateway_api.core.configuration.outcome import NoSuchUser
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import StillClock
 from tests.support.documents import SECRET_HASH
-from tests.unit.test_configuration_store import no_file_longer_than
-from tests.unit.test_workspace import commit, opened
+from tests.support.workspaces import commit, no_file_longer_than, opened
 
 Document = dict[str, Any]
 

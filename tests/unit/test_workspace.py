@@ -3,8 +3,6 @@
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +12,12 @@ import pytest
 from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.edit import Operation
 from gateway_api.core.configuration.outcome import Stale, StepFailed
-from gateway_api.core.configuration.running import LARGEST, RunningConfiguration
-from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import NOW, StillClock
-from tests.unit.test_configuration_store import no_file_longer_than
+from tests.support.workspaces import commit, no_file_longer_than, opened, stage
 
 HOUR, DAY, YEAR = 3_600, 86_400, 365 * 86_400
-
-
-@contextmanager
-def opened(
-    folder: Path,
-    document: dict[str, Any],
-    clock: StillClock,
-    check: Callable[[Path], None] = lambda _: None,
-) -> Iterator[Workspace]:
-    store = Store(folder)
-    yield Workspace(store, lambda: RunningConfiguration.of(document), clock, check)
-    store.close()
-
-
-def stage(workspace: Workspace, hostname: str) -> None:
-    workspace.edit([Operation("set", "system.hostname", hostname)], None)
-
-
-def commit(workspace: Workspace, hostname: str, confirm_seconds: int | None = None) -> None:
-    stage(workspace, hostname)
-    workspace.commit("admin", None, confirm_seconds, None)
 
 
 def test_while_a_commit_takes_long_all_can_be_read_and_another_change_is_refused(

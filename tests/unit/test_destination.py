@@ -1,13 +1,6 @@
-"""Where deliveries may go: what a URL may say, and what is connected to."""
+"""Where deliveries may go: the form of a URL, and the addresses that are denied."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -30,21 +23,29 @@ LINK_LOCAL = [
     *("[64:ff9b::169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "[2002:a9fe:a9fe:1::9]"),
     *("[fe80::1]", "[FE80::1]", "[febf:ffff::1]", "[fe80::1%25eth0]", "[fe80::1%eth0]", "[fe80::1%252]"),
 ]
+
+
 UNSPECIFIED = [
     *("0.0.0.0", "0", "00", "0x0", "0.0", "0.0.0", "0x0.0x0.0x0.0x0", "000000000000", "0.1.2.3", "1"),
     *("[::]", "[0:0:0:0:0:0:0:0]", "[0::0]", "[::0.0.0.0]", "[::%25lo]", "[::0.1.2.3]"),
     *("[::ffff:0.0.0.0]", "[::ffff:0:0]", "[::ffff:0:0.0.0.0]", "[64:ff9b::]", "[64:ff9b::0.0.0.0]"),
     *("[2002::]", "[2002::1]"),
 ]
+
+
 MULTICAST = [
     *("224.0.0.1", "239.255.255.255", "0xe0000001", "3758096385", "0340.0.0.1", "224.1"),
     *("[ff02::1]", "[ff00::]", "[ff0e::1:2]", "[ff02::1%25lo]", "[::ffff:224.0.0.1]", "[::ffff:e000:1]"),
     *("[64:ff9b::e000:1]", "[2002:e000:1::]"),
 ]
+
+
 BROADCAST = [
     *("255.255.255.255", "4294967295", "0xffffffff", "037777777777", "255.255.65535", "0xff.0xff.0xff.0xff"),
     *("[::ffff:255.255.255.255]", "[::ffff:ffff:ffff]", "[64:ff9b::ffff:ffff]", "[2002:ffff:ffff::]"),
 ]
+
+
 LEGAL = [
     *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "017700000001", "127.255.255.254", "[::1]"),
     *("10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "198.18.0.1", "192.0.2.1", "8.8.8.8"),
@@ -52,12 +53,12 @@ LEGAL = [
     *("[fd00::1]", "[fc00::1]", "[2001:db8::1]", "[2606:4700::1111]", "169.253.255.255", "169.255.0.0"),
     *("223.255.255.255", "1.0.0.0", "255.255.255.254", "[fec0::1]", "[fe7f::1]"),
 ]
+
+
 NAMES = [
     *("localhost", "example.com", "example.com.", "a-b.example", "169.254.169.254.nip.io", "a_b.example"),
     *("xn--bcher-kva.example", "a" * 63 + ".example", "a123456789." * 22 + "a" * 11, "1a", "0xg", "1.a"),
 ]
-
-PYTHON_IN_A_NAMESPACE = ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, "-m"]
 
 
 def test_a_url_with_an_address_that_is_never_delivered_to_is_refused() -> None:
@@ -178,77 +179,3 @@ def test_a_denied_network_denies_no_other_address() -> None:
 def test_a_denied_network_is_denied_where_it_is_connected_to() -> None:
     with pytest.raises(Denied):
         connect("127.0.0.1", 9, 1.0, lambda: ["127.0.0.0/8"])
-
-
-@pytest.fixture(scope="module")
-def resolved() -> dict[str, Any]:
-    """What came of deliveries to names that a DNS server of the test's own resolves."""
-    if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
-        pytest.skip("needs root, unshare and ip to have a network of its own")
-    done = subprocess.run(
-        [*PYTHON_IN_A_NAMESPACE, "tests.support.resolving"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def statuses(resolved: dict[str, Any], name: str) -> list[int | None]:
-    return [attempt["status"] for attempt in resolved["results"][name]]
-
-
-@pytest.mark.parametrize("name", ["loopback.test", "private.test", "private6.test", "second-chance.test"])
-def test_a_name_is_delivered_to_at_its_first_address_that_takes_a_connection(
-    resolved: dict[str, Any], name: str
-) -> None:
-    assert statuses(resolved, name) == [200, 200]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("metadata.test", "mapped.test", "unspecified.test", "unspecified6.test", "mapped-unspecified.test"),
-        *("group.test", "broadcast.test", "hosts-file.test", "metadata-second.test"),
-    ],
-)
-def test_a_name_that_resolves_to_a_denied_address_is_not_connected_to(
-    resolved: dict[str, Any], name: str
-) -> None:
-    assert statuses(resolved, name) == [None, None]
-    assert all("is no address to deliver to" in one["error"] for one in resolved["results"][name])
-
-
-def test_a_name_that_changes_its_mind_is_denied_from_then_on(resolved: dict[str, Any]) -> None:
-    assert statuses(resolved, "turncoat.test") == [200, None]
-
-
-def test_a_name_that_was_denied_may_become_one_that_is_not(resolved: dict[str, Any]) -> None:
-    assert statuses(resolved, "repentant.test") == [None, 200]
-
-
-def test_a_name_in_a_network_that_is_denied_later_is_denied_from_then_on(resolved: dict[str, Any]) -> None:
-    assert statuses(resolved, "denied-later.test") == [200, None]
-
-
-def test_nobody_connects_to_a_denied_address(resolved: dict[str, Any]) -> None:
-    expected = {"169.254.169.254": 0, "10.9.9.9": 2, "10.9.9.10": 1, "fd00:9::9": 2, "127.0.0.1": 6}
-    assert resolved["reached"] == expected
-
-
-@pytest.mark.parametrize("name", ["nobody.test", "unknown.test"])
-def test_a_name_without_an_address_is_said_to_have_none(resolved: dict[str, Any], name: str) -> None:
-    assert [one["error"] for one in resolved["results"][name]] == ["the name has no address"] * 2
-
-
-@pytest.mark.parametrize("name", ["black-holes.test", "silence.test"])
-def test_an_attempt_ends_in_time_where_no_name_server_or_none_of_many_addresses_answers(
-    resolved: dict[str, Any], name: str
-) -> None:
-    (attempt,) = resolved["results"][name]
-    assert attempt["error"] == "timeout"
-    assert 9.5 < attempt["seconds"] < 11

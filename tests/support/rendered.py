@@ -1,0 +1,159 @@
+"""Files of services that a configuration is rendered to, valid configurations of any kind, and the check."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+
+from gateway_api.core.configuration.outcome import StepFailed
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.services import check, render
+
+
+def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": kind,
+        "vlan_range": vlan_range,
+        "outer_vlan_range": outer_vlan_range,
+        "overhead_profile": "none",
+    }
+
+
+RADIUS = {"server": "192.0.2.5", "secret": "s3cr3t!", "authentication_port": 2812, "accounting_port": 2813}
+
+
+def rendered(document: dict[str, Any]) -> dict[str, str]:
+    return dict(render(RunningConfiguration.of(document).sections))
+
+
+GOOD = {
+    "accel-ppp.conf": "# Rendered.\n[modules]\nlog_syslog\n\n[core]\nlog-error=/var/log/core.log\n",
+    "chap-secrets": "# Rendered.\nalice * pw-alice *\nbob * pw-bob 100.64.0.7\n",
+    "qos.conf": "# Rendered.\ndefault_down_bps=1\n",
+    "frr.conf": "! Rendered.\nhostname bng1\n",
+    "radius-servers": "# Rendered.\n192.0.2.5 s3cr3t!\n",
+}
+
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+hostnames = st.from_regex(rf"{_LABEL}(\.{_LABEL}){{0,3}}", fullmatch=True) | st.just(
+    ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
+)
+#: Those that a host can have: neither unspecified nor for groups, nor reserved.
+addresses = st.ip_addresses(v=4, network="0.0.0.0/1").filter(int).map(str)
+numbers_of_as = st.integers(1, 4294967295)
+secrets = st.text(
+    [chr(code) for code in range(0x21, 0x7F) if chr(code) not in "\"'#,\\"], min_size=1, max_size=128
+).filter(lambda text: not text.startswith("@"))
+usernames = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,12}", fullmatch=True)
+descriptions = (
+    st.text([chr(code) for code in range(0x20, 0x7F)], max_size=80)
+    .map(str.strip)
+    .filter(lambda text: "| " not in text and "  " not in text)
+)
+rates = st.builds("{}{}".format, st.integers(1, 390), st.sampled_from(["", "kbit", "mbit", "Gbps", " m"]))
+networks = st.builds(
+    lambda number, prefix: f"{number >> 24}.{number >> 16 & 255}.0.0/{prefix}",
+    # Of hosts: not 0.0.0.0, and below the groups.
+    st.integers(1 << 16, (224 << 24) - 1),
+    st.integers(16, 30),
+).filter(lambda text: not text.startswith(("0.", "127.", "169.254.")))
+
+
+@st.composite
+def vlan_profiles(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """None of which overlap: each has inner VLANs of its own."""
+    edges = sorted(draw(st.lists(st.integers(1, 4094), unique=True, max_size=8)))
+    made = []
+    for number, (first, last) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
+        outer = draw(st.none() | st.integers(1, 4090))
+        width = draw(st.integers(0, 4))
+        one = profile(
+            f"{draw(st.sampled_from(['a', '_', 'Res-1']))}{number}",
+            draw(st.sampled_from(["pppoe", "dhcp"])),
+            f"{first}-{last}" if last > first + 1 else str(first),
+            None if outer is None else f"{outer}-{outer + width}",
+        )
+        made.append(one)
+    return made
+
+
+@st.composite
+def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Configurations of moderate size, in which any field may have any kind of value."""
+    # Short enough for two tags of four digits after them.
+    taken = r"lo|all|mgmt|\.\.?|[0-9]+|(?i:n|nu|nul|null|null0)|(ppp|ipoe|ifb-?)[0-9]+"
+    short = st.from_regex(rf"(?!({taken})\Z|ifb-)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,4}}", fullmatch=True)
+    names = draw(st.lists(short, unique=True, min_size=3, max_size=7))
+    vrf_name, uplink, *trunks = names
+    assume(not any(vrf_name.startswith(f"{trunk}.") for trunk in trunks))
+    document: dict[str, Any] = {
+        "system": {"hostname": draw(hostnames)},
+        "interfaces": {"trunks": trunks, "uplinks": [uplink]},
+        "radius": draw(
+            st.just({})
+            | st.fixed_dictionaries(
+                {"server": addresses, "secret": secrets.map(lambda text: text[:48])},
+                optional={"authentication_port": st.integers(1, 65535)},
+            )
+        ),
+        "cgnat": {
+            "enabled": draw(st.booleans()),
+            "vrf_name": vrf_name,
+            "vrf_table": draw(st.integers(256, 4294967295)),
+            "handoff_interface": uplink,
+            "handoff_gateway": draw(addresses),
+            "source_range": draw(networks),
+        },
+        "qos": {"default_down": draw(rates), "default_up": draw(rates)},
+        "demux": {
+            "trunks": draw(st.lists(st.sampled_from(trunks), unique=True)),
+            "vlan_profiles": draw(vlan_profiles()),
+            "rate_limits": {"vlans_per_second": 1, "burst": 1, "max_vlans": 1},
+            "idle_timeout": draw(st.integers(1, 7 * 86400)),
+        },
+        "api": {"enabled": False},
+    }
+    neighbor = st.fixed_dictionaries(
+        {"address": addresses, "remote_as": numbers_of_as}, optional={"description": descriptions}
+    )
+    bgp = st.fixed_dictionaries(
+        {"as_number": numbers_of_as, "router_id": addresses},
+        optional={"neighbors": st.lists(neighbor, max_size=4, unique_by=lambda item: item["address"])},
+    )
+    subscriber = st.fixed_dictionaries(
+        {"username": usernames, "password": secrets}, optional={"ip_address": st.none() | addresses}
+    )
+    whose_address = (lambda item: item["username"], lambda item: item.get("ip_address") or item["username"])
+    local = st.lists(subscriber, max_size=4, unique_by=whose_address)
+    if draw(st.booleans()):
+        document["bgp"] = draw(st.none() | bgp)
+    if draw(st.booleans()):
+        document["subscribers"] = {"local": draw(local)}
+    return document
+
+
+def moderate(examples: int) -> settings:
+    """A busy machine is no reason to fail."""
+    return settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
+
+
+def checked(files: Mapping[str, str | bytes], path: str = "") -> None:
+    """Looks at such files in a folder, with a vtysh only if there is one in `path`."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            (Path(folder) / name).write_bytes(data)
+        patch.setenv("PATH", path)
+        check(Path(folder))
+
+
+def refusal(files: Mapping[str, str | bytes], path: str = "") -> StepFailed:
+    with pytest.raises(StepFailed) as refused:
+        checked(files, path)
+    return refused.value

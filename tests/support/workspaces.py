@@ -1,0 +1,45 @@
+"""Workspaces of a configuration, and disks that are full."""
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.workspace import Workspace
+from tests.support.clocks import StillClock
+
+
+@contextmanager
+def opened(
+    folder: Path,
+    document: dict[str, Any],
+    clock: StillClock,
+    check: Callable[[Path], None] = lambda _: None,
+) -> Iterator[Workspace]:
+    store = Store(folder)
+    yield Workspace(store, lambda: RunningConfiguration.of(document), clock, check)
+    store.close()
+
+
+def stage(workspace: Workspace, hostname: str) -> None:
+    workspace.edit([Operation("set", "system.hostname", hostname)], None)
+
+
+def commit(workspace: Workspace, hostname: str, confirm_seconds: int | None = None) -> None:
+    stage(workspace, hostname)
+    workspace.commit("admin", None, confirm_seconds, None)
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """A limit of the process, which Linux keeps as it does that of a disk: in the middle of a write."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
