@@ -1,1 +1,1 @@
-"""What people and units start: the commands, the core daemon, and `make run`."""
+"""The commands, the core daemon, and the starter of `make run`."""

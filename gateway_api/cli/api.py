@@ -59,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _join_certificate(certificate: Path, key: Path, pair: Path) -> None:
-    """Whole or not at all: a worker may be reading the file."""
+    """Atomically: a worker may be reading the file."""
     try:
-        # With an empty password, a key that wants one is refused instead of asked for.
+        # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         raise ValueError(f"the certificate and the key can't be used together: {error}") from error

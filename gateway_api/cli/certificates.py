@@ -1,6 +1,6 @@
-"""The certificate that we make ourselves, for a server that has none yet.
+"""Self-signed certificates, for a server that has none yet.
 
-It is of a server and of nothing else: whoever steals its key can sign for no other name. It is its own trust
+They are for a server and not for an authority: a stolen key signs for no other name. Each is its own trust
 anchor: a client that trusts the file trusts this server alone.
 """
 
@@ -12,27 +12,27 @@ from pathlib import Path
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
 
-#: What browsers accept (CA/Browser Forum, Baseline Requirements 6.3.2), less a day: the last second counts.
+#: The limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2), minus a day: the last second counts.
 DAYS = 397
-#: How long before its end a certificate is made anew.
+#: Renewal is so long before the end.
 RENEWAL_DAYS = 30
 
-# In the subject of those that we made.
+# In the subject.
 _MADE_HERE = "gateway-api self-signed"
 _DAY = 86400
-# Long enough for a slow machine that waits for random numbers.
+# Seconds: a slow machine may wait for random numbers.
 _TIMEOUT = 60
 
 
 class NoCertificate(GatewayApiError):
-    """openssl can't make one; the text says why."""
+    """openssl failed; the text has its reason."""
 
 
 def ensure(certificate: Path, key: Path, name: str) -> bool:
-    """Makes both for a host's name where they aren't there whole, and the certificate where the key is.
-    True when it did. Raises NoCertificate and OSError."""
+    """Makes both for a host's name where one is missing or incomplete, but keeps a complete key. True when it
+    made a certificate. Raises NoCertificate and OSError."""
     if not _is_whole(key):
-        # Or a power cut between the two would leave a certificate of another key.
+        # First: a power cut between the two must not leave a certificate of another key.
         certificate.unlink(missing_ok=True)
         durable.sync(certificate.parent)
         durable.replace(key, _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"))
@@ -43,8 +43,8 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 
 
 def renew(certificate: Path, key: Path, name: str) -> bool:
-    """Makes a certificate of ours anew, for the same key, when it is to end soon. True when it did.
-    Raises NoCertificate and OSError."""
+    """Renews a certificate of ours that ends soon, for the same key. True when it did. Raises NoCertificate
+    and OSError."""
     if not is_ours(certificate) or not _ends_soon(certificate):
         return False
     _sign(certificate, key, name)
@@ -52,19 +52,19 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
 
 
 def is_ours(certificate: Path) -> bool:
-    """Whether it was made here, by this version or a later one. Raises NoCertificate and OSError."""
+    """Whether this module made it. Raises NoCertificate and OSError."""
     subject = _openssl("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
     return f"O={_MADE_HERE}" in subject.decode(errors="replace").strip().removeprefix("subject=").split(",")
 
 
 def is_authority(certificate: Path) -> bool:
-    """Whether it signed itself and may sign others. Raises NoCertificate and OSError."""
+    """Whether it is self-signed and can sign others. Raises NoCertificate and OSError."""
     given = certificate.read_bytes()
     subject, issuer = (
         _openssl("x509", "-noout", f"-{which}", given=given).partition(b"=")[2]
         for which in ("subject", "issuer")
     )
-    # Without the constraint, who trusts the file takes it for one.
+    # A self-signed certificate without the constraint is an authority for clients that trust it.
     return subject == issuer and b"CA:FALSE" not in _openssl("x509", "-noout", "-text", given=given)
 
 
@@ -91,12 +91,12 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file of PEM has its end, which one that a power cut has cut off lacks."""
+    """Whether a PEM file has its end: a power cut may have left a part."""
     return path.exists() and b"-----END " in path.read_bytes()
 
 
 def _openssl(*arguments: str, given: bytes = b"") -> bytes:
-    """What it prints. A key goes through pipes alone."""
+    """Its output. Keys go through pipes only."""
     done = _run(arguments, given)
     if done.returncode:
         raise NoCertificate(f"openssl {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
@@ -106,7 +106,7 @@ def _openssl(*arguments: str, given: bytes = b"") -> bytes:
 def _run(arguments: tuple[str, ...], given: bytes) -> "subprocess.CompletedProcess[bytes]":
     if shutil.which("openssl") is None:
         raise NoCertificate("openssl is not installed; it is needed to make a certificate")
-    # The machine's own configuration of openssl would make a CA of it.
+    # The machine's own configuration of openssl would make an authority of it.
     environment = {**os.environ, "OPENSSL_CONF": os.devnull}
     return subprocess.run(
         ["openssl", *arguments],

@@ -1,6 +1,6 @@
-"""`gateway-api rescue`: the way back for root on the gateway, when the API is disabled or nobody can log in.
+"""`gateway-api rescue`: for root on the gateway, when the API is disabled or no user can log in.
 
-It speaks to the core, never edits files, and leaves alone what somebody has staged.
+It calls the core, never edits files, and keeps the candidate.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from gateway_api.daemon.configuration import ConfigurationCommands, Edit
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.varlink.client import Client
 
-#: Who the archive says has committed.
+#: The author of its commits in the archive.
 _AUTHOR = "root"
 _CALL_TIMEOUT = 3.0
 _NEWEST = 1
@@ -26,11 +26,11 @@ _ADMIN = "admin"
 
 
 class Refused(GatewayApiError):
-    """It can't be done; the text is a sentence."""
+    """The reason, in one sentence."""
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
-    """What can be rescued."""
+    """Adds the subcommands."""
     commands = parser.add_subparsers(dest="rescue", required=True)
     commands.add_parser("enable", help="set api.enabled to true")
     password = commands.add_parser(
@@ -44,7 +44,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 
 
 def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: Callable[[], str]) -> str:
-    """Does it, and says what was done. `ask` gives a password. Raises ValueError for one that can't be one,
+    """Returns a sentence about the result. `ask` returns a password. Raises ValueError for an invalid one,
     and Refused."""
     if os.geteuid() != 0:
         raise Refused("only root may do this")
@@ -88,7 +88,7 @@ def _set_password(
 ) -> str:
     if '"' in user or not user.isprintable():
         raise Refused("no user can have such a name")
-    # Before the password is typed, not after it.
+    # Before the password is typed.
     known = daemon.api_access().user(user)
     if known is None and not create:
         raise Refused(f"there is no user {user}; --create-admin makes one, with the role admin")
@@ -113,7 +113,7 @@ def _undo(configuration: ConfigurationCommands) -> str:
 
 
 def _join_the_group_of(path: Path) -> None:
-    """A peer is trusted by its group, too, and the core's is that of its socket."""
+    """The core trusts peers of its group, which is that of its socket."""
     try:
         os.setegid(path.stat().st_gid)
     except FileNotFoundError as error:

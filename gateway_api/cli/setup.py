@@ -1,7 +1,7 @@
-"""`gateway-api-setup`: makes what every appliance has of its own, where it isn't there whole yet.
+"""`gateway-api-setup`: makes the system users, the secret, the certificate and the first user of the API.
 
-That is users of the system, a secret, a certificate and the API's first user. The package runs it at each
-installation; whoever installs from source runs it once. A timer has it renew the certificate that it made.
+It makes what is missing or incomplete. The package runs it at each installation; after `make install`, run it
+once. A timer runs it to renew its certificate.
 """
 
 import argparse
@@ -19,10 +19,10 @@ from gateway_api.cli import certificates
 
 ETC = Path("/etc/gateway-api")
 CONFIGURATION = Path("/var/lib/gateway-core/configuration")
-#: What the API has taken of certificate and key, at its start or its last reload.
+#: Certificate and key of the API since its start or its last reload.
 SERVED = Path("/run/gateway-api-certificate/pair.pem")
 UNITS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
-#: That of the core, which reads the first users.
+#: The group of the core, which reads the first users.
 GROUP = "gateway-core"
 
 _SECRET_BYTES = 32
@@ -46,8 +46,8 @@ def main() -> int:
 
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:
-    """Makes what isn't there whole, each file whole or not at all. The first user is for a core without a
-    configuration, and for `group` to read. Raises GatewayApiError and OSError."""
+    """Makes missing or incomplete files, each atomically. The first user is for a core without a
+    configuration, and readable for `group`. Raises GatewayApiError and OSError."""
     tls = etc / "tls"
     tls.mkdir(parents=True, exist_ok=True)
     tls.chmod(0o755)
@@ -59,18 +59,18 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
             f"{tls / 'certificate.pem'} is that of an authority: whoever steals its key signs for any name.\n"
             "Delete it and run gateway-api-setup to have one of a server alone."
         )
-    # Its folder alone is no sign: the core makes it before it reads the first users.
+    # Not the folder: the core makes it before it reads the first users.
     if not (configuration / "state.json").exists() and not _are_users(etc / "first-users.json"):
         _make_first_user(etc, group)
 
 
 def renew_certificate(etc: Path) -> None:
-    """Makes the certificate anew when it is ours and ends soon, and has the API take it. Raises
-    GatewayApiError, OSError and SubprocessError."""
+    """Renews a certificate of ours that ends soon, and reloads the API. Raises GatewayApiError, OSError and
+    SubprocessError."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
         _say(f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it")
-    # Not only when it is new: the reload after the last renewal may have failed.
+    # Also without a renewal: the reload after the last one may have failed.
     if (
         certificates.is_ours(certificate)
         and SERVED.exists()
@@ -82,7 +82,7 @@ def renew_certificate(etc: Path) -> None:
 def _make_first_user(etc: Path, group: str | None) -> None:
     password = secrets.token_urlsafe(18)
     users = [{"username": "admin", "role": "admin", "password_hash": hash_password(password)}]
-    # Before the hash of it, which is what a second run takes for done.
+    # Before its hash: a second run does nothing when the hash exists.
     durable.replace(etc / "first-password", f"{password}\n".encode())
     durable.replace(etc / "first-users.json", f"{json.dumps(users)}\n".encode(), mode=0o640, group=group)
     _say(
@@ -92,7 +92,7 @@ def _make_first_user(etc: Path, group: str | None) -> None:
 
 
 def _is_filled(path: Path) -> bool:
-    """Whether it holds more than whitespace. A short secret is the operator's: the API warns of it."""
+    """Whether it has more than whitespace. A short secret is an operator's, and the API warns of it."""
     return path.exists() and bool(path.read_bytes().strip())
 
 
@@ -104,7 +104,7 @@ def _are_users(path: Path) -> bool:
 
 
 def _is_there(unit: Path) -> bool:
-    # A link that leads nowhere yet is a choice, too.
+    # A dangling link is an operator's choice, too.
     return unit.exists() or unit.is_symlink()
 
 

@@ -1,1 +1,1 @@
-"""Connections of one worker, and what keeps any of them from holding up the others."""
+"""gunicorn: its configuration for either profile, and our worker."""

@@ -1,1 +1,1 @@
-"""The HTTP surface: routes and what they share."""
+"""The WSGI application: routes, and what they share."""

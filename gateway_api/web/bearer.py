@@ -1,4 +1,4 @@
-"""The token that came with a request."""
+"""The token of a request."""
 
 from flask import request
 
@@ -7,8 +7,7 @@ from gateway_api.base.errors import NotAuthenticated
 
 def bearer_token() -> str:
     """Raises NotAuthenticated when there is none."""
-    # RFC 6750 section 2.1. Not request.authorization: it decodes schemes that nobody offered, and
-    # stumbles over what it finds there.
+    # RFC 6750 section 2.1. Not request.authorization: it decodes other schemes, and fails on their data.
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise NotAuthenticated("no bearer token")

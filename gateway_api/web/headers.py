@@ -1,4 +1,4 @@
-"""What every answer has in its head, and what an answer becomes for a client who has it already."""
+"""Headers of every response, and 304 for a client that has the response already."""
 
 from flask import Flask, Response, request
 
@@ -8,8 +8,7 @@ from gateway_api.web.responses import answered_by
 
 
 def install(app: Flask) -> None:
-    """Has every response carry them. To be called last: whoever counts or records an answer has to see what
-    becomes of it."""
+    """To be called last: metrics and the audit log must see the final status."""
 
     @app.after_request
     def _guard(response: Response) -> Response:
@@ -23,6 +22,6 @@ def install(app: Flask) -> None:
         marked = answered_by(app.view_functions[request.endpoint]) if request.endpoint else None
         may_be_left_out = is_read and (marked is None or marked.conditional)
         if may_be_left_out and parse.if_none_match(response.headers.get("ETag")):
-            # RFC 9110 section 15.4.5. What its head may not have, werkzeug takes away.
+            # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
             response.status_code = 304
         return response

@@ -1,4 +1,4 @@
-"""Every request has an id, which its answer and its log lines carry."""
+"""The id of a request, in its response and its log lines."""
 
 import re
 import uuid
@@ -7,12 +7,12 @@ from flask import Flask, Response, g, request
 
 HEADER = "X-Request-ID"
 
-# What can't break a log line or a header, whoever reads it.
+# Safe in log lines and headers.
 _SANE = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 
 
 def request_id() -> str:
-    """The id of the request at hand: the caller's own if it is sane, else a new one."""
+    """The id of the request at hand: the client's own if it is safe, else a new one."""
     if "request_id" not in g:
         given = request.headers.get(HEADER, "")
         g.request_id = given if _SANE.fullmatch(given) else uuid.uuid4().hex
@@ -21,7 +21,7 @@ def request_id() -> str:
 
 
 def install(app: Flask) -> None:
-    """Has every response carry the id."""
+    """Adds the id to every response."""
 
     @app.after_request
     def _carry(response: Response) -> Response:

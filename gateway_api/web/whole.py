@@ -1,4 +1,4 @@
-"""Views of lists, whose whole is made once for all who ask for it meanwhile."""
+"""Whole lists: one response body for all clients that request the same list at the same time."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,12 +10,12 @@ from flask import Response, request
 from gateway_api.web import envelope
 from gateway_api.web.context import whole_lists
 
-#: Filters that leave most of a list; what any other finds by its index is no burden.
+#: Filters that most of a list may match. Others find few records by an index.
 _WIDE = {"type"}
 
 
 def shared(view: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str, Any]], Response]:
-    """For a view that takes a query with a `page`: without one, all who ask alike share one body."""
+    """For a view with a query with a `page`: without one, equal requests share one body."""
 
     @wraps(view)
     def viewed(query: dict[str, Any]) -> Response:

@@ -1,1 +1,1 @@
-"""`make run`: a gateway API with a certificate, users and live subscribers, for the taking."""
+"""`make run`: a gateway API with a certificate, users and simulated subscribers."""
