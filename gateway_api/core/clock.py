@@ -1,4 +1,4 @@
-"""The machine's two clocks: the one that people set, and the one that only counts."""
+"""The machine's two clocks: the wall clock and the steady clock."""
 
 import secrets
 import time
@@ -8,13 +8,13 @@ _KERNELS_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock:
-    """Times of one boot of the machine, which `boot_id` tells from any other."""
+    """Times of one boot of the machine, which `boot_id` identifies."""
 
     def __init__(self, boot_id: str) -> None:
         self.boot_id = boot_id
 
     def wall(self) -> float:
-        """Epoch seconds. They jump whenever somebody sets the clock."""
+        """Epoch seconds. They jump when the clock is set."""
         return time.time()
 
     def steady(self) -> float:
@@ -23,8 +23,8 @@ class Clock:
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot. Where the kernel's file can't be read, an id of its own: what was counted
-    before then seems to be of another boot, which is safe."""
+    """The kernel's id of this boot. A random id where it cannot be read: then earlier times count as those of
+    another boot, which is safe."""
     try:
         return _KERNELS_BOOT_ID.read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What happened to sessions: the last of it is kept, so that nobody who comes back has missed a thing.
+"""The session events. The last ones are kept, so that a client that reconnects misses none.
 
 An event is encoded once, when it happens. Any thread may add and follow.
 """
@@ -13,15 +13,15 @@ from gateway_api.wire.core.gateway import EventName, EventsReply, SessionEvent, 
 
 #: Events that are kept.
 HELD = 1 << 17
-#: So many fit into any client's buffers, and are sent while the next ones happen.
+#: Events in one reply: they fit into the buffers of any client.
 _AT_ONCE = 1000
-#: Looks for a follower who has left, one a second, until one to whom nothing happens hears so.
-_LOOKS = 15
-_LOOK = 1.0
+#: Without events, a follower gets an empty reply after so many waits, each of so many seconds.
+_WAITS = 15
+_WAIT = 1.0
 
 
 class Journal:
-    """The events of one life of the core, which `boot_id` tells from any other. `held` is how many stay."""
+    """The events of one run of the core, which `boot_id` identifies. `held` is how many are kept."""
 
     def __init__(self, boot_id: str, held: int = HELD) -> None:
         self._boot_id = boot_id
@@ -37,14 +37,14 @@ class Journal:
     ) -> None:
         """A session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or
         admin_disconnect; `bytes_in` came from the subscriber (section 5.3)."""
-        # A clock that was set back meanwhile would make it a negative time.
+        # A clock that was set back would make it negative.
         duration = max(0, int(at) - session.started_at)
         self._add(EventName.DOWN, session, int(at), reason, bytes_in, bytes_out, duration)
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
-        """What came after an event of a life, or from now on if both are None; for ever. When some of that
-        is not held, a reply says so, and what comes next is what happens from then on. None each second in
-        which nothing happens."""
+        """The events after one of a run, without end; from now on if both are None. When some of them are
+        no longer kept, a reply has `gap`, and the next events are those from then on. Yields None each second
+        without events, so that the caller can find out that the client has left."""
         with self._grown:
             position = self._ring.newest if boot_id is None and after is None else after or 0
             held = boot_id in (None, self._boot_id)
@@ -57,19 +57,19 @@ class Journal:
                     oldest=self._ring.oldest,
                     newest=self._ring.newest,
                     gap=events is None,
-                    # Encoded already: a Raw goes out as it is.
+                    # Already encoded: a Raw is sent as it is.
                     events=events or [],  # type: ignore[arg-type]
                 )
             held = True
             yield reply
-            for _ in range(_LOOKS):
+            for _ in range(_WAITS):
                 if self._has_grown(position):
                     break
                 yield None
 
     def _has_grown(self, position: int) -> bool:
         with self._grown:
-            return self._grown.wait_for(lambda: self._ring.newest > position, _LOOK)
+            return self._grown.wait_for(lambda: self._ring.newest > position, _WAIT)
 
     def _add(
         self,

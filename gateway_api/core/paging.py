@@ -31,7 +31,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Rows(Protocol):
-    """A list of one moment. Records are made as they are taken, so a page costs what it holds."""
+    """A list of one moment. Records are made on request, so a page costs what it holds."""
 
     def __len__(self) -> int: ...
 
@@ -39,12 +39,12 @@ class Rows(Protocol):
         """All of them, in order."""
 
     def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        """The rows that come after a key, in order; at least the first `most` of them if there are
-        so many. Raises TypeError for a key that is of another kind than the list's."""
+        """The rows after a key, in order: at least the first `most` of them. Raises TypeError for a key of
+        another kind than the list's."""
 
 
 class Sorted(Generic[T]):
-    """Rows from things that are in the order of their keys already."""
+    """Rows from things in the order of their keys."""
 
     def __init__(self, things: Sequence[T], key: Callable[[T], Key], record: Callable[[T], Record]) -> None:
         self._things = things
@@ -62,7 +62,7 @@ class Sorted(Generic[T]):
         return ((self._key(thing), self._record(thing)) for thing in islice(self._things, start, None))
 
 
-class Unsorted(Generic[T]):
+class Unsorted(Sorted[T]):
     """Rows from things in any order, ascending or descending by their keys."""
 
     def __init__(
@@ -73,13 +73,8 @@ class Unsorted(Generic[T]):
         *,
         descending: bool,
     ) -> None:
-        self._things = things
-        self._key = key
-        self._record = record
+        super().__init__(things, key, record)
         self._descending = descending
-
-    def __len__(self) -> int:
-        return len(self._things)
 
     def records(self) -> Iterable[Record]:
         return map(self._record, sorted(self._things, key=self._key, reverse=self._descending))
@@ -97,7 +92,7 @@ class Unsorted(Generic[T]):
 
 
 class Chained:
-    """Rows one after the other; all keys of a part are below those of the next."""
+    """Rows one after the other. All keys of a part are below those of the next."""
 
     def __init__(self, *parts: Rows) -> None:
         self._parts = parts
@@ -120,18 +115,18 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True):
 def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, Any]:
     """The reply's fields for a list: `field` with the records, `count`, `total` and `next_cursor`.
 
-    `order` names the list and its sort: a cursor goes on only in the order it was made in. Raises
-    InvalidParameter for a bad page, ReplyTooLarge for a whole that doesn't fit into one reply.
+    `order` names the list and its sort: a cursor is valid only in the order in which it was made. Raises
+    InvalidParameter for a bad page, ReplyTooLarge for records that do not fit into one reply.
     """
     if page is None:
         records, count = encoded(rows.records())
         return {field: records, "count": count, "total": count, "next_cursor": None}
     after = None if page.cursor is None else _decoded(page.cursor, order)
     try:
-        # One more than asked for tells whether a next page exists.
+        # One more than requested tells whether a next page exists.
         chosen = list(islice(rows.beyond(after, page.limit + 1), page.limit + 1))
     except TypeError as error:
-        # A cursor that somebody wrote by hand, with text where this order has numbers.
+        # A cursor written by hand, with text where this order has numbers.
         raise invalid_parameter("page.cursor") from error
     more = len(chosen) > page.limit
     del chosen[page.limit :]
@@ -141,7 +136,7 @@ def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, 
 
 
 def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
-    """The records as a JSON array, and how many they are. Raises ReplyTooLarge."""
+    """The records as a JSON array, and their number. Raises ReplyTooLarge."""
     buffer = bytearray(b"[")
     count = 0
     rest = iter(records)
@@ -150,7 +145,7 @@ def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
             buffer += b","
         count += len(chunk)
         buffer += memoryview(_encoder.encode(chunk))[1:-1]
-        # The reply has other fields, too; they are small.
+        # The other fields of the reply are small.
         if len(buffer) > REPLY_CAP - 4096:
             raise CORE.error(ReplyTooLargeError())
     buffer += b"]"

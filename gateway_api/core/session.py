@@ -2,6 +2,8 @@
 
 import socket
 
+from msgspec.structs import asdict
+
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.wire.contract import Record
@@ -82,10 +84,7 @@ class Session(Record, frozen=True):
             vrf_steered=self.vrf_steered,
             acct_session_id=self.acct_session_id,
             started_at=self.summary.started_at,
-            bytes_in=counters.bytes_in,
-            bytes_out=counters.bytes_out,
-            packets_in=counters.packets_in,
-            packets_out=counters.packets_out,
+            **asdict(counters),
         )
 
     def qos(self) -> SessionQos:

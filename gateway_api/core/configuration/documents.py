@@ -1,4 +1,14 @@
-"""Documents compared, merged and unmasked, by the schema of the configuration."""
+"""Documents compared, merged and unmasked, by the schema of the configuration.
+
+A difference has one line a value, by path, secrets masked:
+
+    - qos.default_down = "100mbit"
+    + qos.default_down = "200mbit"
+    - radius.secret = ********
+    + radius.secret = ********
+
+The items of keyed lists are compared by their keys. Where their order changed, it has lines of its own.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +29,7 @@ _NOTHING = object()
 
 @dataclass(frozen=True)
 class Change:
-    """A value before and after, as JSON; None where there is none."""
+    """A value before and after, as JSON; None without a value."""
 
     path: Path
     before: str | None
@@ -34,7 +44,7 @@ class Change:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
-    """One for each value that isn't the same, in the order of the paths' text."""
+    """The changed values, in the order of the paths' text."""
     old, new = dict(_values(before, ROOT, ())), dict(_values(after, ROOT, ()))
     orders = dict(_orders(before, ROOT, ()))
     for path, now in _orders(after, ROOT, ()):
@@ -69,7 +79,7 @@ def _orders(value: Any, field: Any, path: Path) -> Iterator[tuple[Path, list[str
 
 
 def _below(value: Any, field: Any) -> Iterator[tuple[Segment, Any, Any]]:
-    """What a value is made of, where each part has a path of its own."""
+    """The parts of a value that have paths of their own, with their fields."""
     key = key_of(field)
     if isinstance(value, dict) and isinstance(field, Nested):
         for name, held in value.items():
@@ -84,8 +94,8 @@ def _json(value: Any) -> str:
 
 
 def merged(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """`theirs`, with all that `ours` has other than `base`. Where both have changed a value, ours counts.
-    Items of keyed lists are told apart by their keys; any other list is one value."""
+    """`theirs` with the changes from `base` to `ours`. Where both changed a value, ours counts. The items of
+    keyed lists are merged by their keys; any other list is one value."""
     made: dict[str, Any] = _merged(base, ours, theirs, ROOT)
     return made
 
@@ -116,8 +126,8 @@ def _members(
 
 
 def unmasked(document: dict[str, Any], running: dict[str, Any]) -> dict[str, Any]:
-    """A copy of any JSON, in which a mask has become the secret that runs at its place; the items of keyed
-    lists go by their keys. Raises Invalid where none does: a mask never becomes a value itself."""
+    """A copy of any JSON, with the running secrets in the place of masks. The items of keyed lists are found
+    by their keys. Raises Invalid for a mask without a running secret: a mask never becomes a value."""
     problems: list[Problem] = []
     made: dict[str, Any] = _unmasked(document, running, ROOT, "", problems)
     if problems:
@@ -126,7 +136,7 @@ def unmasked(document: dict[str, Any], running: dict[str, Any]) -> dict[str, Any
 
 
 def _unmasked(value: Any, before: Any, field: Any, path: str, problems: list[Problem]) -> Any:
-    """`before` is what runs at the place, None if nothing does. What the schema doesn't know stays."""
+    """`before` is the running value, None without one. Values that the schema does not know stay."""
     if isinstance(field, Nested) and isinstance(value, dict):
         held = before if isinstance(before, dict) else {}
         fields = field.schema.fields
@@ -150,6 +160,6 @@ def _unmasked(value: Any, before: Any, field: Any, path: str, problems: list[Pro
 
 
 def _text(item: Any, key: str | None) -> str | None:
-    """The key of what may be an item."""
+    """The key of a value, if it is an item."""
     held = item.get(key) if isinstance(item, dict) else None
     return held if isinstance(held, str) else None

@@ -10,23 +10,23 @@ from gateway_api.wire.contract import Record
 
 
 class Unreadable(GatewayApiError):
-    """A file isn't there, or holds something else than it should."""
+    """A file is missing or has unexpected content."""
 
 
 class StepFailed(GatewayApiError):
-    """A valid change could not be made; what was so before still is."""
+    """A valid change failed. The former state still holds."""
 
     def __init__(self, name: str, reason: str) -> None:
-        #: What was being done, as a verb and an object: `write the revision`.
+        #: The step, as a verb and an object: `write the revision`.
         self.name = name
-        #: Why it failed, fit for a client: no path, no secret.
+        #: Why it failed, for a client: no path, no secret.
         self.reason = reason
         super().__init__(f"cannot {name}: {reason}")
 
 
 @contextmanager
 def disk_step(name: str) -> Iterator[None]:
-    """A step that the disk may refuse: raises StepFailed for an OSError in the block."""
+    """Raises StepFailed for an OSError in the block."""
     try:
         yield
     except OSError as error:
@@ -34,10 +34,10 @@ def disk_step(name: str) -> Iterator[None]:
 
 
 class Stale(GatewayApiError):
-    """The configuration isn't the one that the caller has seen."""
+    """The configuration is not the one that the caller has read."""
 
     def __init__(self, etag: str) -> None:
-        #: That of the configuration as it is now.
+        #: The current entity tag.
         self.etag = etag
         super().__init__("the configuration has changed")
 
@@ -51,7 +51,7 @@ class NothingToConfirm(GatewayApiError):
 
 
 class Staged(GatewayApiError):
-    """Somebody has staged changes, which would be lost."""
+    """There are staged changes, which would be lost."""
 
 
 class EditedValue(Record, frozen=True):

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, load
-from gateway_api.base.logs import redacted
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.fields import schema_of
@@ -33,7 +32,7 @@ _SCHEMA = schema_of(Configuration)()
 
 @dataclass(frozen=True)
 class RunningConfiguration:
-    """`document` is the JSON as stored, `sections` what the schema made of it."""
+    """`document` is the JSON as stored, `sections` its typed values."""
 
     document: dict[str, Any]
     sections: Configuration
@@ -42,9 +41,8 @@ class RunningConfiguration:
     def of(
         cls, document: dict[str, Any], before: "RunningConfiguration | None" = None
     ) -> "RunningConfiguration":
-        """A new one. It may break a rule of `strict` where `before` breaks it with the same value: otherwise
-        nothing could be changed until that is mended. Raises Invalid, with the dotted path of everything
-        that is wrong."""
+        """A new one. It may break a strict rule that `before` breaks with the same value: otherwise nothing
+        could be changed until that value is corrected. Raises Invalid, with the path of each problem."""
         sections, problems = None, []
         try:
             sections = load(_SCHEMA, document)
@@ -59,8 +57,8 @@ class RunningConfiguration:
 
     @classmethod
     def stored(cls, document: dict[str, Any]) -> "RunningConfiguration":
-        """One that ran before, perhaps with an older version: a rule of `strict` that it breaks is logged.
-        Raises Invalid where it doesn't fit the schema."""
+        """One that ran before, perhaps with an older version: a broken strict rule is only logged. Raises
+        Invalid where it does not match the schema."""
         sections = load(_SCHEMA, document)
         for problem in violations(document, sections).values():
             _log.warning("a stored configuration breaks a rule: %s %s", problem.path, problem.message)
@@ -68,18 +66,13 @@ class RunningConfiguration:
 
     @classmethod
     def read(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
-        """The configuration in a file, with the users in another where it names none. Raises Unreadable
-        and Invalid."""
+        """The configuration in a file. Without users, it gets those of another file. Raises Unreadable and
+        Invalid."""
         document = read_json(path, dict[str, Any])
         api = document.get("api")
         if users is not None and isinstance(api, dict) and not api.get("users"):
             api["users"] = read_json(users, list[Any])
         return cls.of(document)
-
-    def redacted(self) -> dict[str, Any]:
-        """The document, fit to be shown."""
-        shown: dict[str, Any] = redacted(self.document)
-        return shown
 
 
 def refuse_too_large(document: dict[str, Any]) -> None:
@@ -89,39 +82,39 @@ def refuse_too_large(document: dict[str, Any]) -> None:
 
 
 class View:
-    """To be looked at without waiting for whoever changes it."""
+    """The configurations at one moment, to read without a lock."""
 
     def __init__(self, state: State, running: RunningConfiguration, commits: Sequence[Commit]) -> None:
         self.state = state
         self.running = running
-        #: How what runs came to, and after it the archived ones, the newest first.
+        #: Of the running configuration, and then of the archived ones, newest first.
         self.commits = commits
-        #: The candidate's document; that of what runs, if nothing is staged.
+        #: The document of the candidate; the running one if nothing is staged.
         self.candidate = running.document if state.candidate is None else state.candidate
         canonical = msgspec.json.encode((running.document, self.candidate), order="sorted")
         #: A hash of both documents, secrets included: a changed password is a change.
         self.etag = hashlib.blake2b(canonical, key=state.key.encode(), digest_size=16).hexdigest()
 
     def changes(self) -> list[Change]:
-        """From what runs to the candidate."""
+        """From the running configuration to the candidate."""
         return changes(self.running.document, self.candidate)
 
     def archived(self, revision: int) -> int:
-        """The number of an archived configuration, 1 being the newest. Raises NotFound."""
+        """The number of an archived revision; 1 is the newest. Raises NotFound."""
         if not 1 <= revision <= len(self.state.archive):
             raise NotFound("No such revision")
         return self.state.archive[revision - 1]
 
 
 def tidy(state: State, running: RunningConfiguration) -> State:
-    """The same without a candidate that is no other than what runs."""
+    """The same without a candidate that equals the running configuration."""
     if state.candidate == running.document:
         return replace(state, candidate=None)
     return state
 
 
 def note_of(caller: Caller, at: float, before: View, after: View) -> Note | None:
-    """Secrets are masked; None where nothing is other than it was. `at` is epoch seconds."""
+    """The note of a change, secrets masked; None without a difference. `at` is epoch seconds."""
     if after.running is not before.running:
         found = changes(before.running.document, after.running.document)
         commit = after.commits[0]
@@ -134,15 +127,10 @@ def note_of(caller: Caller, at: float, before: View, after: View) -> Note | None
             comment=commit.comment,
         )
     was, now = ({"diff": diff_text(view.changes()), **_waits(view)} for view in (before, after))
-    if ended := _ended(before, after):
-        now["tokens_ended_of"] = ended
+    old, new = (view.state.generations or {} for view in (before, after))
+    if renamed := [name for name, generation in new.items() if old.get(name) != generation]:
+        now["tokens_ended_of"] = renamed
     return None if was == now else Note.of(caller, at, before=was, after=now)
-
-
-def _ended(before: View, after: View) -> list[str]:
-    """Whose generation is another."""
-    was, now = (view.state.generations or {} for view in (before, after))
-    return [name for name, generation in now.items() if was.get(name) != generation]
 
 
 def _waits(view: View) -> dict[str, Any]:
@@ -150,25 +138,20 @@ def _waits(view: View) -> dict[str, Any]:
 
 
 def renewed(held: Mapping[str, str], before: Iterable[User], after: Iterable[User]) -> dict[str, str]:
-    """A generation for each user of a configuration, by name: the one that is held for users who are as they
-    were before, and a new one for each other."""
-    unchanged = set(map(_identity, before)) & set(map(_identity, after))
+    """A generation for each user, by name: the former one for an unchanged user, else a new one.
+
+    A token is valid while its user has the generation that the token names. Generations are random: no lost
+    or restored state gives a user a former one.
+    """
+    unchanged = set(before) & set(after)
     return {
-        user.username: (_identity(user) in unchanged and held.get(user.username)) or _new() for user in after
+        user.username: (user in unchanged and held.get(user.username)) or secrets.token_hex(8)
+        for user in after
     }
 
 
 def ended(held: Mapping[str, str], username: str) -> dict[str, str]:
-    """The same with a new one for one user. Raises NoSuchUser."""
+    """The generations with a new one for one user. Raises NoSuchUser."""
     if username not in held:
         raise NoSuchUser("the running configuration has no such user")
-    return {**held, username: _new()}
-
-
-def _new() -> str:
-    """64 random bits, in hex."""
-    return secrets.token_hex(8)
-
-
-def _identity(user: User) -> tuple[str, str, str]:
-    return user.username, user.password_hash, user.role
+    return {**held, username: secrets.token_hex(8)}

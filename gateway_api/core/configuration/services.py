@@ -38,7 +38,7 @@ _environment = Environment(
     keep_trailing_newline=True,
 )
 _environment.filters["regex_quoted"] = re.escape
-#: All at once, at the start: a commit must not depend on files that an upgrade may be replacing.
+#: Loaded at the start: a commit must not depend on files that an upgrade may be replacing.
 _templates = {
     name: _environment.get_template(f"{name}.j2") for name in (*_ALWAYS, *_WITH_RADIUS, *_WITHOUT_RADIUS)
 }
@@ -67,12 +67,12 @@ def _rendered(name: str, configuration: Configuration) -> str:
 
 
 def check(services: Path) -> None:
-    """Looks at all files in a folder. Raises StepFailed."""
+    """Checks all files in a folder. Raises StepFailed."""
     with disk_step(_STEP):
         paths = sorted(services.iterdir())
     for path in paths:
         with disk_step(_STEP):
-            # Whatever the bytes are, each is one character, and none is taken for another's line end.
+            # Latin-1 makes one character of any byte.
             text = path.read_bytes().decode("latin-1")
         if not re.fullmatch(r"([ -~]*\n)+", text):
             raise _failed(f"{path.name} is not lines of printable ASCII")

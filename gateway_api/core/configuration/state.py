@@ -26,9 +26,9 @@ _DRIFT = 1
 class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unless confirmed in time, the revision `baseline` is to run again.
 
-    `seconds` were asked for. `due` is when they end by the steady clock of the boot `boot_id`, `at` by the
-    wall clock, in epoch seconds. `rebooted`: the commit was made in an earlier boot. The defaults are for
-    a deadline of an earlier version, which kept `at` alone.
+    `seconds` are those of the request. They end at `due` by the steady clock of the boot `boot_id`, at `at`
+    by the wall clock, in epoch seconds. `rebooted`: the commit is of an earlier boot. The defaults are for a
+    deadline of an earlier version, which stored `at` alone.
     """
 
     at: int
@@ -40,7 +40,7 @@ class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def after(cls, seconds: int, baseline: int, clock: Clock) -> "Deadline":
-        """That of a commit made now."""
+        """The deadline of a commit made now."""
         now = clock.wall()
         at = math.ceil(now + seconds)
         return cls(at, baseline, seconds, clock.boot_id, clock.steady() + at - now)
@@ -53,12 +53,12 @@ class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return replace(self, boot_id=clock.boot_id, due=clock.steady() + left, rebooted=True)
 
     def following(self, clock: Clock) -> "Deadline":
-        """The same, its `at` by the wall clock as it is set now."""
+        """The same, with `at` by the wall clock as it is set now."""
         at = self._due_by_wall(clock)
         return self if self.rebooted or abs(at - self.at) <= _DRIFT else replace(self, at=at)
 
     def shown(self, clock: Clock) -> int:
-        """When it comes, by the wall clock as it is set now, in epoch seconds."""
+        """The time to show, by the wall clock as it is set now, in epoch seconds."""
         at = self.following(clock).at
         return min(at, self._due_by_wall(clock)) if self.rebooted else at
 
@@ -70,7 +70,7 @@ class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a revision came to be. `committed_at` is epoch seconds."""
+    """When, by whom and why a revision was committed. `committed_at` is epoch seconds."""
 
     committed_at: int
     author: str
@@ -78,10 +78,10 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, it is what
-    runs. `key` is for entity tags: who gets one must not find out secrets by trying. `generations` are
-    those of the API's users, by name; None in a state that an older version has stored. `change` is
-    the last one that is noted, which may not be kept yet where they are."""
+    """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, nothing is
+    staged. `key` is for entity tags: without it, a client could find out secrets by trying. `generations` are
+    those of the API's users, by name; None in a state of an older version. `change` is the last noted change,
+    which the log of changes may not have yet."""
 
     running: int
     archive: tuple[int, ...] = ()
@@ -92,5 +92,5 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: Note | None = None
 
     def names(self) -> set[int]:
-        """The revisions that must stay."""
+        """The revisions that must not be removed."""
         return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}

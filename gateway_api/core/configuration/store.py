@@ -1,12 +1,12 @@
-"""Configurations on disk: every revision in a folder of its own, and one small file that says which counts.
+"""Configurations on disk: a folder for each revision, and one small file that names those that count.
 
     state.json                      which revision runs, which are archived, the candidate, a deadline
     revisions/18/configuration.json the document
     revisions/18/commit.json        when, by whom, why
-    revisions/18/services/...       what was rendered for the services
+    revisions/18/services/...       the files rendered for the services
 
-A revision never changes, and doesn't count until `state.json` names it. So everything that happens
-to the configuration happens in one rename, that of `state.json`: what it doesn't name was never there.
+A revision never changes, and does not count until `state.json` names it. So each change of the configuration
+is one rename, that of `state.json`. A revision that it does not name never took effect.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def read_json(path: Path, type: type[T]) -> T:
-    """What is in a file. Raises Unreadable."""
+    """The content of a file. Raises Unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=type)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -37,12 +37,12 @@ def read_json(path: Path, type: type[T]) -> T:
 
 
 def json_bytes(value: Any) -> bytes:
-    """As a file holds it, for people to read as well."""
+    """The content of a file, indented for readers."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 class Store:
-    """The configurations in a folder, which is made if it isn't there. One process, one thread at a time.
+    """The configurations in a folder, which is created if missing. For one process, and one thread at a time.
 
     Raises Unreadable.
     """
@@ -51,7 +51,7 @@ class Store:
         self._state_file = folder / "state.json"
         self._revisions = folder / "revisions"
         self._lock = _locked(folder)
-        #: The file may hold another state than the one that counts.
+        #: True when the file may hold another state than the one that counts.
         self._ahead = False
         try:
             durable.make_folder(self._revisions)
@@ -65,13 +65,13 @@ class Store:
             raise
         if self._state is None and len(numbers) > 1:
             self.close()
-            # A first start that was broken off leaves one. More were somebody's configurations.
+            # An interrupted first start leaves one revision. More are configurations that were in use.
             raise Unreadable(f"{folder} has revisions, but no state.json that says which one runs")
         self._last = max(numbers, default=0)
 
     @property
     def state(self) -> State | None:
-        """What counts; None before the first commit."""
+        """The state that counts; None before the first commit."""
         return self._state
 
     def document(self, number: int) -> dict[str, Any]:
@@ -79,11 +79,11 @@ class Store:
         return read_json(self._revision(number) / "configuration.json", dict[str, Any])
 
     def commit(self, number: int) -> Commit:
-        """How a revision came to be. Raises Unreadable."""
+        """Raises Unreadable."""
         return read_json(self._revision(number) / "commit.json", Commit)
 
     def services(self, number: int) -> Path:
-        """The folder with what was rendered for a revision."""
+        """The folder with the rendered files of a revision."""
         return self._revision(number) / "services"
 
     def add(
@@ -93,14 +93,14 @@ class Store:
         services: Mapping[str, str],
         keep: Collection[int] = (),
     ) -> int:
-        """The number of a new revision, safe on disk, which doesn't count yet. `keep` names others that
-        don't count yet; the rest of them is removed. Raises StepFailed."""
+        """Writes a new revision to disk, and returns its number. It does not count yet. Removes all others
+        that do not count, except `keep`. Raises StepFailed."""
         self._sweep(set(keep))
         number = self._last + 1
         folder = self._revision(number)
         with disk_step("write the revision"):
             self._last = number
-            # One by one: a mode is for the last folder of a path only.
+            # One by one: a mode applies to the last folder of a path only.
             folder.mkdir(mode=0o700)
             (folder / "services").mkdir(mode=0o700)
             for name, text in services.items():
@@ -113,7 +113,7 @@ class Store:
         return number
 
     def publish(self, state: State, step: str) -> None:
-        """From now on, this counts, whatever happens. Raises StepFailed; `step` is what it then says."""
+        """Makes the state count, for good. Raises StepFailed with the name `step`."""
         with disk_step(step):
             try:
                 durable.replace(self._state_file, json_bytes(state))
@@ -124,11 +124,11 @@ class Store:
         self._state, self._ahead = state, False
 
     def close(self) -> None:
-        """Lets another core have the folder."""
+        """Unlocks the folder for another core."""
         os.close(self._lock)
 
     def _restore(self) -> None:
-        # The next start would find what the caller is told isn't so.
+        # Else the next start would find a change that was reported as failed.
         try:
             self._mend()
         except OSError as error:
@@ -140,9 +140,9 @@ class Store:
             self._ahead = False
 
     def _sweep(self, keep: set[int]) -> None:
-        """Removes the revisions that don't count: too old, or of commits that didn't succeed."""
+        """Removes the revisions that do not count: old ones, and those of failed commits."""
         with disk_step("remove old revisions"):
-            # First, or it could be the one that a state on disk says to run.
+            # First: a state on disk that is ahead could name a removed revision.
             self._mend()
             for number in self._numbers() - keep - (self._state.names() if self._state else set()):
                 shutil.rmtree(self._revision(number))

@@ -30,16 +30,16 @@ _LONGEST_INTEGER = 20
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule that the value at a place breaks. Of two documents, it is the same where all three are equal."""
+    """A broken strict rule. Two documents have the same one where all three attributes are equal."""
 
-    #: The names on the way to the value, with the keys of items: an item may move in its list.
+    #: The names in the path of the value, with the keys of items: an item may move in its list.
     place: tuple[str, ...]
     value: str
     rule: str
 
 
 def broken_rules(field: Field[Any], value: Any) -> Iterator[str]:
-    """Those that a value breaks in a field; none where the field can't load it."""
+    """The strict rules that a value breaks; none where the field cannot load it."""
     rules = strict_rules(field)
     if not rules or value is None:
         return
@@ -55,11 +55,10 @@ def broken_rules(field: Field[Any], value: Any) -> Iterator[str]:
 
 
 def violations(document: Any, sections: Configuration | None) -> dict[Violation, Problem]:
-    """All of them in a document, and where they are. `sections` is what the schema made of it, None if it is
-    invalid."""
+    """All of a document, with their problems. `sections` are its typed values, None if it is invalid."""
     found = dict(_violations(ROOT, document, (), ""))
     if sections is not None:
-        # Or it would be the name of a VLAN interface, once its first session comes.
+        # A VLAN interface of that name may appear later, with its first session.
         name = sections.cgnat.vrf_name
         if any(re.fullmatch(rf"{re.escape(one)}(\.[0-9]+)+", name) for one in sections.interfaces.trunks):
             found.update([_violation(("cgnat", "vrf_name"), "cgnat.vrf_name", name, NAME_OF_AN_INTERFACE)])
@@ -87,7 +86,7 @@ def _violation(place: tuple[str, ...], path: str, value: str, rule: str) -> tupl
 
 
 def coerced(field: Field[Any], value: Any, path: str) -> Any:
-    """The JSON value to store at a place of the document. Raises Invalid with the paths of what is wrong."""
+    """The JSON value to store in the document. Raises Invalid with the path of each problem."""
     if isinstance(value, str):
         value = _read(field, value)
     problems = list(islice(_problems(field, value, path), MOST_PROBLEMS))
@@ -97,7 +96,7 @@ def coerced(field: Field[Any], value: Any, path: str) -> Any:
 
 
 def _read(field: Field[Any], text: str) -> Any:
-    """What the text means there; the text itself where it means nothing, so that its type is refused."""
+    """The value of a text for a field; the text itself if it has none, so that its type is rejected."""
     if field.allow_none and text == "null" and not isinstance(field, Text):
         return None
     if isinstance(field, Boolean):
@@ -143,7 +142,7 @@ def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Probl
     if not isinstance(value, list):
         yield Problem(path, "invalid", "must be a list, in JSON")
         return
-    # Of the rules for the whole list its length first: the others want items that lack nothing.
+    # The length first: the other rules need complete items.
     for rule in field.validators:
         if isinstance(rule, Length) and rule.max is not None and len(value) > rule.max:
             yield Problem(path, "invalid", str(rule.error))
@@ -158,7 +157,7 @@ def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Probl
         if not broken:
             yield from _broken_rules(field, value, path)
         return
-    # Without it, nobody could say which item is meant.
+    # Without a key, no path could name the item.
     seen: set[str] = set()
     for number, item in enumerate(value):
         held = item.get(key) if isinstance(item, dict) else None

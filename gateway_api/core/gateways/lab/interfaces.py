@@ -1,4 +1,4 @@
-"""The interface records of the lab, as a Linux box in its place would show them."""
+"""The interface records of the lab, as a Linux gateway would show them."""
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
@@ -81,7 +81,7 @@ def session(session: LabSession, now: float) -> Interface:
         mac_address=None,
         mtu=_PPPOE_MTU,
         admin_state=AdminState.UP,
-        # What Linux says of a link without carrier detection.
+        # Linux reports this for a link without carrier detection.
         oper_state="unknown",
         parent=session.access_interface,
         master=None,
@@ -91,10 +91,11 @@ def session(session: LabSession, now: float) -> Interface:
 
 
 def ifb(session: LabSession, now: float) -> Interface:
-    """The device to which a session's upstream is redirected, to be shaped there."""
+    """The device that shapes the upstream, which is redirected to it."""
     up = Traffic(session.traffic.up, Traffic.none(now).down)
-    stats = up.access_stats(now)
-    return _up(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, _ETHERNET_MTU, stats)
+    return _up(
+        session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, _ETHERNET_MTU, up.access_stats(now)
+    )
 
 
 def _up(
@@ -112,7 +113,7 @@ def _up(
         ifindex=ifindex,
         name=name,
         type=type,
-        # Locally administered, and apart from the subscribers' own.
+        # Locally administered, and different from those of the subscribers.
         mac_address=":".join(f"{byte:02x}" for byte in (6 << 40 | ifindex).to_bytes(6)),
         mtu=mtu,
         admin_state=AdminState.UP,

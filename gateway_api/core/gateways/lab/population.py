@@ -1,4 +1,4 @@
-"""Who comes to the lab, when, and where: all of it from one seed."""
+"""The lab's subscribers: who arrives, when, and where. All of it comes from one seed."""
 
 import random
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _PUBLIC_SHARE = 0.3
 
 _SESSIONS_A_VLAN = {"pppoe": 32, "dhcp": 16}
 _LEAST_VLANS = 4
-#: How long a subscriber stays when nothing else sets it: seconds, at the mean.
+#: Mean seconds of a session when nothing else determines them.
 _STAY = 3600.0
 _LONGEST_STAY = 30 * 86400.0
-#: Why they leave, and how often for each reason. RFC 2866 section 5.10 has the names.
+#: The reasons of session ends (RFC 2866 section 5.10), and how often each occurs.
 _REASONS = (
     ("user_request", "lost_carrier", "idle_timeout", "session_timeout"),
     (60, 25, 10, 5),
@@ -25,10 +25,10 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Population:
-    """How many sessions the lab has at its start, how many arrive a second, and the seed.
+    """The number of sessions at the start, arrivals per second, and the seed.
 
-    Subscribers leave so that the number at the start is also the mean; a lab that starts empty
-    fills until its subscribers, who stay an hour, leave as fast as they come.
+    Subscribers leave so that the number at the start is also the mean. A lab that starts empty fills until
+    its subscribers, who stay for an hour, leave as fast as they arrive.
     """
 
     sessions: int
@@ -37,20 +37,20 @@ class Population:
 
     @property
     def departures_each(self) -> float:
-        """How often one subscriber leaves, per second."""
+        """Departures of one subscriber per second."""
         if not self.arrivals:
             return 0.0
         return self.arrivals / self.sessions if self.sessions else 1 / _STAY
 
     @property
     def expected(self) -> int:
-        """How many sessions there are at the mean."""
+        """The mean number of sessions."""
         return self.sessions or int(self.arrivals * _STAY)
 
 
 @dataclass(frozen=True)
 class Subscriber:
-    """Someone who comes online. `number` counts them from 0."""
+    """A subscriber who comes online. `number` counts from 0."""
 
     number: int
     session_type: str
@@ -60,19 +60,19 @@ class Subscriber:
 
     @property
     def mac_address(self) -> str:
-        """A locally administered address, one for each subscriber."""
+        """A locally administered address, unique for each subscriber."""
         return ":".join(f"{byte:02x}" for byte in (2 << 40 | self.number).to_bytes(6))
 
     @property
     def username(self) -> str:
-        """PPPoE subscribers have a login; a DHCP one is known by its MAC."""
+        """A login for PPPoE, the MAC address for DHCP."""
         if self.session_type == "dhcp":
             return self.mac_address
         return f"subscriber{self.number:06d}@lab.example"
 
 
 class Roster:
-    """The ids of those present, so that any of them can be drawn without walking all."""
+    """The ids of the sessions, to draw one at random in constant time."""
 
     def __init__(self) -> None:
         self._ids: list[int] = []
@@ -89,7 +89,7 @@ class Roster:
         self._ids.append(id)
 
     def remove(self, id: int) -> None:
-        """The last takes the place of the one that goes."""
+        """The last id takes the place of the removed one."""
         place = self._places.pop(id)
         last = self._ids.pop()
         if last != id:
@@ -98,7 +98,7 @@ class Roster:
 
 
 class Crowd:
-    """Draws subscribers and the times between events, the same ones for the same seed."""
+    """Draws subscribers and the times between events: the same ones for the same seed."""
 
     def __init__(self, population: Population, demux: Demux) -> None:
         self._population = population
@@ -107,11 +107,11 @@ class Crowd:
         self.configure(demux)
 
     def configure(self, demux: Demux) -> None:
-        """From now on subscribers arrive where these profiles allow."""
+        """From now on, subscribers arrive where these profiles allow."""
         self._lines = {kind: list(self._lines_of(demux, kind)) for kind in ("pppoe", "dhcp")}
 
     def next_subscriber(self) -> Subscriber | None:
-        """The next one to come; None when no profile lets anyone in."""
+        """The next one to arrive; None when no profile allows one."""
         share, line_draw, public_draw = (self._random.random() for _ in range(3))
         acct_session_id = f"{self._random.getrandbits(64):016x}"
         kind = "pppoe" if share < _PPPOE_SHARE else "dhcp"
@@ -130,14 +130,14 @@ class Crowd:
         )
 
     def age(self) -> float:
-        """How long one who was here from the start has been, in seconds."""
+        """Seconds since the start of a session that exists from the beginning."""
         each = self._population.departures_each
         if not each:
             return self._random.uniform(60, 24 * _STAY)
         return min(self._random.expovariate(each), _LONGEST_STAY)
 
     def next_event(self, present: int) -> tuple[float, bool] | None:
-        """Seconds until the next arrival or departure, and whether it's an arrival."""
+        """Seconds until the next event, and whether it is an arrival."""
         arrivals = self._population.arrivals
         rate = arrivals + present * self._population.departures_each
         if not rate:
@@ -145,11 +145,11 @@ class Crowd:
         return self._random.expovariate(rate), self._random.random() * rate < arrivals
 
     def choose(self, roster: Roster) -> int:
-        """The id of one who leaves. The roster must not be empty."""
+        """The id of a session that ends. The roster must not be empty."""
         return roster.at(self._random.randrange(len(roster)))
 
     def reason(self) -> str:
-        """Why the next one who leaves does so."""
+        """The reason of the next departure."""
         return self._random.choices(*_REASONS)[0]
 
     def _lines_of(self, demux: Demux, kind: str) -> Iterator[Line]:
@@ -162,7 +162,7 @@ class Crowd:
 
 
 def _lines_in(profile: VlanProfile, trunk: str, most: int) -> Iterator[Line]:
-    """The first VLANs of a profile on a trunk. With two tags, 64 inner ones share an outer one."""
+    """The first VLANs of a profile on a trunk. With two tags, 64 inner VLANs share an outer one."""
     inner, outer = profile.vlan_range, profile.outer_vlan_range
     if outer is None:
         for vlan_id in range(inner.first, min(inner.last + 1, inner.first + most)):

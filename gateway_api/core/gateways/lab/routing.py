@@ -1,4 +1,4 @@
-"""Routes and BGP neighbours of the lab: what follows from its sessions and its configuration."""
+"""Routes and BGP neighbours of the lab, derived from its sessions and its configuration."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address
@@ -17,7 +17,7 @@ _KEEPALIVE_SECONDS = 60
 
 
 def network_routes(configuration: Configuration) -> Iterator[Route]:
-    """The routes that don't belong to a session; they come first."""
+    """The routes that belong to no session."""
     bgp, cgnat = configuration.bgp, configuration.cgnat
     uplinks = configuration.interfaces.uplinks
     if bgp is not None and uplinks:
@@ -37,7 +37,7 @@ def network_routes(configuration: Configuration) -> Iterator[Route]:
 
 
 def session_route(cgnat: Cgnat, session: Session) -> Route:
-    """The host route of a session, in the table in which its packets are looked up."""
+    """The host route of a session, in the table that its packets use."""
     return _route(
         f"{session.summary.ip_address}/32",
         session.interface,
@@ -51,8 +51,8 @@ def session_route(cgnat: Cgnat, session: Session) -> Route:
 
 
 def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
-    """What FRR 8.4's `show bgp summary json` would print. All neighbours are up since the start, so many
-    seconds ago, in epoch seconds; and get a host route for each of the sessions."""
+    """As FRR 8.4's `show bgp summary json`. All neighbours are up since `started` (epoch seconds), and
+    receive a host route for each session."""
     if bgp is None or not bgp.neighbors:
         return {}
     peers = {
@@ -103,7 +103,7 @@ def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> di
 
 
 def own_address(peer: IPv4Address) -> str:
-    """Our side of the /30 that a peer's address is in."""
+    """The gateway's address in the /30 of a peer's address."""
     network = _transfer_network(peer)
     return str(network + 1 if network + 1 != peer else network + 2)
 
@@ -113,7 +113,7 @@ def _transfer_network(peer: IPv4Address) -> IPv4Address:
 
 
 def _frr_duration(seconds: int) -> str:
-    # As FRR has it: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h.
+    # As FRR: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h.
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if not days:
         return f"{hours:02d}:{minutes % 60:02d}:{seconds % 60:02d}"

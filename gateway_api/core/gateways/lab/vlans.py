@@ -11,7 +11,7 @@ from gateway_api.wire.core.gateway import DemuxState, DemuxVlan, Vlan, VlanProto
 
 
 class Line(Record, frozen=True):
-    """A place where subscribers arrive: `outer_vlan_id` is None on a VLAN with a single tag."""
+    """A VLAN on which subscribers arrive. With a single tag, `outer_vlan_id` is None."""
 
     trunk: str
     vlan_id: int
@@ -25,7 +25,7 @@ class Line(Record, frozen=True):
 
 
 class ManagedVlan(Record, frozen=True):
-    """A VLAN that exists. `created_at` is in the lab's own time."""
+    """An existing VLAN. `created_at` is in the lab's own time."""
 
     line: Line
     ifindex: int
@@ -34,7 +34,7 @@ class ManagedVlan(Record, frozen=True):
     traffic: Traffic
 
     def record(self, ahead: int) -> Vlan:
-        """As it is shown while the clock is so many seconds ahead of the lab's time."""
+        """With times of a clock that is so many seconds ahead of the lab's."""
         return Vlan(
             name=self.line.name,
             trunk=self.line.trunk,
@@ -68,7 +68,7 @@ class _TokenBucket:
 
 
 class VlanTable:
-    """All VLANs under management, and the limits on how fast new ones may come."""
+    """All managed VLANs, and the limits on new ones."""
 
     def __init__(self, demux: Demux, now: float) -> None:
         self._vlans: dict[str, ManagedVlan] = {}
@@ -76,9 +76,6 @@ class VlanTable:
         self._demux = demux
         self._bucket = _TokenBucket(demux.rate_limits, now)
         self.rate_limited_total = 0
-
-    def __len__(self) -> int:
-        return len(self._vlans)
 
     def __iter__(self) -> Iterator[ManagedVlan]:
         return iter(self._vlans.values())
@@ -90,12 +87,12 @@ class VlanTable:
         return self._vlans[name]
 
     def configure(self, demux: Demux, now: float) -> None:
-        """New limits count from now on; a full bucket again, as after a start."""
+        """Applies new limits, with a full bucket as after a start."""
         self._demux = demux
         self._bucket = _TokenBucket(demux.rate_limits, now)
 
     def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, limited: bool = True) -> bool:
-        """True when the line's VLAN exists or could be made; else the refusal is counted."""
+        """True when the line's VLAN exists or was created; else the rejection is counted."""
         if line.name in self._vlans:
             return True
         if len(self._vlans) >= self._demux.rate_limits.max_vlans or (limited and not self._bucket.take(now)):
@@ -110,7 +107,7 @@ class VlanTable:
         self._idle.pop(vlan.line.name, None)
         self._vlans[vlan.line.name] = replace(
             vlan,
-            # The first sessions of a gateway that has been up for long are older than the lab.
+            # The first sessions are older than the lab.
             created_at=min(vlan.created_at, started),
             session_count=vlan.session_count + 1,
             traffic=vlan.traffic.plus(session.traffic, now),
@@ -127,14 +124,14 @@ class VlanTable:
         )
 
     def changed(self, before: LabSession, after: LabSession, now: float) -> None:
-        """Follows a session's new rates."""
+        """Applies the new rates of a session to its VLAN."""
         vlan = self._vlans[after.access_interface]
         traffic = vlan.traffic.changed(before.traffic, after.traffic, now)
         self._vlans[vlan.line.name] = replace(vlan, traffic=traffic)
 
     def expire(self, now: float) -> None:
-        """Removes the VLANs that have been without sessions for the idle timeout."""
-        # _idle is in the order in which they became idle, so the first that stays ends the search.
+        """Removes the VLANs without sessions for the idle timeout."""
+        # The order of _idle is that in which VLANs became idle: the first that stays ends the search.
         while self._idle:
             name, since = next(iter(self._idle.items()))
             if now - since < self._demux.idle_timeout:
@@ -142,6 +139,6 @@ class VlanTable:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Removes a VLAN at once, with its trunk say."""
+        """Removes a VLAN at once."""
         self._idle.pop(name, None)
         del self._vlans[name]
