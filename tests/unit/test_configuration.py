@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.base.logs import MASK
+from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration.outcome import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
 from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document

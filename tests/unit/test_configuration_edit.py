@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
-from gateway_api.base.logs import MASK
+from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration import edit
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.running import RunningConfiguration

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.base.redact import redacted
+from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import LocalSubscriber
 from tests.support.documents import problems, put, valid_document

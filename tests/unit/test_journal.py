@@ -125,7 +125,7 @@ def test_many_events_come_in_several_replies() -> None:
 def test_a_follower_hears_of_silence_after_15_looks_at_whether_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(journals, "_LOOK", 0.001)
+    monkeypatch.setattr(journals, "_WAIT", 0.001)
     journal = Journal("life")
     grow(journal, 2)
     found = list(islice(journal.follow(None, None), 33))
