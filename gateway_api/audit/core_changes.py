@@ -15,7 +15,7 @@ from gateway_api.audit.record import AuditEntry, gap, masked
 from gateway_api.audit.trail import Place
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.changes import ChangeLog
+from gateway_api.daemon.events import Changes
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.client import Client
 
@@ -29,11 +29,11 @@ _CALL_TIMEOUT = 3.0
 
 def start(core_socket: Path, log: AuditLog) -> None:
     """Records on a thread, until the process ends."""
-    changes = ChangeLog(Calls(Client(core_socket, timeout=_CALL_TIMEOUT)))
+    changes = Changes(Calls(Client(core_socket, timeout=_CALL_TIMEOUT)))
     threading.Thread(target=_record_forever, args=(changes, log), daemon=True).start()
 
 
-def record_new(changes: ChangeLog, log: AuditLog) -> bool:
+def record_new(changes: Changes, log: AuditLog) -> bool:
     """Records the next changes; True where there may be more. Raises CoreUnavailable and AuditUnavailable:
     then the next call tries again."""
     place = log.place()
@@ -46,7 +46,7 @@ def record_new(changes: ChangeLog, log: AuditLog) -> bool:
     return sequence < told.newest
 
 
-def _record_forever(changes: ChangeLog, log: AuditLog) -> None:
+def _record_forever(changes: Changes, log: AuditLog) -> None:
     failed = False
     while True:
         more = False

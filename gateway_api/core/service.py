@@ -41,7 +41,7 @@ from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.interface import served
 from gateway_api.wire.varlink.dispatcher import (
     Identity,
-    Interface,
+    ServedInterface,
     invalid_parameter,
 )
 from gateway_api.wire.varlink.message import ErrorReply
@@ -78,7 +78,7 @@ class CoreService:
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
 
-    def interface(self) -> Interface:
+    def interface(self) -> ServedInterface:
         """The interface with a handler for each of its methods."""
         return served(CORE, self, self._configuration)
 
@@ -140,14 +140,9 @@ class CoreService:
         return {}
 
     def list_changes(self, call: ListChanges) -> ChangesReply:
-        after = call.after_sequence or 0
-        if after < 0:
-            raise invalid_parameter("after_sequence")
-        return self._changes.after(call.log, after)
+        return self._changes.after(call.log, call.after_sequence or 0)
 
     def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
-        if call.after_sequence is not None and call.after_sequence < 0:
-            raise invalid_parameter("after_sequence")
         return self._journal.follow(call.boot_id, call.after_sequence)
 
     def list_interfaces(self, call: PagedMethod[Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Calls of the core's interface. The errors of the wire end here and become those of `errors.py`."""
+"""Calls of the core's methods. The errors of the wire end here, and become those of `base/errors.py`."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from gateway_api.base.errors import (
     Problem,
     Stale,
 )
-from gateway_api.wire.contract import Command, Method, reply_decoder
+from gateway_api.wire.contract import Command, Method, reply_of
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
@@ -31,19 +31,19 @@ T = TypeVar("T")
 
 
 class EditRefused(Invalid):
-    """One of several edits is refused, and so are all."""
+    """The core refused one of several edits, and did none."""
 
     def __init__(self, number: int, problems: Iterable[Problem]) -> None:
-        #: Which one, from 0.
+        #: The number of the edit, from 0.
         self.number = number
         super().__init__(*problems)
 
 
 class EditNotFound(NotFound):
-    """One of several edits deletes what isn't there, and none was done."""
+    """One of several edits deletes what is not there, and the core did none."""
 
     def __init__(self, number: int, message: str) -> None:
-        #: Which one, from 0.
+        #: The number of the edit, from 0.
         self.number = number
         super().__init__(message)
 
@@ -70,8 +70,8 @@ class Calls:
 
     def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
         """The reply."""
-        decoder: msgspec.json.Decoder[R] = reply_decoder(type(call))
-        return _decoded(decoder, self.raw(call, timeout=timeout))
+        reply: type[R] = reply_of(type(call))
+        return decoded(reply, self.raw(call, timeout=timeout))
 
     def fields(self, call: Method[Any], *names: str, timeout: float | None = None) -> Fields:
         """The fields of these names, which must be there, as JSON bytes."""
@@ -86,12 +86,8 @@ class Calls:
 
 def decoded(type: type[T], raw: msgspec.Raw) -> T:
     """The bytes as a value of that type. Raises CoreUnavailable."""
-    return _decoded(msgspec.json.Decoder(type), raw)
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T:
     try:
-        return decoder.decode(raw)
+        return msgspec.json.decode(raw, type=type)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CoreUnavailable(f"a reply that isn't as the interface says: {error}") from error
 

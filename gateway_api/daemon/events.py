@@ -1,14 +1,15 @@
-"""The core's events, followed through whatever happens to the core or the connection.
+"""What happens at the core: the events of sessions, and changes that others than the API made.
 
-Nothing is lost silently: after a break it goes on behind the last event that was seen, and where the core
-no longer holds that, a batch says so.
+No event is lost silently. After a break the follower continues behind the last event that it got. Where the
+core no longer holds that event, a batch has its `gap` set.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.daemon.calls import decoded
+from gateway_api.daemon.calls import Calls, decoded
+from gateway_api.wire.core.configuration import ChangesReply, ListChanges
 from gateway_api.wire.core.gateway import EventName, EventsReply, SessionEvent, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, Unreachable
@@ -16,13 +17,13 @@ from gateway_api.wire.varlink.message import ErrorReply
 
 _log = logging.getLogger(__name__)
 
-#: The core says something every 15 s.
+#: The core replies every 15 s at least.
 _SILENCE = 40.0
 _PAUSE = 0.2
 
 
 class Events:
-    """Follows at the socket of `client`."""
+    """Follows the events at the socket of `client`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -35,15 +36,15 @@ class Events:
         self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
     ) -> Iterator[EventsReply]:
         """Batches from now on, and the last events before now, `behind` at the most. Between a break and the
-        next try it calls `pause` with seconds. With `all_held`, it goes on after a gap with the oldest event
-        that is held, not with the next to come."""
+        next try it calls `pause` with seconds. With `all_held`, it continues after a gap with the oldest
+        event that the core holds, not with the next to come."""
         boot_id: str | None = None
         last: int | None = None
-        told = False
+        warned = False
         while True:
             try:
                 for batch in self._batches(boot_id, last):
-                    told = False
+                    warned = False
                     if boot_id is None and behind:
                         boot_id, last = batch.boot_id, max(batch.oldest - 1, batch.newest - behind)
                         break
@@ -59,8 +60,8 @@ class Events:
                 else:
                     pause(_PAUSE)
             except CoreUnavailable as error:
-                (_log.debug if told else _log.warning)("cannot follow the core's events: %s", error)
-                told = True
+                (_log.debug if warned else _log.warning)("cannot follow the core's events: %s", error)
+                warned = True
                 pause(_PAUSE)
 
     def _batches(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
@@ -78,3 +79,14 @@ def common_data(event: SessionEvent) -> dict[str, object]:
     if event.event == EventName.DOWN:
         names += ["bytes_in", "bytes_out", "duration_seconds"]
     return {name: getattr(event, name) for name in names}
+
+
+class Changes:
+    """The changes that the core reports. Raises CoreUnavailable as `Calls` does."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def after(self, log: str | None, sequence: int) -> ChangesReply:
+        """What followed a change of a log. For a log of another name, all that the core holds."""
+        return self._calls.reply(ListChanges(log, sequence))

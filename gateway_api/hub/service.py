@@ -10,7 +10,7 @@ from gateway_api.wire import hub as wire
 from gateway_api.wire.contract import Nothing
 from gateway_api.wire.hub import HUB
 from gateway_api.wire.interface import served
-from gateway_api.wire.varlink.dispatcher import Identity, Interface
+from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface
 from gateway_api.wire.varlink.message import ErrorReply
 
 IDENTITY = Identity("gateway-api", f"{PRODUCT} hub", VERSION, "urn:gateway-api")
@@ -22,7 +22,7 @@ class HubService:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def interface(self) -> Interface:
+    def interface(self) -> ServedInterface:
         """The interface with a handler for each of its methods."""
         return served(HUB, self)
 

@@ -7,7 +7,6 @@ and the OpenAPI document all come from these classes.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import msgspec
@@ -102,9 +101,3 @@ def reply_of(method: type[Method[Any]]) -> type[Any]:
     (base,) = method.__orig_bases__  # type: ignore[attr-defined]
     reply: type[Any] = get_args(base)[0]
     return reply
-
-
-@cache
-def reply_decoder(method: type[Method[R]]) -> msgspec.json.Decoder[R]:
-    """Decodes what a method replies with."""
-    return msgspec.json.Decoder(reply_of(method))

@@ -18,7 +18,7 @@ _PLAIN = {bool: "bool", int: "int", float: "float", str: "string", Any: "object"
 _NAME = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*", re.ASCII)
 
 
-def served(contract: Contract, *services: object) -> dispatcher.Interface:
+def served(contract: Contract, *services: object) -> dispatcher.ServedInterface:
     """The interface with a handler for each method: for GetSession, `get_session` of the first service that
     has one. A handler gets the parameters and, if it has a parameter `peer`, the process that calls."""
     methods = {}
@@ -28,8 +28,8 @@ def served(contract: Contract, *services: object) -> dispatcher.Interface:
         if handler is None:
             raise NotImplementedError(f"no service has a handler for {method.__name__}")
         knows_peer = "peer" in inspect.signature(handler).parameters
-        methods[method.__name__] = dispatcher.Method(method, handler, method.streams, knows_peer)
-    return dispatcher.Interface(description(contract), methods)
+        methods[method.__name__] = dispatcher.Handler(method, handler, method.streams, knows_peer)
+    return dispatcher.ServedInterface(description(contract), methods)
 
 
 def description(contract: Contract) -> str:

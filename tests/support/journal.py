@@ -14,7 +14,7 @@ from gateway_api.core.journal import Journal
 from gateway_api.wire.core.gateway import EventsReply, SessionSummary, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Unreachable
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.server import Server
 
 
@@ -48,9 +48,9 @@ class Core:
     def __init__(self, path: Path, journal: Journal) -> None:
         self.asked: list[tuple[str | None, int | None]] = []
         self._journal = journal
-        interface = Interface(
+        interface = ServedInterface(
             f"interface {CORE.name}\n",
-            {"SubscribeEvents": Method(SubscribeEvents, self._follow, streams=True)},
+            {"SubscribeEvents": Handler(SubscribeEvents, self._follow, streams=True)},
         )
         self.server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 

@@ -24,7 +24,7 @@ from gateway_api.audit.trail import Place
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.changes import ChangeLog as Noted
 from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.changes import ChangeLog as CoreChangeLog
+from gateway_api.daemon.events import Changes
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import Gateway, children, kept_in
@@ -206,7 +206,7 @@ class Apart:
     def noted(self) -> list[int]:
         """The numbers of all changes that the core tells of."""
         with closing(Client(self.socket, timeout=10)) as client:
-            log = CoreChangeLog(Calls(client))
+            log = Changes(Calls(client))
             found: list[int] = []
             while changes := log.after(self._name(log), len(found)).changes:
                 found += [change.sequence for change in changes]
@@ -223,7 +223,7 @@ class Apart:
         told = [record["request_id"] for record in records if record["role"] == "system"]
         return [int(name.rpartition("-")[2]) for name in told]
 
-    def _name(self, log: CoreChangeLog) -> str:
+    def _name(self, log: Changes) -> str:
         return log.after(None, 0).log
 
 
@@ -290,7 +290,7 @@ def test_workers_that_are_forked_while_records_are_written_can_write_theirs(gate
 # The follower alone
 
 
-class Scripted(CoreChangeLog):
+class Scripted(Changes):
     """A core's log that holds what a test wants."""
 
     def __init__(self, name: str, *held: int) -> None:
@@ -303,7 +303,7 @@ class Scripted(CoreChangeLog):
         return ChangesReply(self.name, min(self.held, default=1), max(self.held, default=0), changes[:100])
 
 
-def followed(folder: Path, log: CoreChangeLog) -> list[tuple[str, str, str]]:
+def followed(folder: Path, log: Changes) -> list[tuple[str, str, str]]:
     """Action, request id and message of all records, once a new process has found nothing more."""
     while record_new(log, AuditLog(folder, 1 << 20, Here())):
         pass
@@ -311,7 +311,7 @@ def followed(folder: Path, log: CoreChangeLog) -> list[tuple[str, str, str]]:
     return [(record["action"], record["request_id"], record["message"]) for record in records]
 
 
-def names(folder: Path, log: CoreChangeLog) -> list[str]:
+def names(folder: Path, log: Changes) -> list[str]:
     return [name for _, name, _ in followed(folder, log)]
 
 
@@ -359,7 +359,7 @@ def test_another_core_s_log_is_followed_from_its_beginning(tmp_path: Path) -> No
     assert names(tmp_path, Scripted("two", 1))[3:] == ["core-two-1"]
 
 
-class Kept(CoreChangeLog):
+class Kept(Changes):
     """What the core itself keeps in a folder, told without a socket."""
 
     def __init__(self, folder: Path) -> None:

@@ -16,7 +16,7 @@ from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.wire.core.gateway import Page
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.message import ErrorReply
 from gateway_api.wire.varlink.server import Server
 
@@ -77,9 +77,9 @@ class Core:
         self.error: ErrorReply | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
         description = f"interface {CORE.name}\n"
-        methods = {name: Method(Asked, self._handler(name)) for name in QUESTIONS}
+        methods = {name: Handler(Asked, self._handler(name)) for name in QUESTIONS}
         identity = Identity("vendor", "product", "1.0", "urn:example")
-        self.server = Server(path, Dispatcher(identity, [Interface(description, methods)]))
+        self.server = Server(path, Dispatcher(identity, [ServedInterface(description, methods)]))
 
     def _handler(self, name: str) -> Callable[[Asked], Any]:
         def handle(asked: Asked) -> Any:

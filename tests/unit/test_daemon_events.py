@@ -17,7 +17,7 @@ from gateway_api.daemon.events import Events
 from gateway_api.wire.core.gateway import EventsReply, SessionEvent, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.message import ErrorReply
 from gateway_api.wire.varlink.server import Server
 from tests.support.journal import grow, no_pause, numbers, serving, session
@@ -239,9 +239,9 @@ class Scripted:
 
     def __init__(self, path: Path, *replies: dict[str, Any] | ErrorReply) -> None:
         self._replies = replies
-        interface = Interface(
+        interface = ServedInterface(
             f"interface {CORE.name}\n",
-            {"SubscribeEvents": Method(SubscribeEvents, self._follow, streams=True)},
+            {"SubscribeEvents": Handler(SubscribeEvents, self._follow, streams=True)},
         )
         self._server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 

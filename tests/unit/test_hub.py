@@ -31,7 +31,7 @@ from gateway_api.hub.message import Message
 from gateway_api.hub.registry import MOST, Full, Registry
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity, Interface, Method, NoParameters
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, NoParameters, ServedInterface
 from gateway_api.wire.varlink.message import ErrorReply
 from gateway_api.wire.varlink.server import AlreadyServed, Server
 from tests.support.receivers import OK, Received, Receiver, Rude, answer, trickle
@@ -58,8 +58,8 @@ class Core:
         self.fails = False
         self.answers = threading.Event()
         self.answers.set()
-        method = Method(NoParameters, self._tell)
-        interface = Interface(f"interface {CORE.name}\n", {"GetApiAccess": method})
+        method = Handler(NoParameters, self._tell)
+        interface = ServedInterface(f"interface {CORE.name}\n", {"GetApiAccess": method})
         self._server = Server(path, Dispatcher(IDENTITY, [interface]))
 
     def __enter__(self) -> "Core":

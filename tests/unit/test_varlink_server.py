@@ -14,10 +14,10 @@ import pytest
 
 from gateway_api.wire.varlink.dispatcher import (
     Dispatcher,
+    Handler,
     Identity,
-    Interface,
-    Method,
     NoParameters,
+    ServedInterface,
     invalid_parameter,
 )
 from gateway_api.wire.varlink.message import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
@@ -42,17 +42,17 @@ class Handlers:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def interface(self) -> Interface:
+    def interface(self) -> ServedInterface:
         methods = {
-            "Echo": Method(EchoCall, self.echo),
-            "Nothing": Method(NoParameters, lambda _: {}),
-            "Fail": Method(NoParameters, self.fail),
-            "Refuse": Method(NoParameters, self.refuse),
-            "RefuseLimit": Method(NoParameters, self.refuse_limit),
-            "Big": Method(NoParameters, lambda _: {"text": "x" * (1 << 20)}),
-            "Odd": Method(NoParameters, lambda _: {"odd": object()}),
+            "Echo": Handler(EchoCall, self.echo),
+            "Nothing": Handler(NoParameters, lambda _: {}),
+            "Fail": Handler(NoParameters, self.fail),
+            "Refuse": Handler(NoParameters, self.refuse),
+            "RefuseLimit": Handler(NoParameters, self.refuse_limit),
+            "Big": Handler(NoParameters, lambda _: {"text": "x" * (1 << 20)}),
+            "Odd": Handler(NoParameters, lambda _: {"odd": object()}),
         }
-        return Interface(DESCRIPTION, methods)
+        return ServedInterface(DESCRIPTION, methods)
 
     def echo(self, call: EchoCall) -> dict[str, str]:
         self.texts.append(call.text)

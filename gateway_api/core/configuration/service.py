@@ -23,7 +23,6 @@ from gateway_api.core.configuration.outcome import (
     StepFailed,
     Unreadable,
 )
-from gateway_api.core.configuration.state import LONGEST_CONFIRMATION
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.wire.contract import Method
 from gateway_api.wire.core import configuration as wire
@@ -104,13 +103,13 @@ class ConfigurationService:
             return self._workspace.compare(call.revision)
 
     def commit_candidate(self, call: wire.CommitCandidate, peer: Peer | None) -> wire.CommitReply:
-        seconds = call.confirm_seconds
-        if seconds is not None and not 1 <= seconds <= LONGEST_CONFIRMATION:
-            raise invalid_parameter("confirm_seconds")
         _refuse_more_than_a_line(call)
         caller = _caller("commit", call, peer)
         with self._errors():
-            return _reply(self._workspace.commit(call.author, call.comment, seconds, call.if_match, caller))
+            outcome = self._workspace.commit(
+                call.author, call.comment, call.confirm_seconds, call.if_match, caller
+            )
+        return _reply(outcome)
 
     def replace_configuration(self, call: wire.ReplaceConfiguration, peer: Peer | None) -> wire.CommitReply:
         _refuse_more_than_a_line(call)

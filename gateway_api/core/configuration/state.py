@@ -15,9 +15,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.changes import Note
 from gateway_api.core.clock import Clock
-
-#: The most seconds that a commit may wait to be confirmed.
-LONGEST_CONFIRMATION = 86_400
+from gateway_api.wire.core.configuration import LONGEST_CONFIRMATION
 
 #: Seconds by which the two clocks may drift apart before the wall clock counts as set.
 _DRIFT = 1

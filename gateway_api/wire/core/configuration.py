@@ -18,6 +18,11 @@ from gateway_api.wire.contract import (
     count,
 )
 
+#: Seconds that a commit may wait to be confirmed.
+LONGEST_CONFIRMATION = 86_400
+
+_Natural = Annotated[int, Meta(ge=0)]
+
 
 class Role(Enumeration):
     """What a user of the API may do."""
@@ -184,7 +189,7 @@ class CommitCandidate(Command[CommitReply], frozen=True):
     author: Author
     comment: Comment = None
     confirm_seconds: Annotated[
-        int | None,
+        Annotated[int, Meta(ge=1, le=LONGEST_CONFIRMATION)] | None,
         about(
             "Seconds, 1 to 86400, after which what ran before comes back unless ConfirmCommit is called.", 120
         ),
@@ -367,7 +372,9 @@ class ListChanges(Method[ChangesReply], frozen=True):
     log: Annotated[
         str | None, about("Name of the log; all that is held is new to any other.", "84a7e8343baf37f9")
     ] = None
-    after_sequence: Annotated[int | None, about("Only what came after this change of that log.", 57)] = None
+    after_sequence: Annotated[_Natural | None, about("Only what came after this change of that log.", 57)] = (
+        None
+    )
 
 
 # Errors

@@ -391,7 +391,7 @@ class SubscribeEvents(Method[EventsReply], frozen=True):
     boot_id: Annotated[str | None, about("The run of the core that the event is of.", "84a7e8343baf37f9")] = (
         None
     )
-    after_sequence: Annotated[int | None, about("Number of the event.", 57)] = None
+    after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Number of the event.", 57)] = None
 
 
 # Interfaces and VLANs

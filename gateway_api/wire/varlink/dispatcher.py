@@ -57,7 +57,7 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Method:
+class Handler:
     """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields; if it
     `streams`, an iterator of these that never ends, with None where it has nothing to say. One that
     `knows_peer` gets the Peer that calls as well, or None where nobody knows."""
@@ -69,11 +69,11 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Interface:
+class ServedInterface:
     """`description` is the text of the interface file, `methods` has one entry a method in it."""
 
     description: str
-    methods: Mapping[str, Method]
+    methods: Mapping[str, Handler]
 
     @property
     def name(self) -> str:
@@ -105,13 +105,13 @@ class _DescriptionCall(msgspec.Struct, forbid_unknown_fields=True):
 class Dispatcher:
     """Finds the method that a call names and runs it. Has no socket: bytes in, bytes out."""
 
-    def __init__(self, identity: Identity, interfaces: Iterable[Interface]) -> None:
+    def __init__(self, identity: Identity, interfaces: Iterable[ServedInterface]) -> None:
         self._identity = identity
-        itself = Interface(
+        itself = ServedInterface(
             _SERVICE_DESCRIPTION,
             {
-                "GetInfo": Method(NoParameters, self._info),
-                "GetInterfaceDescription": Method(_DescriptionCall, self._describe),
+                "GetInfo": Handler(NoParameters, self._info),
+                "GetInterfaceDescription": Handler(_DescriptionCall, self._describe),
             },
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
@@ -141,7 +141,7 @@ class Dispatcher:
             fault = ErrorReply.of(f"{call.method.rpartition('.')[0]}.InternalError")
             yield Reply(error=fault.name, parameters=fault.parameters)
 
-    def _found(self, call: Call) -> tuple[Method, msgspec.Struct]:
+    def _found(self, call: Call) -> tuple[Handler, msgspec.Struct]:
         interface_name, _, method_name = call.method.rpartition(".")
         interface = self._interfaces.get(interface_name)
         if interface is None:
