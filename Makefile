@@ -38,6 +38,7 @@ lint: $(DEVELOPED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 # The figures of the README, measured on this machine.
 figures: $(DEVELOPED)

@@ -10,16 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import requests
-from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway_api.hub import destination
+from gateway_api.hub.connection import ReceiverAdapter, read_body
 from gateway_api.hub.message import Message, headers
 
 _log = logging.getLogger(__name__)
@@ -71,7 +67,7 @@ class Sender:
         self._session.verify = certificates or True
         self._session.headers.clear()
         self._session.headers.update(_HEADERS)
-        self._adapter = _Adapter(self._connect)
+        self._adapter = ReceiverAdapter(self._connect)
         self._session.mount("http://", self._adapter)
         self._session.mount("https://", self._adapter)
         #: What is the same in each request.
@@ -154,10 +150,10 @@ class Sender:
         try:
             if length.isdigit() and int(length) <= _MOST_READ:
                 self._give_until(time.monotonic() + _READ_TIMEOUT)
-                answer.raw.read(_MOST_READ)
+                read_body(answer, _MOST_READ)
             else:
                 answer.raw.close()
-        except (HTTPError, OSError) as failure:
+        except OSError as failure:
             # The status is what counts, and that was there.
             _log.debug("an answer's body broke off: %s", failure)
             answer.raw.close()
@@ -170,89 +166,6 @@ class Sender:
         # TLS takes the socket's descriptor away; another one for the same connection stays ours.
         self._watched = made.dup()
         return made
-
-
-class _InOnePiece(HTTPConnection):
-    """Sends a head together with its body: two pieces would be two system calls here and two there, and the
-    interpreter's lock is given away at each."""
-
-    _head: bytes | None = None
-
-    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
-        self._head = b""
-        super().endheaders(message_body, encode_chunked=encode_chunked)
-
-    def send(self, data: Any) -> None:
-        if self._head == b"":
-            self._head = data
-            return
-        if self._head:
-            data, self._head = self._head + data, None
-        super().send(data)
-        # A TLS receiver has just sent its session tickets, and its kernel may hold the response back until
-        # ours acknowledges them: which ours puts off for 40 ms, since no more data goes that way.
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-
-class _Adapter(HTTPAdapter):
-    """requests' own for one URL, over connections that `connect` makes. What is the same for each request is
-    found once, and what no lane looks at, as cookies, isn't looked for: it is more than half of the time."""
-
-    def __init__(self, connect: Callable[[str, int, float | None], socket.socket]) -> None:
-        self._connect = connect
-        self._pool: HTTPConnectionPool | None = None
-        self._path = ""
-        super().__init__(pool_connections=1, pool_maxsize=1)
-
-    def get_connection_with_tls_context(self, *arguments: Any, **more: Any) -> HTTPConnectionPool:
-        if self._pool is None:
-            self._pool = super().get_connection_with_tls_context(*arguments, **more)
-        return self._pool
-
-    def cert_verify(self, conn: Any, *arguments: Any, **more: Any) -> None:
-        # A new pool has no connection yet.
-        if not conn.num_connections:
-            super().cert_verify(conn, *arguments, **more)
-
-    def request_url(self, *arguments: Any, **more: Any) -> str:
-        self._path = self._path or super().request_url(*arguments, **more)
-        return self._path
-
-    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
-        made = requests.Response()
-        made.status_code, made.headers, made.raw = resp.status, resp.headers, resp
-        return made
-
-    def close(self) -> None:
-        self._pool = None
-        super().close()
-
-    def init_poolmanager(self, *arguments: object, **more: object) -> None:
-        super().init_poolmanager(*arguments, **more)  # type: ignore[arg-type]
-        connect = self._connect
-
-        def connected(connection: HTTPConnection) -> socket.socket:
-            try:
-                return connect(connection._dns_host, connection.port, connection.timeout)
-            except OSError as error:
-                # urllib3 would take a reset for one in the middle of a request, and look for an answer.
-                raise NewConnectionError(connection, str(error)) from error
-
-        class Plain(_InOnePiece):
-            def _new_conn(self) -> socket.socket:
-                return connected(self)
-
-        class Secure(_InOnePiece, HTTPSConnection):
-            def _new_conn(self) -> socket.socket:
-                return connected(self)
-
-        class PlainPool(HTTPConnectionPool):
-            ConnectionCls = Plain
-
-        class SecurePool(HTTPSConnectionPool):
-            ConnectionCls = Secure
-
-        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
 
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (

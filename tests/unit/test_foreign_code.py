@@ -1,0 +1,45 @@
+"""Code of other projects that may change without notice, as it was when ours was written to fit it."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from marshmallow import Schema, fields
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from gateway_api.base.fields import Text
+
+#: Who reads it, and the digests of what was read.
+READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
+    "gateway_api/hub/connection.py": [
+        (HTTPConnection._new_conn, "83e6a5dd7db98a0a"),
+        (HTTPConnection.host.fget, "f4a39fd3f30ea1fe"),
+        (HTTPConnection.connect, "b70c63e7308857b1"),
+        (HTTPSConnection.connect, "2a2e1795406d7f38"),
+        (HTTPAdapter.send, "a8b4a1d8c114e29d"),
+        (HTTPAdapter.get_connection_with_tls_context, "cf749a3be9e291a6"),
+        (HTTPAdapter.cert_verify, "d5b2e7394e8c45f2"),
+        (HTTPAdapter.request_url, "fdf34500937f1ffb"),
+        (HTTPAdapter.build_response, "e10fa3a87ef21620"),
+        (HTTPAdapter.init_poolmanager, "dcc10b3b4da2db73"),
+    ],
+    "gateway_api/base/fields.py": [
+        (fields.Field.__init__, "2e3accfc4ae337bb"),
+        (fields.Field.make_error, "64caf6716bf3a105"),
+    ],
+}
+
+
+@pytest.mark.parametrize("reader", READ)
+def test_foreign_code_is_as_it_was_read(reader: str) -> None:
+    for function, digest in READ[reader]:
+        found = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
+        assert found == digest, f"{function.__qualname__} has changed: read it and {reader} again"
+
+
+def test_the_messages_of_all_fields_are_ours() -> None:
+    schema = Schema.from_dict({"one": fields.Field(required=True), "two": Text()})()
+    assert schema.validate({"two": None}) == {"one": ["is required"], "two": ["must not be null"]}
