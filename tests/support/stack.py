@@ -28,7 +28,7 @@ _chance = random.SystemRandom()
 
 
 def free_port() -> int:
-    """One that nothing listens at. It is none of those that the kernel gives to connections: one of them might
+    """One that nothing listens at. None of those that the kernel gives to connections: one of them might
     have it before it is bound."""
     while True:
         port = _chance.randrange(10_000, 32_000)
