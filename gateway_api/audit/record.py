@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway_api.base.configuration_path import Segment, parse_path, path_text
+from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.logs import MASK, is_secret, masked_text
 
 #: The most characters that a body, and what was before and after, take as JSON.
@@ -15,8 +15,6 @@ MOST = 4096
 Result = Literal["done", "refused", "failed", "unanswered"]
 RESULTS: tuple[Result, ...] = ("done", "refused", "failed", "unanswered")
 
-#: The members by which a path names an item of a list.
-_KEYS = ("name", "username", "address")
 _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
@@ -84,30 +82,6 @@ def _cut(value: Any) -> Any:
 def _json(value: Any) -> str:
     # msgspec's JSON has characters in it that control a terminal.
     return json.dumps(value, separators=(",", ":"))
-
-
-def value_at(document: Any, path: str) -> Any:
-    """The value at a path of a configuration, read without its schema; None if there is none."""
-    try:
-        segments = parse_path(path)
-    except ValueError:
-        return None
-    held = document
-    for segment in segments:
-        if isinstance(held, dict):
-            held = held.get(segment.text)
-        elif isinstance(held, list):
-            held = _item(held, segment)
-        else:
-            return None
-    return held
-
-
-def _item(items: list[Any], segment: Segment) -> Any:
-    if segment.index is not None and segment.index < len(items):
-        return items[segment.index]
-    named = (item for item in items if isinstance(item, dict))
-    return next((item for item in named if segment.text in (item.get(key) for key in _KEYS)), None)
 
 
 def masked(value: Any, *, refused: bool = False) -> Any:

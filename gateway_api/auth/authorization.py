@@ -1,4 +1,4 @@
-"""Whether the bearer of a token is still who the token says."""
+"""Whether a token with a valid signature still authorizes its user."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,10 @@ from gateway_api.auth.ledger import Revocations
 from gateway_api.auth.tokens import Claims
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.daemon.commands import Daemon
-from gateway_api.wire.core.configuration import ApiAccess, ApiUser
+from gateway_api.wire.core.configuration import AccessReply
 
 
-class Standing:
+class Authorization:
     """`clock` gives epoch seconds."""
 
     def __init__(self, daemon: Daemon, revocations: Revocations, clock: Callable[[], float]) -> None:
@@ -17,30 +17,30 @@ class Standing:
         self._revocations = revocations
         self._clock = clock
 
-    def objection(self, claims: Claims, api_access: ApiAccess) -> str | None:
-        """Why a token that was good doesn't hold any more, as of a configuration; None if it does."""
-        user = api_access.user(claims.sub)
-        if user is None or not _is_of(claims, user):
-            return "the user is gone, or has changed since"
+    def rejection(self, claims: Claims, access: AccessReply) -> str | None:
+        """The reason to reject a token; None for a token that authorizes. `access` covers its user."""
+        if _user_of(claims) not in _users(access):
+            return "the user was deleted or changed since the login"
         if self._revocations.is_revoked(claims.jti):
             return "the token was revoked"
         return None
 
     def still_allowed(self, tokens: list[Claims]) -> list[bool]:
-        """For each of several tokens whether its bearer may go on, as far as can be known."""
+        """For each of several tokens whether it authorizes still. Costs one call, however many there are.
+        Without the core, changes of users do not count."""
         revoked, now = self._revocations.among(claims.jti for claims in tokens), self._clock()
-        standing = [claims.exp > now and claims.jti not in revoked for claims in tokens]
+        holding = [claims.exp > now and claims.jti not in revoked for claims in tokens]
         try:
-            api_access = self._daemon.api_access()
+            access = self._daemon.check_access({claims.sub for claims in tokens})
         except GatewayApiError:
-            # Whose right has changed meanwhile, nobody knows.
-            return standing
-        users = {user.username: user for user in api_access.users} if api_access.enabled else {}
-        return [
-            good and claims.sub in users and _is_of(claims, users[claims.sub])
-            for good, claims in zip(standing, tokens, strict=True)
-        ]
+            return holding
+        users = _users(access) if access.enabled else set()
+        return [holds and _user_of(claims) in users for holds, claims in zip(holding, tokens, strict=True)]
 
 
-def _is_of(claims: Claims, user: ApiUser) -> bool:
-    return (claims.gen, claims.role) == (user.generation, user.role)
+def _user_of(claims: Claims) -> tuple[str, str, str]:
+    return claims.sub, claims.role, claims.gen
+
+
+def _users(access: AccessReply) -> set[tuple[str, str, str]]:
+    return {(user.username, user.role, user.generation) for user in access.users}

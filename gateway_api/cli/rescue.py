@@ -89,7 +89,7 @@ def _set_password(
     if '"' in user or not user.isprintable():
         raise Refused("no user can have such a name")
     # Before the password is typed.
-    known = daemon.api_access().user(user)
+    known = daemon.check_access([user]).user(user)
     if known is None and not create:
         raise Refused(f"there is no user {user}; --create-admin makes one, with the role admin")
     hashed, path = hash_password(ask()), f'api.users."{user}"'

@@ -30,7 +30,9 @@ from gateway_api.wire.core.gateway import (
     PagedMethod,
     SessionFilter,
     SessionNotFoundError,
+    SessionRateReply,
     SessionRates,
+    SessionReply,
     SessionSnapshot,
     SessionSummary,
     SetSessionRate,
@@ -112,13 +114,13 @@ class CoreService:
                 raise _session_not_found(call.id)
             return {"session": session.detail(self._gateway.counters(session))}
 
-    def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> dict[str, Any]:
+    def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> SessionReply:
         session = self._gateway.disconnect(call.id)
         if session is None:
             raise _session_not_found(call.id)
         if call.request_id is None:
             self._note("subscribers.disconnect", peer, SessionSnapshot.of(session))
-        return {}
+        return SessionReply(session)
 
     def disconnect_interface(self, call: DisconnectInterface, peer: Peer | None) -> dict[str, Any]:
         found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
@@ -130,14 +132,14 @@ class CoreService:
             self._note("subscribers.disconnect_by_interface", peer, before)
         return {"sessions": encoded(map(_summary, found))[0]}
 
-    def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> dict[str, Any]:
+    def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
         changed = self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps)
         if changed is None:
             raise _session_not_found(call.id)
         before, after = changed
         if call.request_id is None:
             self._note("subscribers.change_rate", peer, SessionSnapshot.of(before), SessionRates.of(after))
-        return {}
+        return SessionRateReply(before, after)
 
     def list_changes(self, call: ListChanges) -> ChangesReply:
         return self._changes.after(call.log, call.after_sequence or 0)

@@ -4,7 +4,7 @@ Long replies are taken apart only as far as the API has to look: records stay th
 sent (`Fields`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +12,13 @@ import msgspec
 from gateway_api.daemon.calls import Calls, Fields, decoded
 from gateway_api.wire.core import gateway as wire
 from gateway_api.wire.core.configuration import (
-    ApiAccess,
+    AccessReply,
+    CheckAccess,
     EndTokens,
-    GetApiAccess,
+    GetDeniedNetworks,
+    GetLogin,
     GetTokenAccess,
+    LoginReply,
     TokenAccess,
 )
 from gateway_api.wire.core.gateway import Page
@@ -23,21 +26,8 @@ from gateway_api.wire.core.gateway import Page
 #: Before every request, so it has to leave time for what the request itself asks: together they
 #: stay below the 5 s in which a client has its answer, come what may.
 _ACCESS_TIMEOUT = 1.5
-#: Before a change, only to know what was: likewise.
-_GLANCE_TIMEOUT = 0.5
-
-
-class Glance(msgspec.Struct, frozen=True):
-    """What tells a session from others, and how fast it is."""
-
-    id: int
-    session_type: str
-    username: str
-    ip_address: str
-    access_interface: str
-    rate_down_bps: int
-    rate_up_bps: int
-    started_at: int
+#: No user has a longer name.
+_LONGEST_NAME = 256
 
 
 class _Gone(msgspec.Struct):
@@ -60,9 +50,19 @@ class Daemon:
     def statistics(self) -> wire.Statistics:
         return self._calls.reply(wire.GetStatistics())
 
-    def api_access(self) -> ApiAccess:
-        """Who may use the API, as of now."""
-        return self._calls.reply(GetApiAccess(), timeout=_ACCESS_TIMEOUT)
+    def check_access(self, usernames: Iterable[str]) -> AccessReply:
+        """Whether the API is enabled, and which of these are users now."""
+        names = tuple(filter(_may_be_a_name, usernames))
+        return self._calls.reply(CheckAccess(names), timeout=_ACCESS_TIMEOUT)
+
+    def login(self, username: str) -> LoginReply:
+        """What the check of a password requires. Any text may be the name."""
+        name = username if _may_be_a_name(username) else ""
+        return self._calls.reply(GetLogin(name), timeout=_ACCESS_TIMEOUT)
+
+    def denied_networks(self) -> tuple[str, ...]:
+        """To which no webhook is delivered, in CIDR."""
+        return self._calls.reply(GetDeniedNetworks(), timeout=_ACCESS_TIMEOUT).networks
 
     def end_tokens(self, username: str) -> None:
         """Ends all tokens of a user, for good. Raises NotFound and NotDone."""
@@ -81,22 +81,20 @@ class Daemon:
         """The session's record. Raises NotFound."""
         return self._calls.fields(wire.GetSession(id), "session")["session"]
 
-    def glance(self, id: int) -> Glance:
-        """A session as it is before it is changed. Raises NotFound."""
-        reply = self._calls.fields(wire.GetSession(id), "session", timeout=_GLANCE_TIMEOUT)
-        return decoded(Glance, reply["session"])
-
-    def disconnect_session(self, id: int) -> None:
-        """Raises NotFound."""
-        self._calls.raw(wire.DisconnectSession(id))
+    def disconnect_session(self, id: int) -> wire.SessionSnapshot:
+        """The session at its end. Raises NotFound."""
+        return wire.SessionSnapshot.of(self._calls.reply(wire.DisconnectSession(id)).session)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
         """The records of the sessions that went or, in a dry run, would go. Raises NotFound."""
         return decoded(_Gone, self._calls.raw(wire.DisconnectInterface(interface, dry_run))).sessions
 
-    def set_session_rate(self, id: int, down_bps: int, up_bps: int) -> None:
-        """Raises NotFound."""
-        self._calls.raw(wire.SetSessionRate(id, down_bps, up_bps))
+    def set_session_rate(
+        self, id: int, down_bps: int, up_bps: int
+    ) -> tuple[wire.SessionSnapshot, wire.SessionRates]:
+        """The session before, and its rates after. Raises NotFound."""
+        reply = self._calls.reply(wire.SetSessionRate(id, down_bps, up_bps))
+        return wire.SessionSnapshot.of(reply.before), wire.SessionRates.of(reply.after)
 
     def list_interfaces(self, page: Page | None) -> Fields:
         return self._listing(wire.ListInterfaces(page=page), "interfaces")
@@ -128,3 +126,8 @@ class Daemon:
     def _listing(self, call: wire.PagedMethod[Any], *names: str) -> Fields:
         paged = () if call.page is None else ("total", "next_cursor")
         return self._calls.fields(call, *names, "count", *paged)
+
+
+def _may_be_a_name(username: str) -> bool:
+    # A text as long as a request, or with half a surrogate pair, is more than a call can have.
+    return len(username) <= _LONGEST_NAME and username.isprintable()

@@ -15,14 +15,18 @@ from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
 from gateway_api.wire.contract import Method
 from gateway_api.wire.core import configuration as wire
-from gateway_api.wire.core.configuration import CommitReply, DifferenceReply, EditAction
+from gateway_api.wire.core.configuration import (
+    CommitReply,
+    ConfigurationDifference,
+    DiscardReply,
+    EditAction,
+    EditReply,
+    RollbackReply,
+)
 
 #: A commit syncs a dozen files, asks FRR's parser, and has 100,000 sessions follow. Sent again because nobody
 #: waited for its answer, it would look as if there had been nothing to commit.
 _COMMIT_TIMEOUT = 30.0
-
-#: Before a change, only to know what was: within the 5 s in which a client has its answer.
-_GLANCE_TIMEOUT = 0.5
 
 IfMatch = Sequence[str] | None
 Sections = dict[str, msgspec.Raw]
@@ -55,25 +59,16 @@ class ConfigurationCommands:
         """Its sections, secrets masked, and the entity tag."""
         return self._sections(wire.GetCandidate())
 
-    def compare(self, revision: int | None) -> DifferenceReply:
+    def compare(self, revision: int | None) -> ConfigurationDifference:
         """From running, or from an archived revision, to the candidate. Raises NotFound."""
         wanted = None if revision is None else _revision(revision)
         return self._calls.reply(wire.CompareConfiguration(wanted))
 
-    def staged(self) -> DifferenceReply:
-        """What a commit would change, as it is before it is changed."""
-        return self._calls.reply(wire.CompareConfiguration(), timeout=_GLANCE_TIMEOUT)
+    def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> EditReply:
+        """Stages all or none. Raises EditRefused, Invalid and EditNotFound."""
+        return self._calls.reply(wire.EditCandidate(_sent(edits), if_match))
 
-    def glance(self) -> Any:
-        """The candidate's document as it is before it is changed, secrets masked."""
-        reply = self._calls.fields(wire.GetCandidate(), "configuration", timeout=_GLANCE_TIMEOUT)
-        return decoded(dict[str, Any], reply["configuration"])
-
-    def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
-        """Stages all or none; the new entity tag. Raises EditRefused, Invalid and EditNotFound."""
-        return self._calls.reply(wire.EditCandidate(_sent(edits), if_match)).etag
-
-    def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> str:
+    def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> EditReply:
         """As `edit`, but what is wrong is said with `operations` and the edit's number before it."""
         try:
             return self.edit(edits, if_match)
@@ -112,14 +107,12 @@ class ConfigurationCommands:
         """Raises Conflict."""
         self._calls.raw(wire.ConfirmCommit())
 
-    def rollback(self, revision: int, if_match: IfMatch) -> tuple[int, str]:
-        """How many values a commit would change, and the new entity tag. Raises NotFound."""
-        reply = self._calls.reply(wire.RollbackCandidate(_revision(revision), if_match))
-        return reply.changes, reply.etag
+    def rollback(self, revision: int, if_match: IfMatch) -> RollbackReply:
+        """Stages an archived revision. Raises NotFound."""
+        return self._calls.reply(wire.RollbackCandidate(_revision(revision), if_match))
 
-    def discard(self, if_match: IfMatch) -> str:
-        """The new entity tag."""
-        return self._calls.reply(wire.DiscardCandidate(if_match)).etag
+    def discard(self, if_match: IfMatch) -> DiscardReply:
+        return self._calls.reply(wire.DiscardCandidate(if_match))
 
     def archive(self) -> Fields:
         """`revisions`, newest first, and `count`."""

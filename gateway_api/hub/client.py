@@ -34,9 +34,9 @@ class Hub:
         """The new registration. Raises Conflict when there are too many."""
         return self._field(wire.AddWebhook(url, tuple(events), secret), "webhook")
 
-    def remove(self, id: str) -> None:
-        """Raises NotFound."""
-        self._call(wire.RemoveWebhook(id))
+    def remove(self, id: str) -> Any:
+        """Ends a registration, and returns it. Raises NotFound."""
+        return self._field(wire.RemoveWebhook(id), "webhook")
 
     def deliveries(self, id: str) -> msgspec.Raw:
         """`deliveries`, the newest first, and `count`. Raises NotFound."""

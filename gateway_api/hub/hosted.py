@@ -55,7 +55,7 @@ class DeniedNetworks:
 
     def _ask(self) -> None:
         try:
-            self._known = tuple(self._daemon.api_access().denied_networks)
+            self._known = self._daemon.denied_networks()
         except GatewayApiError as error:
             _log.warning("cannot ask which networks are denied: %s", error)
         # Of a core that hangs, too: an attempt has ten seconds in all.

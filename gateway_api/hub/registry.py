@@ -73,14 +73,17 @@ class Registry:
             self._senders.add(sender)
         return webhook
 
-    def remove(self, id: str) -> None:
-        """Ends a registration at once; an attempt under way is its last. Raises NotFound."""
+    def remove(self, id: str) -> tuple[Registration, float | None]:
+        """Ends a registration at once, and returns it as `webhook` does; an attempt under way is its last.
+        Raises NotFound."""
         with self._lock:
             entry = self._found(id)
+            removed = entry.webhook, entry.lane.paused_until
             del self._entries[id]
             # Before it is counted: an attempt that ends in between would be in no sum.
             entry.lane.close()
             self._gone = _sum([self._gone, entry.lane.counts])
+            return removed
 
     def webhooks(self) -> list[tuple[Registration, float | None]]:
         """All of them, the oldest first, each with until when it is paused, as `Lane`."""

@@ -7,7 +7,6 @@ from gateway_api.hub.message import test_message
 from gateway_api.hub.registry import MOST, Full, Registration, Registry
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire import hub as wire
-from gateway_api.wire.contract import Nothing
 from gateway_api.wire.hub import HUB
 from gateway_api.wire.interface import served
 from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface
@@ -46,12 +45,11 @@ class HubService:
         except Full as error:
             raise HUB.error(wire.TooManyWebhooksError(MOST)) from error
 
-    def remove_webhook(self, call: wire.RemoveWebhook) -> Nothing:
+    def remove_webhook(self, call: wire.RemoveWebhook) -> wire.WebhookReply:
         try:
-            self._registry.remove(call.id)
+            return wire.WebhookReply(_record(*self._registry.remove(call.id)))
         except NotFound as error:
             raise _not_found(call.id) from error
-        return Nothing()
 
     def list_deliveries(self, call: wire.ListDeliveries) -> wire.DeliveriesReply:
         try:

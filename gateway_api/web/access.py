@@ -20,7 +20,7 @@ from gateway_api.base.errors import (
 )
 from gateway_api.base.settings import Authentication, Profile
 from gateway_api.web.bearer import bearer_token
-from gateway_api.web.context import api_access, daemon, identify, services
+from gateway_api.web.context import daemon, identify, services
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -83,18 +83,26 @@ class _Check(Protocol):
 
 class _UserToken:
     def ask(self) -> None:
-        g.api_access = services().daemon.api_access()
-        if not g.api_access.enabled:
+        try:
+            usernames = [self.plausible().sub]
+        except NotAuthenticated:
+            # Raised again where the view requires a token.
+            usernames = []
+        g.access = services().daemon.check_access(usernames)
+        if not g.access.enabled:
             raise Disabled
 
     def plausible(self) -> Claims:
-        return services().tokens.read(bearer_token())
+        if "claims" not in g:
+            g.claims = services().tokens.read(bearer_token())
+        claims: Claims = g.claims
+        return claims
 
     def role(self) -> str:
         claims = self.plausible()
-        objection = services().standing.objection(claims, api_access())
-        if objection is not None:
-            raise NotAuthenticated(objection)
+        rejection = services().authorization.rejection(claims, g.access)
+        if rejection is not None:
+            raise NotAuthenticated(rejection)
         g.caller = claims
         identify(claims.sub, claims.role)
         return claims.role

@@ -7,7 +7,6 @@ could not be recorded; once it is done, its answer says so, whatever becomes of 
 import logging
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from gateway_api.base import logs
 from gateway_api.base.errors import AuditUnavailable, CoreUnavailable
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.web import access
-from gateway_api.web.context import audit_log
+from gateway_api.web.context import audit_log, parts
 from gateway_api.web.request_id import request_id
 
 _log = logging.getLogger(__name__)
@@ -35,12 +34,9 @@ def note(*, before: Any = None, after: Any = None) -> None:
     g.noted = {**g.get("noted", {}), **noted}
 
 
-def note_before(read: Callable[[], Any]) -> None:
-    """Notes what `read` says was so. A core that doesn't say it in time keeps nobody from changing it."""
-    try:
-        note(before=read())
-    except CoreUnavailable as error:
-        _log.warning("cannot tell what was before: %s", error, extra=logs.extra(request_id=request_id()))
+def names_user(*, exists: bool) -> None:
+    """Tells whether the username in the body of the request at hand is a user's."""
+    g.names_user = exists
 
 
 def install(app: Flask) -> None:
@@ -102,10 +98,20 @@ def _record(status: int | None, message: str | None) -> None:
 
 
 def _claimed() -> str | None:
-    """Whom somebody who logs in says to be, if there is such a user: else it may be the password."""
+    """The username in the body, if there is such a user: any other text may be a password."""
     name = g.get("body", {}).get("username")
-    configured = isinstance(name, str) and "api_access" in g and g.api_access.user(name)
-    return name if configured else None
+    if not isinstance(name, str):
+        return None
+    if "names_user" not in g:
+        names_user(exists=_is_user(name))
+    return name if g.names_user else None
+
+
+def _is_user(name: str) -> bool:
+    try:
+        return parts().daemon.check_access([name]).user(name) is not None
+    except CoreUnavailable:
+        return False
 
 
 def _body(*, refused: bool) -> Any:

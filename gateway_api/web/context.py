@@ -13,7 +13,6 @@ from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.hub.client import Hub
 from gateway_api.web.request_id import request_id
 from gateway_api.web.services import Parts, Services
-from gateway_api.wire.core.configuration import ApiAccess
 
 EXTENSION = "gateway-api"
 
@@ -58,11 +57,6 @@ def hub() -> Hub:
 def caller() -> Claims:
     """Who makes the request at hand. In views that require a user's token."""
     return cast(Claims, g.caller)
-
-
-def api_access() -> ApiAccess:
-    """The API section of the running configuration when the request at hand came in."""
-    return cast(ApiAccess, g.api_access)
 
 
 def identify(username: str, role: str) -> None:

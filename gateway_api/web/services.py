@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.auth.authorization import Standing
+from gateway_api.auth.authorization import Authorization
 from gateway_api.auth.ledger import Revocations, name_of, open_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.throttle import Failures, Throttle
@@ -53,7 +53,7 @@ class Services(Parts):
 
     tokens: Tokens
     revocations: Revocations
-    standing: Standing
+    authorization: Authorization
     streams: Streams
     hub: Hub
     login: Login
@@ -65,14 +65,14 @@ class Services(Parts):
         ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
         pool = gevent.get_hub().threadpool
         revocations = Revocations(ledger, synced, pool, time.time)
-        standing = Standing(common["daemon"], revocations, time.time)
+        authorization = Authorization(common["daemon"], revocations, time.time)
         return cls(
             **common,
             tokens=Tokens(settings.secret, name_of(ledger), time.time),
             revocations=revocations,
-            standing=standing,
+            authorization=authorization,
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
-            streams=Streams(Events(core), standing.still_allowed),
+            streams=Streams(Events(core), authorization.still_allowed),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )
 

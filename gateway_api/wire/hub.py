@@ -8,7 +8,6 @@ from gateway_api.wire.contract import (
     Enumeration,
     Failure,
     Method,
-    Nothing,
     Record,
     about,
     count,
@@ -121,8 +120,8 @@ class AddWebhook(Method[WebhookReply], frozen=True):
     ] = None
 
 
-class RemoveWebhook(Method[Nothing], frozen=True):
-    """Ends a registration, and with it all that waits for the receiver."""
+class RemoveWebhook(Method[WebhookReply], frozen=True):
+    """Ends a registration, and with it all that waits for the receiver. The reply has it as it was."""
 
     id: WebhookId
 

@@ -32,7 +32,7 @@ from gateway_api.web.app import create_app
 from gateway_api.web.schemas.audit import AuditRecord
 from gateway_api.web.schemas.records import list_of
 from gateway_api.web.services import Services
-from gateway_api.wire.core.configuration import ApiAccess, ApiUser
+from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import Api, core_of, running_stack, wait_for
 
@@ -168,6 +168,19 @@ def test_an_edit_keeps_the_old_value_and_the_new(gateway: Gateway) -> None:
     assert record["body"] == body
     assert record["before"] == [{"path": "system.hostname", "value": old}]
     assert record["after"] == [body]
+
+
+def test_an_edit_of_a_user_whose_name_is_a_number_keeps_the_values_of_that_user(gateway: Gateway) -> None:
+    user = {"password_hash": SECRET_HASH, "role": "operator"}
+    gateway.ask("POST", "/system/config/set", json={"path": 'api.users."0"', "value": user})
+    for path, old, new in (
+        ('api.users."0".role', "operator", "admin"),
+        ("api.users.0.role", "admin", "operator"),
+    ):
+        record = gateway.record("POST", "/system/config/set", json={"path": path, "value": new})
+        assert record["before"] == [{"path": path, "value": old}]
+        assert record["after"] == [{"path": path, "value": new}]
+    gateway.ask("POST", "/system/config/discard")
 
 
 def test_a_deletion_keeps_what_was_there(gateway: Gateway) -> None:
@@ -690,8 +703,8 @@ def hammer(gateway: Gateway, seconds: float) -> tuple[set[str], set[str]]:
 
 def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
     parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path))
-    access = ApiAccess(True, 3600, [ApiUser("admin", SECRET_HASH, "admin", "1")])
-    parts.daemon.api_access = lambda: access  # type: ignore[method-assign]
+    access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
+    parts.daemon.check_access = lambda _: access  # type: ignore[method-assign]
     app = create_app(parts)
 
     def stopped(id: str) -> None:

@@ -22,7 +22,7 @@ PAUSE = 0.1
 
 FOREVER = threading.Event()
 
-_ACCESS = re.compile(rb"\.Get(Api|Token)Access\"")
+_ACCESS = re.compile(rb"\.(CheckAccess|GetTokenAccess)\"")
 
 
 def refuse(connection: socket.socket, calls: Iterator[bytes]) -> None:

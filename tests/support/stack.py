@@ -144,7 +144,7 @@ def running_stack(
 def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:
     """A token as a running stack issues it, for so many seconds and at any time."""
     client = Client(state / "core.sock", timeout=10)
-    user = Daemon(Calls(client)).api_access().user(username)
+    user = Daemon(Calls(client)).check_access([username]).user(username)
     client.close()
     assert user is not None
     secret = (state / "secret").read_bytes()

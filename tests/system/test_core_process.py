@@ -50,7 +50,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "DisconnectInterface": {"interface": "trunk0.1000", "dry_run": True},
     "DisconnectSession": {"id": 2},
     "GetConfiguration": {},
-    "GetApiAccess": {},
+    "CheckAccess": {"usernames": ["admin", "nobody"]},
+    "GetLogin": {"username": "admin"},
+    "GetDeniedNetworks": {},
     "EndTokens": {"username": "admin"},
     "GetTokenAccess": {},
     "EditCandidate": {"edits": [{"action": "set", "path": "qos.default_up", "value_json": '"25mbit"'}]},
@@ -80,6 +82,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "ListCgnatSessions": {},
     "GetDemuxState": {},
 }
+
+
+#: The fields of a session that are no counters.
+STAYS = ("id", "session_type", "username", "ip_address", "rate_down_bps", "rate_up_bps", "started_at")
 
 
 def methods() -> list[str]:
@@ -319,7 +325,10 @@ def test_a_disconnected_session_is_gone_when_the_answer_comes(shared: Path) -> N
     with client(shared) as core:
         last = core.ListSessions(sort="-id", page={"limit": 1})["sessions"][0]["id"]
         before = core.GetStatistics()["active_sessions"]
-        assert core.DisconnectSession(last) == {}
+        session = core.GetSession(last)["session"]
+        ended = core.DisconnectSession(last)["session"]
+        assert {name: ended[name] for name in STAYS} == {name: session[name] for name in STAYS}
+        assert ended["bytes_in"] >= session["bytes_in"]
         assert error_of(lambda: core.GetSession(last))[0] == f"{INTERFACE}.SessionNotFound"
         assert core.GetStatistics()["active_sessions"] == before - 1
 
@@ -335,9 +344,12 @@ def test_a_dry_run_says_who_would_be_disconnected_and_disconnects_nobody(shared:
 
 def test_a_rate_change_shows_when_the_answer_comes(shared: Path) -> None:
     with client(shared) as core:
-        assert core.SetSessionRate(id=5, rate_down_bps=123_000, rate_up_bps=45_000) == {}
+        was = core.GetSession(5)["session"]
+        changed = core.SetSessionRate(id=5, rate_down_bps=123_000, rate_up_bps=45_000)
         session = core.GetSession(5)["session"]
     assert (session["rate_down_bps"], session["rate_up_bps"]) == (123_000, 45_000)
+    for told, seen in ((changed["before"], was), (changed["after"], session)):
+        assert {name: told[name] for name in STAYS} == {name: seen[name] for name in STAYS}
 
 
 def test_the_configuration_comes_without_its_secrets(shared: Path) -> None:
@@ -347,14 +359,27 @@ def test_the_configuration_comes_without_its_secrets(shared: Path) -> None:
     assert configuration["api"]["users"] == [{"username": "admin", "password_hash": MASK, "role": "admin"}]
 
 
-def test_the_users_of_the_api_come_with_their_hashes(shared: Path) -> None:
+def test_access_is_checked_without_hashes(shared: Path) -> None:
     with client(shared) as core:
-        access = core.GetApiAccess()
+        access = core.CheckAccess(usernames=["nobody", "admin", ""])
+        assert core.CheckAccess(usernames=["nobody"]) == {"enabled": True, "users": []}
     (generation,) = (user.pop("generation") for user in access["users"])
     assert re.fullmatch("[0-9a-f]{16}", generation)
-    users = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
-    expected = {"enabled": True, "token_lifetime": 3600, "users": users, "denied_networks": ["192.0.2.0/24"]}
-    assert access == expected
+    assert access == {"enabled": True, "users": [{"username": "admin", "role": "admin"}]}
+
+
+def test_a_login_gets_the_hash_of_one_user_and_the_highest_cost_of_all(shared: Path) -> None:
+    with client(shared) as core:
+        known, unknown = core.GetLogin(username="admin"), core.GetLogin(username="nobody")
+        (user,) = core.CheckAccess(usernames=["admin"])["users"]
+    expected = {"token_lifetime": 3600, "user": user, "password_hash": SECRET_HASH, "highest_cost": 4}
+    assert known == expected
+    assert unknown == {"token_lifetime": 3600, "highest_cost": 4}
+
+
+def test_the_denied_networks_are_those_of_the_configuration(shared: Path) -> None:
+    with client(shared) as core:
+        assert core.GetDeniedNetworks() == {"networks": ["192.0.2.0/24"]}
 
 
 def test_several_clients_are_served_at_once(shared: Path) -> None:

@@ -17,6 +17,7 @@ from gateway_api.auth.passwords import verify
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands, Edit
+from gateway_api.wire.core.configuration import LoginReply
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
@@ -59,8 +60,19 @@ class Gateway:
         return ended.stderr
 
     @property
-    def access(self) -> Any:
-        return Daemon(Calls(self.client)).api_access()
+    def is_enabled(self) -> bool:
+        return self.daemon.check_access([]).enabled
+
+    @property
+    def daemon(self) -> Daemon:
+        return Daemon(Calls(self.client))
+
+    def user(self, username: str) -> LoginReply:
+        return self.daemon.login(username)
+
+    def password(self, username: str) -> str:
+        """Its hash."""
+        return self.user(username).password_hash or ""
 
     @property
     def configuration(self) -> ConfigurationCommands:
@@ -97,7 +109,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 def test_a_disabled_api_is_enabled(gateway: Gateway) -> None:
     gateway.commit("api.enabled", False)
     assert gateway.done("enable") == "The API is enabled.\n"
-    assert gateway.access.enabled
+    assert gateway.is_enabled
     told = gateway.told()
     assert (told["action"], told["user"], told["author"]) == ("rescue.enable", "root", "root")
     assert told["before"] == {"diff": "- api.enabled = false\n+ api.enabled = true\n"}
@@ -121,18 +133,20 @@ def test_what_somebody_has_staged_is_neither_lost_nor_committed(gateway: Gateway
     gateway.done("undo")
     assert gateway.staged() == staged
     gateway.configuration.commit("admin", None, None, None)
-    assert gateway.access.enabled
+    assert gateway.is_enabled
     assert gateway.running("system")["hostname"] == "staged"
 
 
 def test_a_password_is_set_and_ends_the_user_s_tokens(gateway: Gateway) -> None:
-    before = gateway.access.user("admin")
+    before = gateway.user("admin")
     said = gateway.done("password", "admin", feed="a new one\n")
     assert said == "The password of admin, whose role is admin, is set.\n"
-    user = gateway.access.user("admin")
-    assert verify("a new one", user.password_hash)
-    assert user.role == "admin"
-    assert user.generation != before.generation
+    after = gateway.user("admin")
+    assert verify("a new one", gateway.password("admin"))
+    assert before.user
+    assert after.user
+    assert after.user.role == "admin"
+    assert after.user.generation != before.user.generation
     told = gateway.told()
     assert told["action"] == "rescue.password"
     assert "api.users.admin.password_hash = ********" in told["before"]["diff"]
@@ -142,24 +156,24 @@ def test_a_password_of_nobody_is_refused_and_creates_an_admin_on_demand(gateway:
     assert "there is no user night; --create-admin makes one" in gateway.refused(
         "password", "night", feed="x\n"
     )
-    assert gateway.access.user("night") is None
+    assert gateway.user("night").user is None
     said = gateway.done("password", "--create-admin", "night", feed="watch\n")
     assert said == "There is a new user night with the role admin and this password.\n"
-    user = gateway.access.user("night")
+    (user,) = gateway.daemon.check_access(["night"]).users
     assert user.role == "admin"
-    assert verify("watch", user.password_hash)
+    assert verify("watch", gateway.password("night"))
 
 
 def test_a_name_with_dots_is_a_name(gateway: Gateway) -> None:
     gateway.done("password", "--create-admin", "jo.doe", feed="watch\n")
     gateway.done("password", "jo.doe", feed="again\n")
-    assert verify("again", gateway.access.user("jo.doe").password_hash)
+    assert verify("again", gateway.password("jo.doe"))
 
 
 @pytest.mark.parametrize("feed", ["", "\n", "x" * 73])
 def test_a_password_that_can_be_none_changes_nothing(gateway: Gateway, feed: str) -> None:
     assert "a password must" in gateway.refused("password", "admin", feed=feed)
-    assert verify("secret", gateway.access.user("admin").password_hash)
+    assert verify("secret", gateway.password("admin"))
 
 
 def test_a_password_is_typed_twice_and_not_shown(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +181,7 @@ def test_a_password_is_typed_twice_and_not_shown(gateway: Gateway, monkeypatch: 
     status, shown = typed("typed one\n", "typed one\n", arguments=("rescue", "password", "admin"))
     assert status == 0
     assert "typed one" not in shown
-    assert verify("typed one", gateway.access.user("admin").password_hash)
+    assert verify("typed one", gateway.password("admin"))
     status, shown = typed("first\n", "second\n", arguments=("rescue", "password", "admin"))
     assert status == 1
     assert "don't match" in shown
@@ -202,8 +216,8 @@ def test_what_comes_back_after_a_rescue_is_rescued_too(gateway: Gateway) -> None
     gateway.done("enable")
     gateway.done("password", "admin", feed="a new one\n")
     wait_for("the return", lambda: gateway.running("system")["hostname"] != "for-a-while", 20)
-    assert gateway.access.enabled
-    assert verify("a new one", gateway.access.user("admin").password_hash)
+    assert gateway.is_enabled
+    assert verify("a new one", gateway.password("admin"))
 
 
 def test_without_a_core_it_says_that_none_runs(tmp_path: Path) -> None:

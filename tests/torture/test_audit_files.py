@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.audit.log import AuditLog, BatchWriter
-from gateway_api.audit.record import MOST, AuditEntry, masked, masked_path, value_at
+from gateway_api.audit.record import MOST, AuditEntry, masked, masked_path
 from gateway_api.audit.trail import Filter, Place, Trail, _query
 from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid
 from gateway_api.base.logs import MASK, masked_text
@@ -789,22 +789,3 @@ def test_a_question_is_no_query(text: str) -> None:
 )
 def test_a_path_is_shown_up_to_the_name_of_a_secret(path: str, shown: str) -> None:
     assert masked_path(path) == shown
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("system.hostname", "bng1"),
-        ("interfaces.trunks.1", "trunk1"),
-        ("interfaces.trunks.7", None),
-        ("demux.vlan_profiles.ipoe.vlan_range", "100-999"),
-        ("demux.vlan_profiles.0.name", "pppoe"),
-        ('bgp.neighbors."10.255.0.2".remote_as', 64513),
-        ("api.users.operator.role", "operator"),
-        ("system.hostname.below", None),
-        ("nowhere.at.all", None),
-        ("no path", None),
-    ],
-)
-def test_a_value_is_found_at_its_path(document: dict[str, Any], path: str, value: Any) -> None:
-    assert value_at(document, path) == value

@@ -26,7 +26,9 @@ Ask = Callable[[Daemon], Any]
 QUESTIONS: dict[str, Ask] = {
     "GetHealth": lambda daemon: daemon.health(),
     "GetStatistics": lambda daemon: daemon.statistics(),
-    "GetApiAccess": lambda daemon: daemon.api_access(),
+    "CheckAccess": lambda daemon: daemon.check_access(["alice"]),
+    "GetLogin": lambda daemon: daemon.login("alice"),
+    "GetDeniedNetworks": lambda daemon: daemon.denied_networks(),
     "GetTokenAccess": lambda daemon: daemon.token_access(),
     "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
     "GetSession": lambda daemon: daemon.session(7),
@@ -42,9 +44,6 @@ QUESTIONS: dict[str, Ask] = {
     "ListCgnatSessions": lambda daemon: daemon.list_cgnat_sessions(None),
     "GetDemuxState": lambda daemon: daemon.demux_state(None),
 }
-
-#: Those whose answer carries something.
-ANSWERED = [name for name in QUESTIONS if name not in ("DisconnectSession", "SetSessionRate")]
 
 LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
     "ListSessions": ("sessions", lambda daemon, page: daemon.list_sessions({}, None, page)),
@@ -64,6 +63,8 @@ class Asked(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     sort: str | msgspec.UnsetType | None = msgspec.UNSET
     page: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     interface: str | msgspec.UnsetType = msgspec.UNSET
+    username: str | msgspec.UnsetType = msgspec.UNSET
+    usernames: list[str] | msgspec.UnsetType = msgspec.UNSET
     dry_run: bool | msgspec.UnsetType = msgspec.UNSET
     rate_down_bps: int | msgspec.UnsetType = msgspec.UNSET
     rate_up_bps: int | msgspec.UnsetType = msgspec.UNSET
@@ -197,7 +198,7 @@ def test_an_invalid_parameter_without_a_name_is_still_invalid(
     assert [problem.path for problem in caught.value.problems] == [""]
 
 
-@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetApiAccess", "GetTokenAccess"])
+@pytest.mark.parametrize("method", ["GetHealth", "GetStatistics", "GetDeniedNetworks", "GetTokenAccess"])
 def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
     core: Core, daemon: Daemon, method: str
 ) -> None:
@@ -207,7 +208,7 @@ def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
 
 
 def test_an_answer_without_its_fields_is_core_unavailable(core: Core, daemon: Daemon) -> None:
-    for method in ANSWERED:
+    for method in QUESTIONS:
         for answer in ({}, {"unexpected": 1}, {"count": 1, "total": 1}):
             core.answer = answer
             with pytest.raises(CoreUnavailable):
@@ -215,7 +216,7 @@ def test_an_answer_without_its_fields_is_core_unavailable(core: Core, daemon: Da
 
 
 def test_an_answer_that_is_no_object_is_core_unavailable(core: Core, daemon: Daemon) -> None:
-    for method in ANSWERED:
+    for method in QUESTIONS:
         for answer in ([], 1, "text", None):
             core.answer = answer
             with pytest.raises(CoreUnavailable):
@@ -223,7 +224,7 @@ def test_an_answer_that_is_no_object_is_core_unavailable(core: Core, daemon: Dae
 
 
 HEALTH = {"uptime_seconds": 5, "active_sessions": 7, "product": "p", "version": "1"}
-ALICE = {"username": "alice", "password_hash": "x", "role": "admin", "generation": "1"}
+ALICE = {"username": "alice", "role": "admin", "generation": "1"}
 
 
 def test_a_field_of_another_type_is_core_unavailable(core: Core, daemon: Daemon) -> None:
@@ -244,9 +245,26 @@ def test_users_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon)
         *(None, {}, ["alice"], [{**ALICE, "role": "root"}], [{**ALICE, "generation": ""}]),
         *([{key: ALICE[key] for key in ALICE if key != lacking}] for lacking in ALICE),
     ):
-        core.answer = {"enabled": True, "token_lifetime": 60, "users": users}
+        core.answer = {"enabled": True, "users": users}
         with pytest.raises(CoreUnavailable):
-            daemon.api_access()
+            daemon.check_access(["alice"])
+
+
+def test_a_login_of_another_shape_is_core_unavailable(core: Core, daemon: Daemon) -> None:
+    good = {"token_lifetime": 60, "user": ALICE, "password_hash": "x", "highest_cost": 4}
+    for wrong in ({"highest_cost": 3}, {"highest_cost": 32}, {"user": {}}, {"token_lifetime": None}):
+        core.answer = {**good, **wrong}
+        with pytest.raises(CoreUnavailable):
+            daemon.login("alice")
+
+
+def test_a_text_that_is_no_user_s_name_is_not_sent(core: Core, daemon: Daemon) -> None:
+    core.answer = {"token_lifetime": 60, "enabled": True, "users": []}
+    for name in ("\ud800", "a\0", "a\n", "x" * 257, "x" * 2_000_000):
+        core.asked.clear()
+        assert daemon.login(name).user is None
+        assert daemon.check_access([name, "al.ice"]).users == ()
+        assert core.asked == [("GetLogin", {"username": ""}), ("CheckAccess", {"usernames": ["al.ice"]})]
 
 
 def test_a_token_that_is_none_lets_nobody_in(core: Core, daemon: Daemon) -> None:
@@ -303,8 +321,8 @@ def test_fields_that_a_newer_core_adds_are_passed_over(core: Core, daemon: Daemo
 
 
 def test_a_user_is_found_by_name(core: Core, daemon: Daemon) -> None:
-    core.answer = {"enabled": True, "token_lifetime": 60, "users": [ALICE]}
-    access = daemon.api_access()
+    core.answer = {"enabled": True, "users": [ALICE]}
+    access = daemon.check_access(["alice", "Alice"])
     assert (access.user("alice"), access.user("Alice")) == (access.users[0], None)
 
 
@@ -347,8 +365,38 @@ def test_the_demux_state_has_the_total_of_refusals(core: Core, daemon: Daemon) -
     assert plain(daemon.demux_state(None)) == {"vlans": [], "count": 0, "rate_limited_total": 3}
 
 
+SESSION = {
+    "id": 7,
+    "session_type": "PPPoE",
+    "state": "active",
+    "username": "alice",
+    "mac_address": "02:00:00:00:00:07",
+    "ip_address": "100.64.0.7",
+    "gateway": None,
+    "access_interface": "trunk0.1000",
+    "ppp_interface": "ppp7",
+    "rate_down_bps": 50_000_000,
+    "rate_up_bps": 10_000_000,
+    "overhead_profile": "none",
+    "vrf_steered": False,
+    "acct_session_id": "ed2f89d94a2f20aa",
+    "started_at": 1_795_271_513,
+    **dict.fromkeys(("bytes_in", "bytes_out", "packets_in", "packets_out"), 5),
+}
+
+
+def test_a_session_that_ended_is_told_by_what_a_record_keeps_of_it(core: Core, daemon: Daemon) -> None:
+    core.answer = {"session": SESSION}
+    ended = msgspec.to_builtins(daemon.disconnect_session(7))
+    kept = ("id", "session_type", "username", "ip_address", "access_interface")
+    assert ended == {name: SESSION[name] for name in (*kept, "rate_down_bps", "rate_up_bps", "started_at")}
+
+
 def test_a_rate_goes_to_the_core_in_bits_a_second(core: Core, daemon: Daemon) -> None:
-    daemon.set_session_rate(7, 1000, 2000)
+    core.answer = {"before": SESSION, "after": {**SESSION, "rate_down_bps": 1000, "rate_up_bps": 2000}}
+    before, after = daemon.set_session_rate(7, 1000, 2000)
+    assert (before.rate_down_bps, before.rate_up_bps) == (50_000_000, 10_000_000)
+    assert msgspec.to_builtins(after) == {"rate_down_bps": 1000, "rate_up_bps": 2000}
     assert core.asked == [("SetSessionRate", {"id": 7, "rate_down_bps": 1000, "rate_up_bps": 2000})]
 
 

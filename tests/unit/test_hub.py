@@ -59,7 +59,7 @@ class Core:
         self.answers = threading.Event()
         self.answers.set()
         method = Handler(NoParameters, self._tell)
-        interface = ServedInterface(f"interface {CORE.name}\n", {"GetApiAccess": method})
+        interface = ServedInterface(f"interface {CORE.name}\n", {"GetDeniedNetworks": method})
         self._server = Server(path, Dispatcher(IDENTITY, [interface]))
 
     def __enter__(self) -> "Core":
@@ -77,7 +77,7 @@ class Core:
         assert self.answers.wait(20)
         if self.fails:
             raise ErrorReply.of(f"{CORE.name}.Whatever")
-        return {"enabled": True, "token_lifetime": 60, "users": [], "denied_networks": self.networks}
+        return {"networks": self.networks}
 
 
 @pytest.fixture

@@ -17,21 +17,29 @@ from gateway_api.auth.login import Login
 from gateway_api.auth.passwords import cost, verify
 from gateway_api.auth.throttle import Failures, Throttle
 from gateway_api.base.errors import TooManyAttempts, WrongCredentials
-from gateway_api.wire.core.configuration import ApiAccess, ApiUser
+from gateway_api.wire.core.configuration import ApiUser, LoginReply, Role
 from tests.support.clocks import SteppedClock
 from tests.support.documents import SECRET_HASH
 from tests.support.ledger import SamePool
 
 HERE = "192.0.2.1"
 ELSEWHERE = "192.0.2.2"
-ALICE = ApiUser("alice", SECRET_HASH, "admin", "1")
-ACCESS = ApiAccess(
-    True, 3600, [ALICE, *(ApiUser(f"user{n}", SECRET_HASH, "operator", "1") for n in range(40))]
-)
+ALICE = ApiUser("alice", Role.OPERATOR, "1")
+HASHES = {"alice": SECRET_HASH, **{f"user{number}": SECRET_HASH for number in range(40)}}
 
 SECRET = b"a secret of at least thirty-two bytes"
 
 Check = Callable[[str, list[str]], bool]
+
+
+def log_in(
+    login: Login, username: str, password: str, address: str, hashes: dict[str, str] = HASHES
+) -> ApiUser:
+    """As the core replies that has users with these hashes."""
+    held = hashes.get(username)
+    user = ApiUser(username, Role.OPERATOR, "1") if held else None
+    highest = max(map(cost, hashes.values()), default=None)
+    return login.authenticate(LoginReply(3600, user, held, highest), username, password, address)
 
 
 class InlinePool:
@@ -78,7 +86,7 @@ def login(throttle: Throttle, pool: InlinePool) -> Login:
 def fail(login: Login, times: int, username: str = "alice", address: str = HERE) -> None:
     for _ in range(times):
         with pytest.raises(WrongCredentials):
-            login.authenticate(ACCESS, username, "wrong", address)
+            log_in(login, username, "wrong", address)
 
 
 def pause(throttle: Throttle, username: str = "alice", address: str = HERE) -> int:
@@ -91,17 +99,17 @@ def pause(throttle: Throttle, username: str = "alice", address: str = HERE) -> i
 
 
 def test_the_right_password_gives_the_user(login: Login) -> None:
-    assert login.authenticate(ACCESS, "alice", "secret", HERE) == ALICE
+    assert log_in(login, "alice", "secret", HERE) == ALICE
 
 
 def test_a_wrong_password_is_refused(login: Login) -> None:
     with pytest.raises(WrongCredentials):
-        login.authenticate(ACCESS, "alice", "Secret", HERE)
+        log_in(login, "alice", "Secret", HERE)
 
 
 def test_an_unknown_user_is_refused_as_a_wrong_password_is(login: Login) -> None:
     with pytest.raises(WrongCredentials):
-        login.authenticate(ACCESS, "nobody", "secret", HERE)
+        log_in(login, "nobody", "secret", HERE)
 
 
 def test_a_wrong_password_takes_bcrypt_once(login: Login, pool: InlinePool) -> None:
@@ -116,9 +124,9 @@ def test_an_unknown_user_takes_bcrypt_once(login: Login, pool: InlinePool) -> No
 
 def test_an_unknown_user_costs_as_much_as_the_dearest_known_one(login: Login, pool: InlinePool) -> None:
     dear = bcrypt.hashpw(b"secret", bcrypt.gensalt(6)).decode()
-    users = [ALICE, ApiUser("bob", dear, "operator", "1"), ApiUser("carol", SECRET_HASH, "operator", "1")]
+    hashes = {"alice": SECRET_HASH, "bob": dear, "carol": SECRET_HASH}
     with pytest.raises(WrongCredentials):
-        login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
+        log_in(login, "nobody", "wrong", HERE, hashes)
     assert [cost(used) for _, used in pool.checked] == [6]
 
 
@@ -126,18 +134,8 @@ def test_an_unknown_user_where_nobody_is_known_takes_bcrypt_at_its_usual_cost(
     login: Login, pool: InlinePool
 ) -> None:
     with pytest.raises(WrongCredentials):
-        login.authenticate(ApiAccess(True, 3600, []), "nobody", "wrong", HERE)
+        log_in(login, "nobody", "wrong", HERE, {})
     assert [used[:7] for _, used in pool.checked] == ["$2b$12$"]
-
-
-@pytest.mark.parametrize("broken", ["", "x", "$2b$99$" + "a" * 53, "not 99 hash"])
-def test_an_unknown_user_takes_a_real_hash_where_a_known_one_has_a_broken_one(
-    login: Login, pool: InlinePool, broken: str
-) -> None:
-    users = [ApiUser("bob", broken, "operator", "1"), ALICE]
-    with pytest.raises(WrongCredentials):
-        login.authenticate(ApiAccess(True, 3600, users), "nobody", "wrong", HERE)
-    assert [cost(used) for _, used in pool.checked] == [4]
 
 
 def hashed(rounds: int) -> str:
@@ -145,9 +143,7 @@ def hashed(rounds: int) -> str:
 
 
 #: Users whose hashes cost from 16 to 1024 rounds.
-OF_ALL_COSTS = ApiAccess(
-    True, 3600, [ApiUser(f"cost{cost}", hashed(cost), "operator", "1") for cost in (4, 5, 7, 10)]
-)
+OF_ALL_COSTS = {f"cost{cost}": hashed(cost) for cost in (4, 5, 7, 10)}
 
 
 @pytest.mark.parametrize("username", ["cost4", "cost5", "cost7", "cost10", "nobody"])
@@ -162,7 +158,7 @@ def test_whoever_logs_in_takes_as_many_rounds_as_the_dearest_hash(
         return verify(password, password_hash)
 
     with suppress(WrongCredentials):
-        Login(throttle, pool, counting).authenticate(OF_ALL_COSTS, username, password, HERE)
+        log_in(Login(throttle, pool, counting), username, password, HERE, OF_ALL_COSTS)
     assert sum(rounds) == 1024
 
 
@@ -174,7 +170,7 @@ def test_a_cheap_hash_takes_as_long_as_a_dear_one_and_as_nobody_s(throttle: Thro
         for username, times in spent.items():
             began = time.thread_time()
             with pytest.raises(WrongCredentials):
-                login.authenticate(OF_ALL_COSTS, username, "wrong", f"192.0.2.{number}")
+                log_in(login, username, "wrong", f"192.0.2.{number}", OF_ALL_COSTS)
             times.append(time.thread_time() - began)
     medians = [statistics.median(times) for times in spent.values()]
     assert max(medians) / min(medians) < 1.5
@@ -183,13 +179,17 @@ def test_a_cheap_hash_takes_as_long_as_a_dear_one_and_as_nobody_s(throttle: Thro
 @pytest.mark.parametrize("password", ["secret", "nobody's", "-", ""])
 def test_no_password_lets_an_unknown_user_in(login: Login, password: str) -> None:
     with pytest.raises(WrongCredentials):
-        login.authenticate(ACCESS, "nobody", password, HERE)
+        log_in(login, "nobody", password, HERE)
 
 
-def test_a_user_whose_hash_is_broken_is_refused(login: Login) -> None:
-    broken = ApiAccess(True, 3600, [ApiUser("alice", "not a hash", "admin", "1")])
+@pytest.mark.parametrize("broken", ["", "x", "$2b$99$" + "a" * 53, "not 99 hash"])
+def test_a_user_whose_hash_is_broken_is_refused_at_the_usual_cost(
+    login: Login, pool: InlinePool, broken: str
+) -> None:
+    known = LoginReply(3600, ALICE, broken, 5)
     with pytest.raises(WrongCredentials):
-        login.authenticate(broken, "alice", "secret", HERE)
+        login.authenticate(known, "alice", "secret", HERE)
+    assert [cost(used) for _, used in pool.checked] == [5]
 
 
 @pytest.mark.parametrize("username", ["", "\0", "\ud800", "x" * 100_000, "' OR 1=1 --"])
@@ -204,20 +204,20 @@ def test_five_failures_are_free(login: Login) -> None:
 def test_the_sixth_attempt_has_to_wait(login: Login) -> None:
     fail(login, 5)
     with pytest.raises(TooManyAttempts):
-        login.authenticate(ACCESS, "alice", "secret", HERE)
+        log_in(login, "alice", "secret", HERE)
 
 
 def test_an_attempt_that_has_to_wait_does_not_take_bcrypt(login: Login, pool: InlinePool) -> None:
     fail(login, 5)
     with pytest.raises(TooManyAttempts):
-        login.authenticate(ACCESS, "alice", "secret", HERE)
+        log_in(login, "alice", "secret", HERE)
     assert len(pool.checked) == 5
 
 
 def test_an_unknown_user_has_to_wait_as_a_known_one_has(login: Login) -> None:
     fail(login, 5, username="nobody")
     with pytest.raises(TooManyAttempts):
-        login.authenticate(ACCESS, "nobody", "wrong", HERE)
+        log_in(login, "nobody", "wrong", HERE)
 
 
 def test_the_pause_doubles_with_each_failure_up_to_five_minutes(
@@ -251,13 +251,13 @@ def test_after_the_pause_one_more_failure_makes_a_longer_one(login: Login, clock
     clock.now += 1
     fail(login, 1)
     with pytest.raises(TooManyAttempts) as caught:
-        login.authenticate(ACCESS, "alice", "secret", HERE)
+        log_in(login, "alice", "secret", HERE)
     assert caught.value.retry_after == 2
 
 
 def test_a_success_clears_the_failures(login: Login) -> None:
     fail(login, 4)
-    login.authenticate(ACCESS, "alice", "secret", HERE)
+    log_in(login, "alice", "secret", HERE)
     fail(login, 5)
 
 
@@ -269,12 +269,12 @@ def test_fifteen_minutes_without_a_failure_clear_them(login: Login, clock: Stepp
 
 def test_another_address_is_not_affected(login: Login) -> None:
     fail(login, 5)
-    assert login.authenticate(ACCESS, "alice", "secret", ELSEWHERE) == ALICE
+    assert log_in(login, "alice", "secret", ELSEWHERE) == ALICE
 
 
 def test_a_success_elsewhere_does_not_end_the_pause_here(login: Login, throttle: Throttle) -> None:
     fail(login, 5)
-    login.authenticate(ACCESS, "alice", "secret", ELSEWHERE)
+    log_in(login, "alice", "secret", ELSEWHERE)
     assert pause(throttle) == 1
 
 
@@ -282,13 +282,13 @@ def test_the_addresses_of_an_ipv6_network_wait_together(login: Login) -> None:
     for number in range(5):
         fail(login, 1, address=f"2001:db8::{number}")
     with pytest.raises(TooManyAttempts):
-        login.authenticate(ACCESS, "alice", "secret", "2001:db8::ffff")
-    assert login.authenticate(ACCESS, "alice", "secret", "2001:db8:0:1::1") == ALICE
+        log_in(login, "alice", "secret", "2001:db8::ffff")
+    assert log_in(login, "alice", "secret", "2001:db8:0:1::1") == ALICE
 
 
 def test_a_success_clears_the_failures_of_the_whole_ipv6_network(login: Login) -> None:
     fail(login, 4, address="2001:db8::1")
-    login.authenticate(ACCESS, "alice", "secret", "2001:db8::2")
+    log_in(login, "alice", "secret", "2001:db8::2")
     fail(login, 5, address="2001:db8::1")
 
 
@@ -308,7 +308,7 @@ def test_what_stands_for_a_client_cannot_be_computed_without_the_secret(ledger: 
 
 def test_another_user_at_the_same_address_is_not_affected(login: Login) -> None:
     fail(login, 5)
-    assert login.authenticate(ACCESS, "user1", "secret", HERE).username == "user1"
+    assert log_in(login, "user1", "secret", HERE).username == "user1"
 
 
 def test_the_pause_is_the_same_in_both_workers(
@@ -424,7 +424,7 @@ def together(
     def attempt(number: int) -> str:
         username = "alice" if addresses == 1 else f"user{number}"
         try:
-            login.authenticate(ACCESS, username, password, f"192.0.2.{number % addresses}")
+            log_in(login, username, password, f"192.0.2.{number % addresses}")
         except (TooManyAttempts, WrongCredentials) as error:
             sent_away.release()
             return type(error).__name__
@@ -441,9 +441,7 @@ def together(
 
 def test_one_password_at_a_time_is_checked(login: Login, pool: InlinePool) -> None:
     with ThreadPoolExecutor(10) as threads:
-        users = threads.map(
-            lambda n: login.authenticate(ACCESS, f"user{n}", "secret", f"10.0.0.{n}"), range(10)
-        )
+        users = threads.map(lambda n: log_in(login, f"user{n}", "secret", f"10.0.0.{n}"), range(10))
         assert len(list(users)) == 10
     assert pool.most_at_once == 1
 
@@ -463,9 +461,7 @@ def test_a_full_line_from_one_address_leaves_places_for_others(login: Login, poo
 
 def test_sixteen_waiting_logins_are_all_looked_at(login: Login) -> None:
     with ThreadPoolExecutor(16) as threads:
-        users = threads.map(
-            lambda n: login.authenticate(ACCESS, f"user{n}", "secret", f"10.0.0.{n}"), range(16)
-        )
+        users = threads.map(lambda n: log_in(login, f"user{n}", "secret", f"10.0.0.{n}"), range(16))
         assert len(list(users)) == 16
 
 
@@ -486,5 +482,5 @@ def test_a_login_whose_check_broke_leaves_its_place(throttle: Throttle, pool: In
     login = Login(throttle, Breaking())
     for _ in range(20):
         with pytest.raises(RuntimeError):
-            login.authenticate(ACCESS, "alice", "break", HERE)
-    assert login.authenticate(ACCESS, "alice", "secret", HERE) == ALICE
+            log_in(login, "alice", "break", HERE)
+    assert log_in(login, "alice", "secret", HERE) == ALICE

@@ -16,10 +16,9 @@ from gateway_api.base.configuration_path import Path, Segment, parse_path, path_
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.logs import MASK, is_secret, redacted
 from gateway_api.core.configuration.fields import item_key, key_of
-from gateway_api.core.configuration.outcome import EditedValue
 from gateway_api.core.configuration.sections import ROOT
 from gateway_api.core.configuration.values import coerced
-from gateway_api.wire.core.configuration import EditAction
+from gateway_api.wire.core.configuration import EditAction, EditedValue
 
 #: The place of a value that does not exist; null is a value.
 _ABSENT = object()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.state import Commit
-from gateway_api.wire.contract import Record
+from gateway_api.wire.core.configuration import ConfigurationDifference
 
 
 class Unreadable(GatewayApiError):
@@ -52,23 +52,6 @@ class NothingToConfirm(GatewayApiError):
 
 class Staged(GatewayApiError):
     """There are staged changes, which would be lost."""
-
-
-class EditedValue(Record, frozen=True):
-    """A value that an edit changed: JSON text with secrets masked, None where there is no value."""
-
-    path: str
-    before_json: str | None
-    after_json: str | None
-
-
-class ConfigurationDifference(Record, frozen=True):
-    """The lines of a difference, secrets masked; and the entity tag and the deadline, in epoch seconds, of
-    the configuration that it belongs to."""
-
-    diff: str
-    etag: str
-    confirm_deadline: int | None
 
 
 @dataclass(frozen=True)

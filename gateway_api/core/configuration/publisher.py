@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import Change, diff_text
-from gateway_api.core.configuration.outcome import ConfigurationDifference, Outcome, Stale, StepFailed
+from gateway_api.core.configuration.outcome import Outcome, Stale, StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration, View, note_of, renewed, tidy
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.state import Commit, Deadline, State
 from gateway_api.core.configuration.store import Store
+from gateway_api.wire.core.configuration import ConfigurationDifference
 
 _log = logging.getLogger(__name__)
 

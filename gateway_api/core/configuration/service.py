@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ from gateway_api.base.logs import redacted
 from gateway_api.core.changes import Caller
 from gateway_api.core.configuration.edit import Operation, Refused
 from gateway_api.core.configuration.outcome import (
-    ConfigurationDifference,
     NoSuchUser,
     NothingToConfirm,
     Outcome,
@@ -23,6 +22,7 @@ from gateway_api.core.configuration.outcome import (
     StepFailed,
     Unreadable,
 )
+from gateway_api.core.configuration.running import View
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.wire.contract import Method
 from gateway_api.wire.core import configuration as wire
@@ -53,15 +53,22 @@ class ConfigurationService:
         view = self._workspace.view
         return wire.ConfigurationReply(redacted(view.running.document), view.etag)
 
-    def get_api_access(self, _: Method[Any]) -> wire.ApiAccess:
+    def check_access(self, call: wire.CheckAccess) -> wire.AccessReply:
         view = self._workspace.view
-        api, generations = view.running.sections.api, view.state.generations or {}
-        users = (
-            wire.ApiUser(user.username, user.password_hash, wire.Role(user.role), generations[user.username])
-            for user in api.users
-        )
-        denied = map(str, api.webhooks.denied_networks)
-        return wire.ApiAccess(api.enabled, api.token_lifetime, tuple(users), tuple(denied))
+        users = _users(view, call.usernames)
+        return wire.AccessReply(view.running.sections.api.enabled, tuple(user for user, _ in users))
+
+    def get_login(self, call: wire.GetLogin) -> wire.LoginReply:
+        view = self._workspace.view
+        api = view.running.sections.api
+        highest = max((int(user.password_hash[4:6]) for user in api.users), default=None)
+        for user, password_hash in _users(view, [call.username]):
+            return wire.LoginReply(api.token_lifetime, user, password_hash, highest)
+        return wire.LoginReply(api.token_lifetime, highest_cost=highest)
+
+    def get_denied_networks(self, _: Method[Any]) -> wire.DeniedNetworksReply:
+        webhooks = self._workspace.view.running.sections.api.webhooks
+        return wire.DeniedNetworksReply(tuple(map(str, webhooks.denied_networks)))
 
     def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> dict[str, Any]:
         with self._errors():
@@ -81,24 +88,24 @@ class ConfigurationService:
         view = self._workspace.view
         return wire.ConfigurationReply(redacted(view.candidate), view.etag)
 
-    def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> dict[str, Any]:
+    def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> wire.EditReply:
         operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
         with self._errors():
-            _, etag = self._workspace.edit(operations, call.if_match, _caller("edit_all", call, peer))
-        return {"etag": etag}
+            values, etag = self._workspace.edit(operations, call.if_match, _caller("edit_all", call, peer))
+        return wire.EditReply(etag, tuple(values))
 
-    def discard_candidate(self, call: wire.DiscardCandidate, peer: Peer | None) -> dict[str, Any]:
+    def discard_candidate(self, call: wire.DiscardCandidate, peer: Peer | None) -> wire.DiscardReply:
         with self._errors():
-            _, etag = self._workspace.discard(call.if_match, _caller("discard", call, peer))
-        return {"etag": etag}
+            before, etag = self._workspace.discard(call.if_match, _caller("discard", call, peer))
+        return wire.DiscardReply(etag, before)
 
-    def rollback_candidate(self, call: wire.RollbackCandidate, peer: Peer | None) -> dict[str, Any]:
+    def rollback_candidate(self, call: wire.RollbackCandidate, peer: Peer | None) -> wire.RollbackReply:
         with self._errors(revision=call.revision):
             caller = _caller("rollback", call, peer)
-            _, changes, etag = self._workspace.rollback(call.revision, call.if_match, caller)
-        return {"changes": changes, "etag": etag}
+            before, changes, etag = self._workspace.rollback(call.revision, call.if_match, caller)
+        return wire.RollbackReply(changes, etag, before)
 
-    def compare_configuration(self, call: wire.CompareConfiguration) -> ConfigurationDifference:
+    def compare_configuration(self, call: wire.CompareConfiguration) -> wire.ConfigurationDifference:
         with self._errors(revision=call.revision):
             return self._workspace.compare(call.revision)
 
@@ -197,6 +204,16 @@ def _named_caller(verb: str, action: str | None, peer: Peer | None) -> Caller:
     return Caller(action or f"configuration.{verb}", peer)
 
 
+def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
+    """Those of the names that are users, each with its password hash."""
+    generations = view.state.generations or {}
+    return [
+        (wire.ApiUser(user.username, wire.Role(user.role), generations[user.username]), user.password_hash)
+        for user in view.running.sections.api.users
+        if user.username in usernames
+    ]
+
+
 def _operation(number: int, edit: wire.ConfigurationEdit) -> Operation:
     value = None
     if edit.value_json is not None:
@@ -231,4 +248,5 @@ def _reply(outcome: Outcome) -> wire.CommitReply:
         committed_at=outcome.commit.committed_at,
         confirm_deadline=outcome.deadline,
         etag=outcome.etag,
+        before=outcome.before,
     )

@@ -17,8 +17,6 @@ from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import changes, merged, unmasked
 from gateway_api.core.configuration.edit import Operation, edited
 from gateway_api.core.configuration.outcome import (
-    ConfigurationDifference,
-    EditedValue,
     NothingToConfirm,
     Outcome,
     Staged,
@@ -37,6 +35,7 @@ from gateway_api.core.configuration.running import (
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.state import Commit, Deadline, State
 from gateway_api.core.configuration.store import Store
+from gateway_api.wire.core.configuration import ConfigurationDifference, EditedValue
 
 _log = logging.getLogger(__name__)
 

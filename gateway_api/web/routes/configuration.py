@@ -4,22 +4,21 @@ Answers have an ETag, which stands for the running configuration and the candida
 about the archive and a confirmation; whatever changes the candidate honours If-Match.
 """
 
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.audit.record import value_at
-from gateway_api.daemon.configuration import Edit, IfMatch
+from gateway_api.daemon.calls import decoded
+from gateway_api.daemon.configuration import Edit
 from gateway_api.web import access, audit, envelope, parse, responses
 from gateway_api.web.context import caller, configuration
 from gateway_api.web.schemas import configuration as schemas
 from gateway_api.web.schemas.queries import CompareQuery
 from gateway_api.web.schemas.records import Message, list_of
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
-from gateway_api.wire.core.configuration import CommitReply
+from gateway_api.wire.core.configuration import CommitReply, EditReply
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
@@ -57,7 +56,7 @@ def compare(query: dict[str, Any]) -> Response:
 @parse.body(SetValue)
 def set_value(edit: Edit) -> Response:
     """Stages a value at a path."""
-    return _staged([edit], configuration().edit)
+    return _staged(configuration().edit([edit], parse.if_match()))
 
 
 @routes.post("/delete")
@@ -66,7 +65,7 @@ def set_value(edit: Edit) -> Response:
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
     """Stages that there is nothing at a path. 404 where nothing is."""
-    return _staged([edit], configuration().edit)
+    return _staged(configuration().edit([edit], parse.if_match()))
 
 
 @routes.post("/edit")
@@ -75,7 +74,7 @@ def delete(edit: Edit) -> Response:
 @parse.body(EditConfiguration)
 def edit_all(body: dict[str, list[Edit]]) -> Response:
     """Stages several changes, or none of them."""
-    return _staged(body["operations"], configuration().edit_all)
+    return _staged(configuration().edit_all(body["operations"], parse.if_match()))
 
 
 @routes.post("/commit")
@@ -84,10 +83,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
     """Makes the candidate run, for good or until a deadline by which somebody has to confirm."""
-    audit.note_before(configuration().staged)
-    committed = configuration().commit(caller().sub, **body, if_match=parse.if_match())
-    audit.note(after=committed)
-    return committed_response(committed)
+    return committed_response(configuration().commit(caller().sub, **body, if_match=parse.if_match()))
 
 
 @routes.post("/confirm")
@@ -106,11 +102,10 @@ def confirm() -> Response:
 def rollback(body: dict[str, Any]) -> Response:
     """Stages an archived revision, 1 being the newest."""
     revision = body["revision"]
-    audit.note_before(configuration().staged)
-    changes, etag = configuration().rollback(revision, parse.if_match())
-    audit.note(after={"changes": changes, "etag": etag})
+    staged = configuration().rollback(revision, parse.if_match())
+    audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
     message = f"Revision {revision} is the candidate; commit to make it run"
-    return tagged({"message": message, "revision": revision, "changes": changes}, etag)
+    return tagged({"message": message, "revision": revision, "changes": staged.changes}, staged.etag)
 
 
 @routes.post("/discard")
@@ -118,8 +113,9 @@ def rollback(body: dict[str, Any]) -> Response:
 @responses.data(headers=("ETag",), errors=(412,))
 def discard() -> Response:
     """Drops what is staged."""
-    audit.note_before(configuration().staged)
-    return tagged(None, configuration().discard(parse.if_match()))
+    discarded = configuration().discard(parse.if_match())
+    audit.note(before=discarded.before)
+    return tagged(None, discarded.etag)
 
 
 @routes.get("/archive")
@@ -138,15 +134,16 @@ def archived(revision: str) -> Response:
     return envelope.ok(configuration().archived(parse.revision(revision)))
 
 
-def _staged(edits: Sequence[Edit], stage: Callable[[Sequence[Edit], IfMatch], str]) -> Response:
-    audit.note_before(lambda: _values(edits, configuration().glance()))
-    etag = stage(edits, parse.if_match())
-    audit.note(after=[{"path": edit.path, "value": edit.value} for edit in edits])
-    return tagged(None, etag)
+def _staged(staged: EditReply) -> Response:
+    audit.note(
+        before=[_value(change.path, change.before_json) for change in staged.changes],
+        after=[_value(change.path, change.after_json) for change in staged.changes],
+    )
+    return tagged(None, staged.etag)
 
 
-def _values(edits: Sequence[Edit], document: Any) -> list[dict[str, Any]]:
-    return [{"path": edit.path, "value": value_at(document, edit.path)} for edit in edits]
+def _value(path: str, text: str | None) -> dict[str, Any]:
+    return {"path": path, "value": None if text is None else decoded(Any, msgspec.Raw(text.encode()))}
 
 
 def tagged(data: Any, etag: str) -> Response:
@@ -157,9 +154,11 @@ def tagged(data: Any, etag: str) -> Response:
 
 
 def committed_response(committed: CommitReply) -> Response:
-    """What came of a commit, for people and for programs."""
-    record = {"message": _message(committed), **msgspec.structs.asdict(committed)}
-    return tagged(record, record.pop("etag"))
+    """The response to a commit, and its place in the audit log."""
+    record = msgspec.structs.asdict(committed)
+    audit.note(before=record.pop("before"), after=record)
+    etag = record.pop("etag")
+    return tagged({"message": _message(committed), **record}, etag)
 
 
 def _message(committed: CommitReply) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from gateway_api.base.errors import NotAllowed
-from gateway_api.web import access, envelope, parse, responses
-from gateway_api.web.context import api_access, caller, daemon, identify, services
+from gateway_api.web import access, audit, envelope, parse, responses
+from gateway_api.web.context import caller, daemon, identify, services
 from gateway_api.web.schemas.records import Message
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
 from gateway_api.web.schemas.system import Token
@@ -20,10 +20,11 @@ routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 @parse.body(LoginRequest)
 def log_in(credentials: dict[str, Any]) -> Response:
     """A token for a user of the running configuration."""
-    config, address = api_access(), request.remote_addr or ""
-    user = services().login.authenticate(config, **credentials, address=address)
+    known, address = daemon().login(credentials["username"]), request.remote_addr or ""
+    audit.names_user(exists=known.user is not None)
+    user = services().login.authenticate(known, **credentials, address=address)
     identify(user.username, user.role)
-    lifetime = config.token_lifetime
+    lifetime = known.token_lifetime
     token = services().tokens.issue(user.username, user.role, user.generation, lifetime)
     return envelope.bare({"access_token": token, "token_type": "bearer", "expires_in": lifetime})
 

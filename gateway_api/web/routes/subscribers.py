@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import msgspec
 from flask import Blueprint, Response
 
+from gateway_api.daemon.calls import decoded
 from gateway_api.web import access, audit, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
 from gateway_api.web.schemas.queries import SubscribersQuery
@@ -18,16 +18,9 @@ from gateway_api.web.schemas.sessions import (
     SessionDetail,
     SessionSummary,
 )
+from gateway_api.wire.core.gateway import EndedSession
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
-
-
-class _Gone(msgspec.Struct):
-    """What is kept of a session that went with others."""
-
-    id: int
-    username: str
-    ip_address: str
 
 
 @routes.get("")
@@ -36,7 +29,7 @@ class _Gone(msgspec.Struct):
 @parse.query(SubscribersQuery)
 @whole.shared
 def index(query: dict[str, Any]) -> Response:
-    """All sessions that fit the filters, or a page of them."""
+    """All sessions that match the filters, or a page of them."""
     return envelope.ok(daemon().list_sessions(**query))
 
 
@@ -67,10 +60,9 @@ def show(id: str) -> Response:
 @access.admin
 @responses.data(Message)
 def disconnect(id: str) -> Response:
-    """Ends a session; when the answer comes, it is gone."""
+    """Ends a session; it is gone when the response comes."""
     session = parse.session_id(id)
-    audit.note_before(lambda: daemon().glance(session))
-    daemon().disconnect_session(session)
+    audit.note(before=daemon().disconnect_session(session))
     return envelope.ok({"message": f"Session {session} disconnected"})
 
 
@@ -79,11 +71,11 @@ def disconnect(id: str) -> Response:
 @responses.data(InterfaceDisconnectPreview, InterfaceDisconnected, errors=(404,))
 @parse.body(DisconnectInterface)
 def disconnect_by_interface(body: dict[str, Any]) -> Response:
-    """Ends all sessions on an access interface, or says which they are."""
+    """Ends all sessions on an access interface, or lists them."""
     interface, dry_run = body["interface"], body["dry_run"]
     sessions = daemon().disconnect_interface(interface, dry_run=dry_run)
     if not dry_run:
-        audit.note(before={"sessions": [msgspec.json.decode(session, type=_Gone) for session in sessions]})
+        audit.note(before={"sessions": [decoded(EndedSession, session) for session in sessions]})
     count, verb = len(sessions), "would be disconnected" if dry_run else "disconnected"
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {interface}"
     return envelope.ok({"message": message, "count": count, **({"sessions": sessions} if dry_run else {})})
@@ -97,9 +89,8 @@ def change_rate(body: dict[str, Any], id: str) -> Response:
     """Asks for other rates on the egress device and the IFB of a session."""
     session = parse.session_id(id)
     (down, down_bps), (up, up_bps) = body["rate_down"], body["rate_up"]
-    audit.note_before(lambda: daemon().glance(session))
-    daemon().set_session_rate(session, down_bps, up_bps)
-    audit.note(after={"rate_down_bps": down_bps, "rate_up_bps": up_bps})
+    before, after = daemon().set_session_rate(session, down_bps, up_bps)
+    audit.note(before=before, after=after)
     return envelope.ok(
         {
             "message": f"Rate change requested for session {session}",

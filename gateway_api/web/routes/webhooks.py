@@ -50,8 +50,7 @@ def show(webhook: str) -> Response:
 @responses.data(Message)
 def delete(webhook: str) -> Response:
     """Ends a registration, and with it all that waits for the receiver."""
-    audit.note_before(lambda: hub().webhook(webhook))
-    hub().remove(webhook)
+    audit.note(before=hub().remove(webhook))
     return envelope.ok({"message": f"Webhook {webhook} deleted"})
 
 

@@ -83,8 +83,8 @@ class GetCandidate(Method[ConfigurationReply], frozen=True):
     """The candidate, secrets masked: the running configuration with what was staged."""
 
 
-class DifferenceReply(Record, frozen=True):
-    """What a commit would change."""
+class ConfigurationDifference(Record, frozen=True):
+    """The difference between two configurations, secrets masked."""
 
     diff: Annotated[
         str,
@@ -97,7 +97,7 @@ class DifferenceReply(Record, frozen=True):
     confirm_deadline: Deadline = None
 
 
-class CompareConfiguration(Method[DifferenceReply], frozen=True):
+class CompareConfiguration(Method[ConfigurationDifference], frozen=True):
     """The difference from the running configuration, or from an archived one, to the candidate, secrets
     masked."""
 
@@ -128,20 +128,45 @@ class ConfigurationEdit(Parameters, frozen=True):
 Edits = Annotated[tuple[ConfigurationEdit, ...], about("In their order; all are done, or none.")]
 
 
-class EtagReply(Record, frozen=True):
-    """The new entity tag."""
+StagedBefore = Annotated[
+    ConfigurationDifference, about("From the running configuration to the candidate, before the change.")
+]
+
+
+class EditedValue(Record, frozen=True):
+    """A value before and after one edit, secrets masked."""
+
+    path: Annotated[str, about("The path of the edit.", "qos.default_down")]
+    before_json: Annotated[
+        str | None, about("The value before the edit, JSON text; null without one.", '"100mbit"')
+    ]
+    after_json: Annotated[
+        str | None, about("The value after the edit, JSON text; null without one.", '"200mbit"')
+    ]
+
+
+class EditReply(Record, frozen=True):
+    """What was staged."""
 
     etag: Etag
+    changes: Annotated[tuple[EditedValue, ...], about("One for each edit, in their order.")]
 
 
-class EditCandidate(Command[EtagReply], frozen=True):
+class EditCandidate(Command[EditReply], frozen=True):
     """Stages all edits, in their order, or none."""
 
     edits: Edits
     if_match: IfMatch = None
 
 
-class DiscardCandidate(Command[EtagReply], frozen=True):
+class DiscardReply(Record, frozen=True):
+    """What was discarded."""
+
+    etag: Etag
+    before: StagedBefore
+
+
+class DiscardCandidate(Command[DiscardReply], frozen=True):
     """Makes the candidate the running configuration again."""
 
     if_match: IfMatch = None
@@ -152,6 +177,7 @@ class RollbackReply(Record, frozen=True):
 
     changes: Annotated[int, count("How many values a commit would change.", 1)]
     etag: Etag
+    before: StagedBefore
 
 
 class RollbackCandidate(Command[RollbackReply], frozen=True):
@@ -178,6 +204,12 @@ class CommitReply(Record, frozen=True, kw_only=True):
     committed_at: CommittedAt
     confirm_deadline: Deadline = None
     etag: Etag
+    before: Annotated[
+        ConfigurationDifference,
+        about(
+            "From what ran before to what runs now, with the etag and the confirm_deadline before the commit."
+        ),
+    ]
 
 
 class CommitCandidate(Command[CommitReply], frozen=True):
@@ -273,17 +305,19 @@ class GetArchivedRevision(Method[ArchivedRevisionReply], frozen=True):
 # Users
 
 
+Username = Annotated[str, about("Login.", "admin")]
+
+
 class ApiUser(Record, frozen=True):
     """A user of the API. A token holds while its user has the generation that the token was issued for."""
 
-    username: Annotated[str, about("Login.", "admin")]
-    password_hash: Annotated[str, about("bcrypt hash of the password.")]
+    username: Username
     role: Annotated[Role, about("What the user may do.", "admin")]
     generation: Annotated[
         str,
         Meta(min_length=1),
         about(
-            "Another one, which the user has never had, after each change of password_hash or role, after "
+            "Another one, which the user has never had, after each change of the password or the role, after "
             "the user was deleted and made again, and after EndTokens; nothing else changes it, restarts "
             "included.",
             "1",
@@ -291,32 +325,63 @@ class ApiUser(Record, frozen=True):
     ]
 
 
-class ApiAccess(Record, frozen=True):
-    """What the running configuration says of the API itself."""
+class AccessReply(Record, frozen=True):
+    """Whether the API is enabled, and its users of some names."""
 
-    enabled: Annotated[bool, about("Whether the API serves anybody.", True)]
-    token_lifetime: Annotated[int, about("How long tokens hold, seconds.", 3600)]
-    users: Annotated[tuple[ApiUser, ...], about("The users of the API.")]
-    denied_networks: Annotated[
-        tuple[str, ...],
-        about("Networks, in CIDR, that no webhook is delivered to, besides those that never are."),
-    ] = ()
+    enabled: Annotated[bool, about("Whether the API serves requests.", True)]
+    users: Annotated[tuple[ApiUser, ...], about("Those of the names that are users.")]
 
     def user(self, username: str) -> ApiUser | None:
         """The user of that name, if there is one."""
         return next((user for user in self.users if user.username == username), None)
 
 
-class GetApiAccess(Method[ApiAccess], frozen=True):
-    """What the running configuration says of the API itself. The API asks before every request, so that a
+class CheckAccess(Method[AccessReply], frozen=True):
+    """What the running configuration allows users of the API. The API asks before every request, so that a
     commit takes effect on the next one."""
+
+    usernames: Annotated[tuple[str, ...], about("Names that may be a user's.", ["admin"])]
+
+
+class LoginReply(Record, frozen=True):
+    """What the check of a password requires."""
+
+    token_lifetime: Annotated[int, about("How long tokens hold, seconds.", 3600)]
+    user: Annotated[ApiUser | None, about("Null when there is no user of that name.")] = None
+    password_hash: Annotated[str | None, about("bcrypt hash of the user's password.")] = None
+    highest_cost: Annotated[
+        Annotated[int, Meta(ge=4, le=31)] | None,
+        about(
+            "The highest cost of all users' password hashes, the binary logarithm of its rounds: every check "
+            "takes as long, so that its duration does not tell whether a name is a user's. Null without any.",
+            12,
+        ),
+    ] = None
+
+
+class GetLogin(Method[LoginReply], frozen=True):
+    """What the API requires to check the password of one user. No other method returns a password hash."""
+
+    username: Username
+
+
+class DeniedNetworksReply(Record, frozen=True):
+    """Networks that webhooks must not reach."""
+
+    networks: Annotated[
+        tuple[str, ...], about("In CIDR, besides those that are always denied.", ["192.0.2.0/24"])
+    ]
+
+
+class GetDeniedNetworks(Method[DeniedNetworksReply], frozen=True):
+    """The networks to which the running configuration denies the delivery of webhooks."""
 
 
 class EndTokens(Command[Nothing], frozen=True):
     """Gives a user of the API another generation, which outlives a power cut before this returns: all tokens
     that were issued to the user end."""
 
-    username: Annotated[str, about("Login.", "admin")]
+    username: Username
 
 
 class TokenAccess(Record, frozen=True, kw_only=True):

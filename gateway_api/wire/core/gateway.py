@@ -11,7 +11,6 @@ from gateway_api.wire.contract import (
     Enumeration,
     Failure,
     Method,
-    Nothing,
     Parameters,
     Record,
     about,
@@ -232,7 +231,7 @@ class SessionDetail(Record, frozen=True):
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """The fields of a record that the record of a change keeps. No type of the interface."""
+    """The fields of a record that an audit record keeps. Not a part of the interface."""
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -296,8 +295,8 @@ class GetSession(Method[SessionReply], frozen=True):
     id: SessionId
 
 
-class DisconnectSession(Command[Nothing], frozen=True):
-    """Ends one session. When the reply comes, it is gone from every list."""
+class DisconnectSession(Command[SessionReply], frozen=True):
+    """Ends one session. When the reply comes, it is gone from every list; the reply has its last record."""
 
     id: SessionId
 
@@ -318,7 +317,14 @@ class DisconnectInterface(Command[DisconnectInterfaceReply], frozen=True):
     dry_run: Annotated[bool, about("Lists the sessions, and ends none.", True)]
 
 
-class SetSessionRate(Command[Nothing], frozen=True):
+class SessionRateReply(Record, frozen=True):
+    """A session whose rates were changed."""
+
+    before: Annotated[SessionDetail, about("The session before the change.")]
+    after: Annotated[SessionDetail, about("The session after the change.")]
+
+
+class SetSessionRate(Command[SessionRateReply], frozen=True):
     """Changes the rates of a session, on the egress device and on its IFB. When the reply comes, they
     show."""
 
