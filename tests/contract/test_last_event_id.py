@@ -7,7 +7,7 @@ from tests.support.stack import Api
 def test_the_header_is_newer_than_the_query_of_the_url(api: Api) -> None:
     with listen(api, "?last_event_id=other-1") as stream:
         (gap,) = messages_in(bytearray(stream.read()))
-    (record,) = api.get("/subscribers", params={"limit": 1})["sessions"]
+    (record,) = api.get("/subscribers", params={"limit": 1, "sort": "-id"})["sessions"]
     with listen(api, "?last_event_id=other-1", headers={"Last-Event-ID": gap.id}) as stream:
         api.send("DELETE", f"/subscribers/{record['id']}")
         assert b"\nevent: session_down\n" in stream.read()
