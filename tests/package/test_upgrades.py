@@ -115,9 +115,13 @@ def test_an_upgrade_removes_the_former_configuration_of_gunicorn_and_keeps_a_cha
         changed, untouched = (machine.root / name for name in FORMER_CONFFILES)
         with changed.open("a") as file:
             file.write("# an operator's\n")
+        drop_in = machine.root / "etc/systemd/system/gateway-api-token.service.d/own.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text("[Service]\nEnvironment=FILE=/etc/gateway-api/gunicorn-token.conf.py\n")
         said = install(machine, compiled)
+        assert "own.conf: gunicorn's configuration is not in /etc/gateway-api" in said
         assert "/etc/gateway-api/gunicorn.conf.py is no longer read" in said
-        assert "gunicorn-token" not in said
+        assert "gunicorn-token.conf.py is no longer read" not in said
         aside = changed.with_name("gunicorn.conf.py.dpkg-bak")
         assert aside.read_text() == "workers = 2\n# an operator's\n"
         assert not changed.exists()
