@@ -14,7 +14,7 @@ from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
-from gateway_api.cli.run.state import CannotRun, Options, State, greeting
+from gateway_api.cli.run.state import CannotRun, Options, RunFolder, greeting
 
 _START_TIMEOUT = 60.0
 #: Both together have 5 s after Ctrl-C.
@@ -31,7 +31,7 @@ def main() -> int:
     children: list[Child] = []
     try:
         options = Options.from_environment(os.environ)
-        state = State(options.state)
+        state = RunFolder(options.state)
         _check_port(options.port)
         state.prepare()
         url = f"https://localhost:{options.port}"
@@ -123,7 +123,7 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _start_core(options: Options, state: State, log: Path | None) -> Child:
+def _start_core(options: Options, state: RunFolder, log: Path | None) -> Child:
     command = [
         *(sys.executable, "-m", "gateway_api.cli.core"),
         *("--socket", str(state.core_socket)),
@@ -135,7 +135,7 @@ def _start_core(options: Options, state: State, log: Path | None) -> Child:
     return Child("core daemon", command, environment, log)
 
 
-def _start_api(options: Options, state: State, log: Path | None) -> Child:
+def _start_api(options: Options, state: RunFolder, log: Path | None) -> Child:
     # The console script: gunicorn started as a module can't replace itself later (USR2).
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
     environment = {

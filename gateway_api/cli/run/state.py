@@ -53,8 +53,8 @@ class Options:
         )
 
 
-class State:
-    """A folder."""
+class RunFolder:
+    """The files of one `STATE` folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -163,7 +163,7 @@ def _is_document(path: Path) -> bool:
         return False
 
 
-def greeting(state: State, url: str, log: Path | None) -> str:
+def greeting(state: RunFolder, url: str, log: Path | None) -> str:
     """With the password only where there is a `log`: without one, the greeting itself goes to a log."""
     api = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
     page = f"  Page:      {url}/\n"
