@@ -31,7 +31,7 @@ _HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptResult:
     """`status` is the answer's, or None and `error` says why there was none; `seconds` is how long it
     took."""
 
@@ -73,7 +73,7 @@ class Sender:
         #: What is the same in each request.
         self._prepared: requests.PreparedRequest | None = None
 
-    def send(self, message: Message) -> Outcome:
+    def send(self, message: Message) -> AttemptResult:
         """Makes the attempt."""
         began = time.monotonic()
         deadline = began + TIMEOUT
@@ -85,7 +85,7 @@ class Sender:
             error = str(refusal)
         except (requests.RequestException, OSError, ValueError) as failure:
             error = "timeout" if time.monotonic() >= deadline else _reason(failure)
-        except Exception:  # noqa: BLE001 - logged; a lane that ended would swallow what it is given
+        except Exception:  # noqa: BLE001 - logged; a queue that ended would swallow what it is given
             _log.exception("an attempt to deliver failed")
             error = "internal error"
         else:
@@ -97,7 +97,7 @@ class Sender:
                 status = answer.status_code
                 self._put_away(answer)
         self._give_until(None)
-        return Outcome(status, error, time.monotonic() - began)
+        return AttemptResult(status, error, time.monotonic() - began)
 
     def cut(self, now: float) -> None:
         """Ends an attempt whose deadline has passed. `now` is monotonic seconds."""

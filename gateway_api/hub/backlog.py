@@ -18,7 +18,7 @@ _TIDY = 1000
 
 
 class Follower(Protocol):
-    """A lane, as the backlog sees it. Both methods are called with the lock held."""
+    """A queue, as the backlog sees it. Both methods are called with the lock held."""
 
     #: The number of the last message that it took or dropped.
     place: int
@@ -31,7 +31,7 @@ class Follower(Protocol):
 
 
 class Backlog:
-    """Messages by number, from 1 on. `clock` gives monotonic seconds. Lanes share the `lock`: what doesn't
+    """Messages by number, from 1 on. `clock` gives monotonic seconds. Queues share the `lock`: what doesn't
     take it is called with it held."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

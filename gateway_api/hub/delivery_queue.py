@@ -1,8 +1,8 @@
-"""One webhook's deliveries: in order at the first attempt, again after 5 s, 30 s and 5 min.
+"""A webhook's queue of deliveries and its log: in order at the first attempt, again after 5, 30 and 300 s.
 
-A lane is a thread of its own, so that a receiver who is slow or dead delays nobody else's. One that fails in
-a row is paused: a receiver that refuses at once would have its lane try the next message without a rest, and
-all lanes share one interpreter.
+Each queue has a thread, so that a receiver that is slow or dead delays no other. A receiver that fails
+several times in a row is paused. Without a pause, the queue of one that rejects at once would try one message
+after the other, and all queues share one interpreter.
 """
 
 import math
@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gateway_api.hub.attempt import Outcome
+from msgspec import structs
+
+from gateway_api.hub.attempt import AttemptResult
 from gateway_api.hub.backlog import Backlog, Pause
-from gateway_api.hub.deliveries import DeliveryLog
 from gateway_api.hub.message import Message
 from gateway_api.wire.hub import Delivery, DeliveryResult
 
@@ -56,13 +57,13 @@ class Counts:
     dropped: int = 0
 
 
-class Lane:
+class DeliveryQueue:
     """Delivers with `send` what is offered to the `backlog`, in the thread that calls `run`. `clock` gives
     monotonic seconds, `wall` epoch seconds."""
 
     def __init__(
         self,
-        send: Callable[[Message], Outcome],
+        send: Callable[[Message], AttemptResult],
         backlog: Backlog,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -131,7 +132,7 @@ class Lane:
             return self._log.newest_first()
 
     def run(self) -> None:
-        """Delivers until the lane is closed."""
+        """Delivers until the queue is closed."""
         while (one := self._next()) is not None:
             started = self._wall()
             outcome = self._send(one.message)
@@ -144,7 +145,7 @@ class Lane:
     def make_room(self) -> None:
         """As `Follower`. Drops the oldest of what is more than may wait; whether of those that were attempted
         or of those that were not, whichever are more: some retries are no reason to drop what is new, and a
-        message that was tried once has its other attempts while a dead receiver's lane is full."""
+        message that was tried once has its other attempts while a dead receiver's queue is full."""
         taking = self._clock() < self._takes_until
         most = MOST_WAITING_IN_A_BURST if taking else MOST_WAITING
         while not self._closed and (excess := sum(lengths := self._lengths()) - most) > 0:
@@ -166,7 +167,7 @@ class Lane:
             )
 
     def _lengths(self) -> tuple[int, int]:
-        """How many wait that are the lane's own, and how many in the backlog."""
+        """How many wait that are the queue's own, and how many in the backlog."""
         return sum(map(len, self._own)), self._backlog.newest - self.place if not self._closed else 0
 
     def _next(self) -> _Waiting | None:
@@ -195,7 +196,7 @@ class Lane:
             heads.append(_Waiting(max(came, self._pause.until), self.place + 1, message, new=True))
         return min(heads, default=None)
 
-    def _settle(self, one: _Waiting, outcome: Outcome, started: float) -> None:
+    def _settle(self, one: _Waiting, outcome: AttemptResult, started: float) -> None:
         with self._changed:
             if self._closed:
                 return
@@ -235,3 +236,24 @@ class Lane:
                     paused_until=paused_until,
                 )
             )
+
+
+LOGGED = 100
+
+
+class DeliveryLog:
+    """The last entries. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Delivery] = deque(maxlen=LOGGED)
+
+    def add(self, entry: Delivery) -> None:
+        """What is dropped goes on in one entry: or a queue that is full would push out all that tells why."""
+        last = self._entries[-1] if self._entries else None
+        if last is not None and entry.result == last.result == DeliveryResult.DROPPED:
+            self._entries[-1] = structs.replace(last, dropped=last.dropped + entry.dropped)
+        else:
+            self._entries.append(entry)
+
+    def newest_first(self) -> list[Delivery]:
+        return list(reversed(self._entries))

@@ -1,4 +1,4 @@
-"""The registrations, each with a lane; in memory, for as long as the API runs."""
+"""The registrations, each with a queue; in memory, for as long as the API runs."""
 
 import logging
 import secrets
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from gateway_api.base.errors import GatewayApiError, NotFound
 from gateway_api.hub.attempt import Sender
 from gateway_api.hub.backlog import Backlog
-from gateway_api.hub.delivery_queue import Counts, Lane
+from gateway_api.hub.delivery_queue import Counts, DeliveryQueue
 from gateway_api.hub.message import Message
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Registration:
 class _Entry:
     webhook: Registration
     sender: Sender
-    lane: Lane
+    queue: DeliveryQueue
 
 
 class Registry:
@@ -62,14 +62,14 @@ class Registry:
             if len(self._entries) >= MOST:
                 raise Full(f"There are {MOST} webhooks, which is the most there may be")
             sender = Sender(url, secret, self._denied, self._certificates)
-            lane = Lane(sender.send, self._backlogs.setdefault(frozenset(events), Backlog()))
+            queue = DeliveryQueue(sender.send, self._backlogs.setdefault(frozenset(events), Backlog()))
             try:
-                threading.Thread(target=self._deliver, args=(lane, sender), daemon=True).start()
+                threading.Thread(target=self._deliver, args=(queue, sender), daemon=True).start()
             except RuntimeError:
-                # Nothing would ever deliver what the lane takes.
-                lane.close()
+                # Nothing would ever deliver what the queue takes.
+                queue.close()
                 raise
-            self._entries[webhook.id] = _Entry(webhook, sender, lane)
+            self._entries[webhook.id] = _Entry(webhook, sender, queue)
             self._senders.add(sender)
         return webhook
 
@@ -78,31 +78,31 @@ class Registry:
         Raises NotFound."""
         with self._lock:
             entry = self._found(id)
-            removed = entry.webhook, entry.lane.paused_until
+            removed = entry.webhook, entry.queue.paused_until
             del self._entries[id]
             # Before it is counted: an attempt that ends in between would be in no sum.
-            entry.lane.close()
-            self._gone = _sum([self._gone, entry.lane.counts])
+            entry.queue.close()
+            self._gone = _sum([self._gone, entry.queue.counts])
             return removed
 
     def webhooks(self) -> list[tuple[Registration, float | None]]:
-        """All of them, the oldest first, each with until when it is paused, as `Lane`."""
+        """All of them, the oldest first, each with until when it is paused, as `DeliveryQueue`."""
         with self._lock:
-            return [(entry.webhook, entry.lane.paused_until) for entry in self._entries.values()]
+            return [(entry.webhook, entry.queue.paused_until) for entry in self._entries.values()]
 
     def webhook(self, id: str) -> tuple[Registration, float | None]:
         """One of them, likewise. Raises NotFound."""
         with self._lock:
             entry = self._found(id)
-            return entry.webhook, entry.lane.paused_until
+            return entry.webhook, entry.queue.paused_until
 
-    def lane(self, id: str) -> Lane:
+    def queue(self, id: str) -> DeliveryQueue:
         """Raises NotFound."""
         with self._lock:
-            return self._found(id).lane
+            return self._found(id).queue
 
     def offer(self, messages: list[Message]) -> None:
-        """Gives every lane the messages that its webhook wants."""
+        """Gives every queue the messages that its webhook wants."""
         with self._lock:
             backlogs = list(self._backlogs.items())
         for events, backlog in backlogs:
@@ -112,10 +112,10 @@ class Registry:
         """How many webhooks there are, how many of them are paused, how many messages wait, and what became
         of the others."""
         with self._lock:
-            lanes = [entry.lane for entry in self._entries.values()]
-            paused = sum(lane.paused_until is not None for lane in lanes)
-            counts = _sum([self._gone, *(lane.counts for lane in lanes)])
-            return len(lanes), paused, sum(map(len, lanes)), counts
+            queues = [entry.queue for entry in self._entries.values()]
+            paused = sum(queue.paused_until is not None for queue in queues)
+            counts = _sum([self._gone, *(queue.counts for queue in queues)])
+            return len(queues), paused, sum(map(len, queues)), counts
 
     def watch(self) -> None:
         """Ends attempts at their deadlines, for ever."""
@@ -126,11 +126,11 @@ class Registry:
             for sender in senders:
                 sender.cut(time.monotonic())
 
-    def _deliver(self, lane: Lane, sender: Sender) -> None:
+    def _deliver(self, queue: DeliveryQueue, sender: Sender) -> None:
         try:
-            lane.run()
+            queue.run()
         except BaseException:
-            # It would be a lane that swallows what it is given.
+            # It would be a queue that swallows what it is given.
             _log.critical("a webhook's deliveries have stopped", exc_info=True)
             raise
         finally:

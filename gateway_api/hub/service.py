@@ -53,7 +53,7 @@ class HubService:
 
     def list_deliveries(self, call: wire.ListDeliveries) -> wire.DeliveriesReply:
         try:
-            deliveries = tuple(self._registry.lane(call.id).log())
+            deliveries = tuple(self._registry.queue(call.id).log())
         except NotFound as error:
             raise _not_found(call.id) from error
         return wire.DeliveriesReply(deliveries, len(deliveries))
@@ -61,7 +61,7 @@ class HubService:
     def test_webhook(self, call: wire.TestWebhook) -> wire.TestReply:
         message = test_message(time.time())
         try:
-            self._registry.lane(call.id).test(message)
+            self._registry.queue(call.id).test(message)
         except NotFound as error:
             raise _not_found(call.id) from error
         return wire.TestReply(message.id)

@@ -29,7 +29,7 @@ import requests
 import standardwebhooks
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway_api.hub.attempt import TIMEOUT, Outcome, Sender
+from gateway_api.hub.attempt import TIMEOUT, AttemptResult, Sender
 from gateway_api.hub.delivery_queue import MOST_WAITING
 from gateway_api.hub.message import Message
 from tests.support.prometheus import scrape
@@ -1338,10 +1338,10 @@ def message() -> Message:
 
 
 @contextmanager
-def sending(url: str) -> Iterator[tuple[Sender, list[Outcome]]]:
+def sending(url: str) -> Iterator[tuple[Sender, list[AttemptResult]]]:
     """An attempt under way in a thread, and its outcome when it has one."""
     sender = Sender(url, None, tuple, None)
-    outcomes: list[Outcome] = []
+    outcomes: list[AttemptResult] = []
     thread = threading.Thread(target=lambda: outcomes.append(sender.send(message())))
     thread.start()
     try:
@@ -1393,7 +1393,7 @@ def test_a_sender_that_was_cut_sends_again() -> None:
 
 @pytest.mark.parametrize("status", [199, 300, None])
 def test_only_2xx_is_delivered(status: int | None) -> None:
-    assert not Outcome(status, None, 0.1).delivered
+    assert not AttemptResult(status, None, 0.1).delivered
 
 
 def test_a_receiver_with_a_certificate_that_nobody_signed_gets_nothing(

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
-from gateway_api.hub.attempt import Outcome, Sender
+from gateway_api.hub.attempt import AttemptResult, Sender
 from gateway_api.hub.destination import check_url
 from gateway_api.hub.message import Message
 
@@ -126,7 +126,7 @@ def _attempt(name: str, denied: list[str] | None = None) -> tuple[Sender, list[s
 
 
 def _send(sender: Sender) -> dict[str, object]:
-    outcome: Outcome = sender.send(Message("life-1", "session.up", b"{}"))
+    outcome: AttemptResult = sender.send(Message("life-1", "session.up", b"{}"))
     return {"status": outcome.status, "error": outcome.error, "seconds": outcome.seconds}
 
 

@@ -23,7 +23,7 @@ from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import attempt as attempts
 from gateway_api.hub import hosted
 from gateway_api.hub import registry as registries
-from gateway_api.hub.attempt import Outcome, Sender
+from gateway_api.hub.attempt import AttemptResult, Sender
 from gateway_api.hub.delivery_queue import Counts
 from gateway_api.hub.destination import Denied
 from gateway_api.hub.hosted import DeniedNetworks
@@ -350,7 +350,7 @@ def test_a_webhook_whose_receiver_fails_in_a_row_is_counted_as_paused_until_it_t
         paused_until = registry.webhook(webhook.id)[1]
         assert paused_until is not None
         assert 0 < paused_until - time.time() <= 5
-        registry.lane(webhook.id).test(message(4))
+        registry.queue(webhook.id).test(message(4))
         wait_for("its end", lambda: registry.counts()[1] == 0, 10)
         assert registry.webhooks() == [(webhook, None)]
 
@@ -358,7 +358,7 @@ def test_a_webhook_whose_receiver_fails_in_a_row_is_counted_as_paused_until_it_t
 def test_a_webhook_is_removed_once(registry: Registry) -> None:
     webhook = registry.add("http://127.0.0.1:9/", BOTH, None)
     registry.remove(webhook.id)
-    for ask in (registry.remove, registry.webhook, registry.lane):
+    for ask in (registry.remove, registry.webhook, registry.queue):
         with pytest.raises(NotFound):
             ask(webhook.id)
 
@@ -371,10 +371,10 @@ def test_a_removed_webhook_gets_nothing_and_gives_up_its_thread_and_its_connecti
         webhook = registry.add(receiver.url, BOTH, None)
         registry.offer([message(1)])
         wait_for("the message", lambda: delivered(registry, 1), 10)
-        lane = registry.lane(webhook.id)
+        queue = registry.queue(webhook.id)
         registry.remove(webhook.id)
         registry.offer([message(2)])
-        lane.test(message(3))
+        queue.test(message(3))
         wait_for("the end of its connection", lambda: receiver.ended, 5)
         # The receiver's own threads stay: one listens, one had the connection.
         wait_for("the end of its thread", lambda: threading.active_count() <= before + 1, 5)
@@ -427,11 +427,11 @@ def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
         webhook = watched.add(receiver.url, BOTH, None)
         watched.offer([message()])
         wait_for("the request", lambda: receiver.received, 5)
-        lane = watched.lane(webhook.id)
+        queue = watched.queue(webhook.id)
         if removed:
             watched.remove(webhook.id)
         else:
-            (entry,) = wait_for("the end of the attempt", lane.log, 5)
+            (entry,) = wait_for("the end of the attempt", queue.log, 5)
             assert (entry.result, entry.status, entry.error) == ("failed", None, "timeout")
         wait_for("the end of the connection", lambda: receiver.ended, 5)
         assert receiver.ended[1] - receiver.opened[1] >= 0.4
@@ -442,7 +442,7 @@ def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
 
 def test_a_cut_never_ends_the_attempt_after_the_one_whose_deadline_it_saw() -> None:
     looks, goes_on, answers = threading.Event(), threading.Event(), [threading.Event(), threading.Event()]
-    outcomes: list[Outcome] = []
+    outcomes: list[AttemptResult] = []
 
     class Late(float):
         """A time after the deadline; whoever compares it is kept waiting."""
