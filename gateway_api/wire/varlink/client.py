@@ -1,7 +1,7 @@
 """A blocking varlink client: pooled connections, one call at a time on each.
 
-Every call ends by its deadline, whatever the peer does. A call is sent a second time only where the
-first can't have reached the peer whole, so a write happens at most once.
+Every call ends by its deadline, whatever the peer does. The client sends a call a second time only if the
+first cannot have reached the peer whole, so a write happens at most once.
 
 Under gevent this file needs nothing: patched sockets and locks wait without holding the process.
 """
@@ -34,7 +34,7 @@ _QUEUE_PAUSE = 0.02
 
 
 class Unreachable(GatewayApiError):
-    """No answer: nobody listens, or a stranger, the peer hung up, sent garbage, or let the deadline pass."""
+    """No reply: no process listens, or an untrusted one, or the peer hung up, sent garbage or was too late."""
 
 
 class NoSocket(Unreachable):
@@ -42,11 +42,11 @@ class NoSocket(Unreachable):
 
 
 class TooLarge(Unreachable):
-    """The call is longer than a peer takes, and was not sent."""
+    """The call is longer than a peer accepts, and was not sent."""
 
 
 class _NotSent(Exception):
-    """The peer was gone before the call's last byte: it can't have acted on it."""
+    """The peer was gone before the call's last byte: it cannot have acted on it."""
 
 
 class Client:
@@ -142,7 +142,7 @@ class Client:
                 # too, so the loop ends at a fresh one.
                 continue
             except BaseException:
-                # Whatever is still under way on it would be read as the answer to the next call.
+                # A reply that is still on its way would be read as the reply to the next call.
                 connection.close()
                 raise
             self._idle.append(connection)
@@ -175,8 +175,8 @@ class _Connection:
                 time.sleep(_QUEUE_PAUSE)
 
     def is_quiet(self) -> bool:
-        """False when the peer has hung up, or sent what nobody asked for: it would be read as the
-        answer to the next call."""
+        """False when the peer has hung up, or sent unexpected data, which would be read as the reply to the
+        next call."""
         self._socket.setblocking(False)
         try:
             self._socket.recv(1, socket.MSG_PEEK)

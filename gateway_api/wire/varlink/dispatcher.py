@@ -20,10 +20,10 @@ _log = logging.getLogger(__name__)
 
 _SERVICE = "org.varlink.service"
 _SERVICE_DESCRIPTION = """\
-# What every varlink service tells of itself.
+# What every varlink service describes about itself.
 interface org.varlink.service
 
-# Who the service is and which interfaces it has.
+# The identity of the service, and its interfaces.
 method GetInfo() -> (
   vendor: string,
   product: string,
@@ -53,14 +53,14 @@ error InvalidParameter (parameter: string)
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
-    """The parameters of a method that takes none."""
+    """The parameters of a method that has none."""
 
 
 @dataclass(frozen=True)
 class Handler:
     """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields; if it
     `streams`, an iterator of these that never ends, with None where it has nothing to say. One that
-    `knows_peer` gets the Peer that calls as well, or None where nobody knows."""
+    `knows_peer` gets the Peer that calls as well, or None if it is unknown."""
 
     parameters: type[msgspec.Struct]
     handler: Callable[..., Any]
@@ -85,7 +85,7 @@ class ServedInterface:
 
 @dataclass(frozen=True)
 class Identity:
-    """What `org.varlink.service.GetInfo` tells of the service."""
+    """What `org.varlink.service.GetInfo` replies."""
 
     vendor: str
     product: str
@@ -136,7 +136,7 @@ class Dispatcher:
                 yield Reply(parameters=_encoded(method.handler(parameters, *more)))
         except ErrorReply as error:
             yield Reply(error=error.name, parameters=error.parameters)
-        except Exception:  # noqa: BLE001 - logged, and told as the interface's own error
+        except Exception:  # noqa: BLE001 - logged, and sent as the interface's own error
             _log.exception("cannot answer %s", call.method)
             fault = ErrorReply.of(f"{call.method.rpartition('.')[0]}.InternalError")
             yield Reply(error=fault.name, parameters=fault.parameters)

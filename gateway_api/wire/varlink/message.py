@@ -30,7 +30,7 @@ class MessageTooLarge(ProtocolError):
 
 
 class ErrorReply(GatewayApiError):
-    """A service's answer that says why there is none: raised by a handler, raised again at the caller."""
+    """An error as the reply to a call: raised by a handler, and raised again at the caller."""
 
     def __init__(self, name: str, parameters: msgspec.Raw = NOTHING) -> None:
         #: The full error name, `org.varlink.service.MethodNotFound` say: what a caller branches on.
@@ -69,7 +69,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(message: Call | Reply) -> bytes:
-    """The message as it goes over the wire, NUL and all."""
+    """The message as it goes over the wire, with its NUL."""
     wire = bytearray()
     _encoder.encode_into(message, wire)
     wire.append(0)
@@ -119,7 +119,7 @@ class MessageBuffer:
     def __init__(self, cap: int) -> None:
         self._cap = cap
         self._buffer = bytearray()
-        # Where the search for the next NUL goes on: without it, a message that comes in many
+        # Where the search for the next NUL continues: without it, a message that comes in many
         # pieces would be searched from its start at each of them.
         self._searched = 0
 
@@ -127,7 +127,7 @@ class MessageBuffer:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes of the stream."""
+        """Adds the next bytes of the stream."""
         self._buffer += data
 
     def next_message(self) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket, whatever the permissions of its file have become."""
+"""The process at the other end of a Unix socket, checked whatever the permissions of the socket file are."""
 
 import os
 import socket
@@ -24,10 +24,10 @@ class Peer(NamedTuple):
 
 
 def check_peer(connection: socket.socket) -> Peer:
-    """Who it is. Raises Stranger. Of a server it is known who listened, of a client who connected.
+    """The peer: of a server the process that listened, of a client the one that connected. Raises Stranger.
 
-    The group counts because a service in a user namespace of its own (`PrivateUsers=`) sees the users of all
-    others as one, but its group as it is. It is the primary one: other groups of a process aren't told.
+    The group counts because a service in a user namespace of its own (`PrivateUsers=`) sees all other users
+    as one, but its group as it is. It is the primary group: the kernel does not report the others.
     """
     held = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     peer = Peer(*_CREDENTIALS.unpack(held))

@@ -23,13 +23,13 @@ _CHUNK = 64 << 10
 _BACKLOG = 128
 #: Enough for the pools of 64 workers, and one thread each.
 _MAX_CONNECTIONS = 1024
-#: A client that doesn't read its answer for this long is cut off, or it would hold a thread forever.
+#: A client that does not read its reply for so many seconds is cut off: it would hold a thread forever.
 _SEND_TIMEOUT = 10
 _ACCEPT_PAUSE = 0.1
 
 
 class AlreadyServed(GatewayApiError):
-    """Another process answers at the socket."""
+    """Another process serves the socket."""
 
 
 class Server:
@@ -120,15 +120,15 @@ class Server:
 
 def _has_left(connection: socket.socket) -> bool:
     ended = select.poll()
-    # Of who has only said all that he wants to say there is no POLLHUP.
+    # A client that only closed its sending half causes no POLLHUP.
     ended.register(connection, 0)
     return bool(ended.poll(0))
 
 
 def _listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    # Bound aside and moved into place when it listens: between a bind and a listen, whoever connects
-    # is refused, and another server would take the socket for one that nobody serves.
+    # Bound aside and moved into place when it listens: between bind and listen the kernel refuses clients,
+    # and another server would take the socket for an abandoned one.
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         _check_free(path)
