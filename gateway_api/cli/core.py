@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import ParamSpec
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError
@@ -25,7 +26,6 @@ from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.outcome import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import check
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
@@ -44,6 +44,8 @@ _TICK = 0.05
 _RETRY = 5.0
 
 _log = logging.getLogger("gateway_api.core")
+
+P = ParamSpec("P")
 
 
 def main() -> int:
@@ -66,13 +68,15 @@ def main() -> int:
         population = Population(arguments.sessions, arguments.arrivals, arguments.seed)
         journal = Journal(secrets.token_hex(8))
         gateway = LabGateway(workspace.view.running.sections, population, journal, clock)
-        workspace.follow(_or_end(gateway.configure))
+        # A restart applies the configuration, which is on disk.
+        workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         service = CoreService(gateway, journal, workspace, changes, clock)
         server = Server(arguments.socket, Dispatcher(IDENTITY, [service.interface()]))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1
-    for run in (server.serve_forever, partial(_advance, gateway), partial(_watch_deadline, workspace)):
+    advance = _or_end(partial(_advance, gateway), "the lab stopped")
+    for run in (server.serve_forever, advance, partial(_watch_deadline, workspace)):
         threading.Thread(target=run, daemon=True).start()
     _log.info("serving %d sessions at %s", arguments.sessions, arguments.socket)
     if address := os.environ.get("NOTIFY_SOCKET"):
@@ -101,14 +105,9 @@ def _begin_log() -> None:
 
 
 def _advance(gateway: LabGateway) -> None:
-    try:
-        while True:
-            gateway.advance()
-            time.sleep(_TICK)
-    except BaseException:  # noqa: BLE001 - it ends the process
-        # A gateway that stands still and still replies is worse than none.
-        _log.exception("the lab stopped")
-        os._exit(1)
+    while True:
+        gateway.advance()
+        time.sleep(_TICK)
 
 
 def _watch_deadline(workspace: Workspace) -> None:
@@ -127,17 +126,17 @@ def _return_if_due(workspace: Workspace) -> bool:
     return True
 
 
-def _or_end(configure: Callable[[Configuration], None]) -> Callable[[Configuration], None]:
-    """Ends the process when the gateway cannot follow. A restart applies what is on disk."""
+def _or_end(run: Callable[P, None], failure: str) -> Callable[P, None]:
+    """Ends the process when it fails: a gateway that stands still and still replies is worse than none."""
 
-    def follow(configuration: Configuration) -> None:
+    def guarded(*arguments: P.args, **more: P.kwargs) -> None:
         try:
-            configure(configuration)
+            run(*arguments, **more)
         except BaseException:  # noqa: BLE001 - it ends the process
-            _log.exception("the gateway can't follow the configuration")
+            _log.exception(failure)
             os._exit(1)
 
-    return follow
+    return guarded
 
 
 def _factory(path: Path | None, users: Path | None) -> RunningConfiguration:
