@@ -1,4 +1,4 @@
-"""The interface file's methods, answered from a gateway and its configuration."""
+"""The methods of the core's interface, for a gateway and its configuration."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -61,8 +61,8 @@ _summary = attrgetter("summary")
 
 
 class CoreService:
-    """Serves one gateway, the journal of its sessions, the workspace of its configuration, and what was
-    changed by anybody but the API."""
+    """Serves one gateway, the journal of its sessions, the workspace of its configuration, and the log of
+    changes that did not come through the API."""
 
     def __init__(
         self,

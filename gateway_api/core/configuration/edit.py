@@ -1,7 +1,6 @@
 """Changes to a candidate: values set and deleted at paths.
 
-Only the shape of the document is known here, from the schema: which names an object may have, which
-lists are of objects with a key.
+The schema tells the names that an object may have, and the lists whose items have keys.
 """
 
 import copy
@@ -26,7 +25,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Operation:
-    """`value` is any JSON; text is read as what the schema wants at the path. To delete, there is none."""
+    """`value` is any JSON; text is read as the schema requires at the path. A deletion has none."""
 
     action: EditAction
     path: str
@@ -34,14 +33,14 @@ class Operation:
 
 
 class Refused(GatewayApiError):
-    """One operation can't be done, so none of them was."""
+    """One operation failed, so none was done."""
 
     def __init__(self, number: int, path: str, reason: Invalid | NotFound) -> None:
-        #: Which one, from 0.
+        #: Its position, from 0.
         self.number = number
         #: Its path, as given.
         self.path = path
-        #: Invalid has the paths of what is wrong; NotFound says that there is nothing to delete.
+        #: Invalid has the paths of the problems. NotFound: there is nothing to delete.
         self.reason = reason
         super().__init__(f"operation {number}: {reason}")
 
@@ -75,7 +74,7 @@ def _parsed(text: str) -> Path:
     try:
         return parse_path(text)
     except ValueError as error:
-        # Not the text as the problem's path: it is none, and may be long.
+        # The text is not the path of the problem: it is not a path, and may be long.
         raise Invalid(Problem("path", "invalid", str(error))) from error
 
 
@@ -91,7 +90,7 @@ def _set(document: dict[str, Any], path: Path, value: Any) -> tuple[Any, Any]:
 
 
 def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -> tuple[Any, Any]:
-    """What is at a segment of an object or a list, and its field; made if it isn't there yet."""
+    """The value at a segment of an object or a list, created if missing; and its field."""
     if isinstance(field, Nested):
         below = _named(field, segment, path)
         if holder.get(segment.text) is None:
@@ -109,7 +108,7 @@ def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -
 def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> tuple[Any, Any]:
     here = path_text(path)
     if isinstance(field, Nested):
-        # A copy, once it is known to be of the schema's depth: a later operation may change a part of it.
+        # A copy: a later operation may change a part of it. Only after the check, which limits its depth.
         made = copy.deepcopy(coerced(_named(field, segment, path), value, here))
         _check_key(holder, field, segment, made, here)
         before = holder.get(segment.text, _ABSENT)
@@ -133,7 +132,7 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> t
 
 
 def _check_key(holder: Any, field: Nested, segment: Segment, made: Any, here: str) -> None:
-    """An item that took another's key would be lost, one without would be out of reach."""
+    """Rejects another key for an item: it could be that of a second item."""
     key = item_key(field)
     if segment.text == key and holder.get(key) not in (None, made):
         raise Invalid(Problem(here, "invalid", "is the key of its item: delete that, and set another"))
@@ -164,7 +163,7 @@ def _delete(document: dict[str, Any], path: Path) -> tuple[Any, Any]:
 
 
 def _found(holder: Any, field: Any, segment: Segment, path: Path) -> tuple[Any, Field[Any]]:
-    """The key or index of what is at a segment, and its field. Raises NotFound."""
+    """The key or index of a segment, and the field of its value. Raises NotFound."""
     if isinstance(field, Nested) and isinstance(holder, dict) and segment.text in holder:
         return segment.text, field.schema.fields[segment.text]
     if isinstance(field, List) and isinstance(holder, list):
@@ -187,7 +186,7 @@ def _unknown(path: Path) -> Invalid:
 
 
 def _place(holder: list[Any], field: Any, segment: Segment) -> int | None:
-    """Where the item is that an index, a key or, in a list of texts, the text itself names."""
+    """The place of the item that an index, a key or, in a list of texts, the text itself names."""
     if segment.index is not None:
         return segment.index if segment.index < len(holder) else None
     key = key_of(field)

@@ -1,4 +1,4 @@
-"""How a change to the configuration comes to count: one at a time, on disk, and noted with who made it."""
+"""How a change of the configuration takes effect: one at a time, on disk, and noted with its caller."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ from gateway_api.wire.core.configuration import ConfigurationDifference
 
 _log = logging.getLogger(__name__)
 
-#: Revisions that stay besides the running one.
+#: Archived revisions beside the running one.
 ARCHIVED = 49
 
 #: Seconds that a change waits for another. The API waits for one second more.
@@ -32,8 +32,8 @@ IfMatch: TypeAlias = Sequence[str] | None
 
 
 class Publisher:
-    """What runs and what is staged, in a store. `check` looks at a folder of rendered
-    files and raises StepFailed."""
+    """The running and the staged configuration, in a store. `check` checks a folder of rendered files, and
+    raises StepFailed."""
 
     _view: View
 
@@ -44,29 +44,29 @@ class Publisher:
         self._lock = threading.RLock()
         self._followers: list[Callable[[Configuration], None]] = []
         self._tell: Callable[[Note], None] = lambda _: None
-        #: Who makes the change under way, if it is to be noted.
+        #: The caller of the current change, if it is to be noted.
         self._caller: Caller | None = None
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
-        """Has it called with every configuration that comes to run from now on, before who changed it is
-        told. It must not raise: the configuration runs already."""
+        """Calls it with each new running configuration, before the caller gets the result. It must not raise:
+        the configuration already runs."""
         self._followers.append(follower)
 
     def note(self, tell: Callable[[Note], None]) -> None:
-        """Has it called with every change that a caller is named for, once it is on disk; and now with the
-        last one, in case the process ended before that."""
+        """Calls it with each change that has a caller, once it is on disk; and now with the last one, in case
+        the process ended before that."""
         self._tell = tell
         if self.view.state.change is not None:
             tell(self.view.state.change)
 
     @property
     def view(self) -> View:
-        """What there is now."""
+        """The current configurations."""
         return self._view
 
     @contextmanager
     def _writing(self, caller: Caller | None) -> Iterator[None]:
-        """One change at a time. Who has waited too long does nothing: its caller may have left."""
+        """One change at a time. A change that waited too long fails: its client may have left."""
         if not self._lock.acquire(timeout=_PATIENCE):
             raise StepFailed("wait for the change under way", "it takes too long")
         before, self._caller = self._caller, caller
@@ -93,7 +93,7 @@ class Publisher:
         return None if deadline is None else deadline.shown(self._clock)
 
     def _keep(self, deadline: Deadline) -> None:
-        """Stores it unless the disk has it so: the next start goes by what it finds there."""
+        """Stores the deadline if the disk has another: the next start uses that."""
         held = self._store.state
         if held is None or held.deadline != deadline:
             self._amend(replace(self.view.state, deadline=deadline), "store the deadline")
@@ -111,8 +111,8 @@ class Publisher:
         state: State,
         before: Sequence[Commit],
     ) -> None:
-        """Makes it run, with a candidate and a deadline as `state` has them, after those `before`.
-        What would come back may be a revision that doesn't count yet."""
+        """Makes it run, with the candidate and the deadline of `state`, after the commits `before`. The
+        baseline of the deadline may be a revision that does not count yet."""
         rendered = render(configuration.sections)
         number = self._store.add(configuration.document, commit, rendered, keep=state.names())
         self._check(self._store.services(number))
@@ -131,7 +131,7 @@ class Publisher:
         if self._caller is not None:
             note = note_of(self._caller, self._clock.wall(), self._view, view)
         if note is not None:
-            # With the change, in one rename: whatever happens next, both are there or neither.
+            # With the change, in one rename: after a crash, both are on disk or neither.
             view.state = replace(view.state, change=note)
         self._store.publish(view.state, step)
         self._view = view

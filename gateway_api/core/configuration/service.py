@@ -1,4 +1,4 @@
-"""The interface file's methods on the configuration, answered from a workspace."""
+"""The methods of the core's interface on the configuration, for a workspace."""
 
 import logging
 import re
@@ -37,7 +37,7 @@ _ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
 
 
 class _FromTheApi(Protocol):
-    """A call that the API makes, with the id of the request that it makes it for."""
+    """A call of the API has the id of the request that caused it."""
 
     @property
     def request_id(self) -> str | None: ...
@@ -194,7 +194,7 @@ class ConfigurationService:
 
 
 def _caller(verb: str, call: _FromTheApi, peer: Peer | None) -> Caller | None:
-    """Nobody to note for a change that the API makes: it records that itself."""
+    """None for a call of the API, which records the change itself."""
     return None if call.request_id is not None else Caller(f"configuration.{verb}", peer)
 
 

@@ -1,6 +1,6 @@
-"""The configuration's workflow: one that runs, one candidate, and what becomes of them.
+"""The workflow of the configuration: edit the candidate, commit, confirm, roll back.
 
-Any thread may call. What changes something does so for good, on disk, before it returns, or not at all.
+Any thread may call. A change is on disk when its method returns, or it did not happen.
 """
 
 import logging
@@ -39,17 +39,17 @@ from gateway_api.wire.core.configuration import ConfigurationDifference, EditedV
 
 _log = logging.getLogger(__name__)
 
-#: The author of what the core does by itself, and what that is called.
+#: The author and the action of the automatic rollback.
 CORE = "core"
 RETURN = "configuration.return"
 
 
 class Workspace(Publisher):
-    """The configurations in a store; in an empty one, to begin with, the one that `factory` gives. `check`
-    looks at a folder of rendered files and raises StepFailed.
+    """The configurations in a store. An empty store starts with the one that `factory` makes. `check` checks
+    a folder of rendered files, and raises StepFailed.
 
-    Raises Unreadable, Invalid and StepFailed. All methods that change something raise StepFailed. Where one
-    takes `if_match`, it raises Stale unless the entity tag is among these; None is any.
+    Raises Unreadable, Invalid and StepFailed. All methods that change something raise StepFailed. A method
+    with `if_match` raises Stale unless that holds the entity tag; None matches any.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Workspace(Publisher):
                 try:
                     self._amend(state, "store the users' generations")
                 except StepFailed as error:
-                    # The gateway must start all the same. The next change stores them.
+                    # The gateway must start anyway. The next change stores them.
                     _log.error("tokens end with the next start unless a change is stored before: %s", error)
 
     def edit(
@@ -127,11 +127,11 @@ class Workspace(Publisher):
         if_match: IfMatch,
         caller: Caller | None = None,
     ) -> Outcome:
-        """Makes the candidate run. With `confirm_seconds`, what ran before comes back after that time
-        unless somebody confirms. While one waits for that, a commit of changes without it confirms, and
-        one with it moves the deadline, even where there is nothing to commit.
+        """Makes the candidate run. With `confirm_seconds`, the former configuration returns after that time
+        unless the commit is confirmed. While a commit waits for that, a commit of changes without
+        `confirm_seconds` confirms it, and one with it moves the deadline, even with nothing to commit.
 
-        Raises Invalid for a candidate that doesn't hold.
+        Raises Invalid for an invalid candidate.
         """
         with self._writing(caller):
             self._look_again_if_returned()
@@ -154,8 +154,8 @@ class Workspace(Publisher):
         if_match: IfMatch,
         caller: Caller | None = None,
     ) -> Outcome:
-        """Makes a whole document run, as if it had been staged and committed, in one go. A mask in it stands
-        for the secret that runs. Raises Staged, and Invalid for a document that doesn't hold."""
+        """Makes a whole document run, as if it had been staged and committed. A mask in it stands for the
+        running secret. Raises Staged, and Invalid for an invalid document."""
         with self._writing(caller):
             self._look_again_if_returned()
             self._expect(if_match)
@@ -176,16 +176,16 @@ class Workspace(Publisher):
         if_match: IfMatch,
         caller: Caller | None = None,
     ) -> Outcome:
-        """Changes what runs at once, all operations or none, and leaves what is staged on top. A commit that
-        waits to be confirmed goes on waiting: what would come back is changed in the same way. Raises
-        Refused, and Invalid where the whole doesn't hold."""
+        """Changes the running configuration at once, all operations or none. Staged changes stay. A commit
+        still waits for its confirmation: its baseline gets the same changes. Raises Refused, and Invalid for
+        an invalid result."""
         with self._writing(caller):
             self._look_again_if_returned()
             self._expect(if_match)
             running, deadline = self.view.running, self.view.state.deadline
             document, _ = edited(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
-            # Before anything is stored: what runs and what would come back change together or not at all.
+            # Before anything is stored: the running configuration and the baseline change together.
             refuse_too_large(document)
             if deadline is not None and document != running.document:
                 before = RunningConfiguration.stored(self._store.document(deadline.baseline))
@@ -197,9 +197,8 @@ class Workspace(Publisher):
             return self._run_beneath(configuration, self._commit_now(author, comment), deadline)
 
     def restore(self, revision: int, author: str, comment: str | None, caller: Caller | None) -> Outcome:
-        """Has an archived configuration run again at once, 1 being the newest, and leaves what is staged on
-        top. Where it is the one that would come back, nothing waits to be confirmed any more. Raises
-        NotFound, Unreadable and Invalid."""
+        """Makes an archived configuration run again at once; 1 is the newest. Staged changes stay. If it is
+        the baseline of a deadline, that ends. Raises NotFound, Unreadable and Invalid."""
         with self._writing(caller):
             self._look_again_if_returned()
             deadline = self.view.state.deadline
@@ -209,7 +208,7 @@ class Workspace(Publisher):
             return self._run_beneath(configuration, self._commit_now(author, comment), deadline)
 
     def confirm(self, caller: Caller | None = None) -> None:
-        """Lets what runs stay. Raises NothingToConfirm."""
+        """Confirms the last commit. Raises NothingToConfirm."""
         with self._writing(caller):
             self.return_if_due()
             state = self.view.state
@@ -218,9 +217,8 @@ class Workspace(Publisher):
             self._amend(replace(state, deadline=None), "store the confirmation")
 
     def return_if_due(self) -> bool:
-        """Has the configuration before an unconfirmed commit run again, once its deadline has come. True
-        when that was now. Before that, keeps the deadline on disk in step with a clock that was set. Raises
-        StepFailed."""
+        """Makes the configuration before an unconfirmed commit run again, once the deadline has passed. True
+        when that was now. Until then, the deadline on disk follows a clock that is set. Raises StepFailed."""
         with self._writing(None):
             view = self.view
             deadline = view.state.deadline
@@ -233,7 +231,7 @@ class Workspace(Publisher):
             try:
                 baseline = RunningConfiguration.stored(self._store.document(deadline.baseline))
             except (Unreadable, Invalid) as error:
-                # It never will, so nobody must wait for it.
+                # Another try would fail, too.
                 _log.critical("the configuration before an unconfirmed commit is lost: %s", error)
                 self._amend(state, "give up the deadline")
                 return False
@@ -250,11 +248,11 @@ class Workspace(Publisher):
             self._amend(replace(self.view.state, generations=generations), "end the tokens")
 
     def archive(self) -> Sequence[Commit]:
-        """How the archived configurations came to be, newest first."""
+        """The commits of the archived configurations, newest first."""
         return self.view.commits[1:]
 
     def archived(self, revision: int) -> tuple[Commit, dict[str, Any]]:
-        """One archived configuration, 1 being the newest. Raises NotFound and Unreadable."""
+        """One archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
         view = self.view
         number = view.archived(revision)
         return view.commits[revision], self._store.document(number)
@@ -264,13 +262,13 @@ class Workspace(Publisher):
 
     def _look_again_if_returned(self) -> None:
         if self.return_if_due():
-            # The caller meant to change another one.
+            # The caller has read another configuration.
             raise Stale(self.view.etag)
 
     def _run_beneath(
         self, configuration: RunningConfiguration, commit: Commit, deadline: Deadline | None
     ) -> Outcome:
-        """Makes a configuration run, with what is staged on top."""
+        """Makes a configuration run. Staged changes stay."""
         running, candidate = self.view.running.document, self.view.state.candidate
         refuse_too_large(configuration.document)
         if candidate is not None:
@@ -290,7 +288,7 @@ class Workspace(Publisher):
         if confirm_seconds is None:
             return None
         state = self.view.state
-        # The first of several: the one that somebody last knew to work.
+        # Of several commits, the baseline of the first: that configuration is known to work.
         baseline = state.running if state.deadline is None else state.deadline.baseline
         return Deadline.after(confirm_seconds, baseline, self._clock)
 
