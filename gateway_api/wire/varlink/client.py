@@ -34,7 +34,7 @@ _QUEUE_PAUSE = 0.02
 
 
 class Unreachable(GatewayApiError):
-    """No reply: no process listens, or an untrusted one, or the peer hung up, sent garbage or was too late."""
+    """No reply: no process or an untrusted one listens, or the peer hung up, sent garbage or was too late."""
 
 
 class NoSocket(Unreachable):
