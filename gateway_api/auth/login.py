@@ -9,15 +9,13 @@ from gateway_api.base.errors import WrongCredentials
 from gateway_api.base.threads import ThreadPool
 from gateway_api.wire.core.configuration import ApiUser, LoginReply
 
-#: Behind so many, a login would wait for seconds; the client had better come back. And one address
-#: alone must not take all the places.
+#: Logins in the queue, and those of one address: more would wait for seconds, and one address would fill it.
 _MOST_WAITING = 16
 _MOST_WAITING_FROM_ONE = 4
 
 
 class Login:
-    """One password at a time is checked in each worker: bcrypt takes a whole core, and the other
-    requests need it, too."""
+    """Each worker checks one password at a time: bcrypt occupies a whole processor core."""
 
     def __init__(
         self, throttle: Throttle, pool: ThreadPool, verify: Callable[[str, str], bool] = verify
@@ -31,7 +29,7 @@ class Login:
         """The user. `known` is what the core knows of it. Raises WrongCredentials and TooManyAttempts."""
         self._throttle.check(username, address)
         with self._turns.turn(address):
-            # Again, for the many that came at once: each must see the failures before it.
+            # Again: of many logins at once, each must count the failures before it.
             self._throttle.check(username, address)
             right = self._pool.apply(self._check, (password, _hashes(known)))
             if known.user is None or not right:

@@ -1,7 +1,7 @@
-"""Every change, and every refusal, is in the audit log before its answer goes out.
+"""Every change, and every rejection, is in the audit log before the response is sent.
 
-A change is what any other method than GET asks of a route. What only an admin may do is refused while it
-could not be recorded; once it is done, its answer says so, whatever becomes of the record.
+A change is a request with any other method than GET. A view for admins is unavailable while the audit log
+cannot be written. After the change, the response reports it even if the record could not be written.
 """
 
 import logging
@@ -14,7 +14,7 @@ from flask import Flask, Response, g, request
 
 from gateway_api.audit.record import AuditEntry, masked, result_of
 from gateway_api.base import logs
-from gateway_api.base.errors import AuditUnavailable, CoreUnavailable
+from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.web import access
 from gateway_api.web.context import audit_log, parts
@@ -23,24 +23,22 @@ from gateway_api.web.request_id import request_id
 _log = logging.getLogger(__name__)
 
 _SAFE = {"GET", "HEAD", "OPTIONS"}
-_REFUSALS = {401, 403, 429}
+_REJECTIONS = {401, 403, 429}
 
 
 def note(*, before: Any = None, after: Any = None) -> None:
-    """Has the record of the request at hand say what was, or what is now: records, or anything that is JSON.
-    Secrets in it are masked."""
-    said = {"before": before, "after": after}
-    noted = {name: msgspec.to_builtins(held) for name, held in said.items() if held is not None}
-    g.noted = {**g.get("noted", {}), **noted}
+    """Adds the values before and after the change to the record of the current request: records, or any JSON.
+    Secrets in them are masked."""
+    g.noted = msgspec.to_builtins({"before": before, "after": after})
 
 
 def names_user(*, exists: bool) -> None:
-    """Tells whether the username in the body of the request at hand is a user's."""
+    """Tells whether the username in the body of the current request is a user's."""
     g.names_user = exists
 
 
 def install(app: Flask) -> None:
-    """Has every change and every refusal recorded."""
+    """Records every change and every rejection."""
 
     @app.before_request
     def _check() -> None:
@@ -49,8 +47,8 @@ def install(app: Flask) -> None:
             audit_log().check()
 
     @app.after_request
-    def _answered(response: Response) -> Response:
-        if _is_change() or response.status_code in _REFUSALS:
+    def _responded(response: Response) -> Response:
+        if _is_change() or response.status_code in _REJECTIONS:
             _record(response.status_code, _message(response))
         return response
 
@@ -110,13 +108,13 @@ def _claimed() -> str | None:
 def _is_user(name: str) -> bool:
     try:
         return parts().daemon.check_access([name]).user(name) is not None
-    except CoreUnavailable:
+    except GatewayApiError:
         return False
 
 
 def _body(*, refused: bool) -> Any:
     if "body" not in g:
-        # Whatever wasn't of the right shape may have a secret anywhere.
+        # A body that does not match its schema may have a secret anywhere.
         return None
     body = masked(g.body, refused=refused)
     if "username" in body:
@@ -128,8 +126,8 @@ class _Text(msgspec.Struct):
     message: str | None = None
 
 
-class _Answer(msgspec.Struct):
-    """What answers have to say; each has one of these, or none."""
+class _Body(msgspec.Struct):
+    """The messages of a response: one of these, or none."""
 
     message: str | None = None
     detail: str | None = None
@@ -140,9 +138,9 @@ class _Answer(msgspec.Struct):
 def _message(response: Response) -> str | None:
     if not response.is_json:
         return None
-    said = msgspec.json.decode(response.get_data(), type=_Answer)
-    if said.errors:
-        # The rules alone: the places are names that the client gave.
-        return "; ".join(dict.fromkeys(error.message or "" for error in said.errors))
-    text = said.message or said.detail or (said.data and said.data.message)
+    body = msgspec.json.decode(response.get_data(), type=_Body)
+    if body.errors:
+        # Only the rules: the paths may have names that the client gave.
+        return "; ".join(dict.fromkeys(error.message or "" for error in body.errors))
+    text = body.message or body.detail or (body.data and body.data.message)
     return masked_text(text) if text else None

@@ -1,7 +1,7 @@
-"""The configuration: what runs, the candidate, and the commits between them.
+"""The running configuration, the candidate, and commits.
 
-Answers have an ETag, which stands for the running configuration and the candidate together, but for those
-about the archive and a confirmation; whatever changes the candidate honours If-Match.
+The ETag of a response stands for the running configuration and the candidate together. Responses about the
+archive or a confirmation have none. Every change of the candidate honours If-Match.
 """
 
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config"
 @access.any_role
 @responses.data(schemas.Configuration, headers=("ETag",))
 def running() -> Response:
-    """All sections of what runs, secrets masked."""
+    """All sections of the running configuration, secrets masked."""
     return tagged(*configuration().running())
 
 
@@ -35,7 +35,7 @@ def running() -> Response:
 @access.admin
 @responses.data(schemas.Candidate, headers=("ETag",))
 def candidate() -> Response:
-    """All sections of what a commit would make run, secrets masked."""
+    """All sections of the candidate, secrets masked."""
     return tagged(*configuration().candidate())
 
 
@@ -44,8 +44,8 @@ def candidate() -> Response:
 @responses.data(schemas.Difference, headers=("ETag",), errors=(404,), conditional=False)
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
-    """What a commit would change; or what the candidate has changed since an archived revision. The entity
-    tag is for If-Match: it stands for running and candidate, and not for the deadline or the archive."""
+    """The difference from the running configuration, or from an archived revision, to the candidate. The
+    entity tag is for If-Match: it stands for both configurations, not for the deadline or the archive."""
     found = msgspec.structs.asdict(configuration().compare(query.get("revision")))
     return tagged(found, found.pop("etag"))
 
@@ -64,7 +64,7 @@ def set_value(edit: Edit) -> Response:
 @responses.data(headers=("ETag",), errors=(404, 412))
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
-    """Stages that there is nothing at a path. 404 where nothing is."""
+    """Stages the deletion of a path. 404 if there is nothing."""
     return _staged(configuration().edit([edit], parse.if_match()))
 
 
@@ -82,7 +82,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 @responses.data(schemas.Committed, headers=("ETag",), errors=(412,))
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
-    """Makes the candidate run, for good or until a deadline by which somebody has to confirm."""
+    """Makes the candidate run, for good or until a deadline for its confirmation."""
     return committed_response(configuration().commit(caller().sub, **body, if_match=parse.if_match()))
 
 
@@ -90,7 +90,7 @@ def commit(body: dict[str, Any]) -> Response:
 @access.admin
 @responses.data(Message, errors=(409,))
 def confirm() -> Response:
-    """Lets a commit stay that waits for it. 409 when none does."""
+    """Confirms a commit. 409 when none waits for it."""
     configuration().confirm()
     return envelope.ok({"message": "Confirmed"})
 
@@ -112,7 +112,7 @@ def rollback(body: dict[str, Any]) -> Response:
 @access.admin
 @responses.data(headers=("ETag",), errors=(412,))
 def discard() -> Response:
-    """Drops what is staged."""
+    """Discards all staged changes."""
     discarded = configuration().discard(parse.if_match())
     audit.note(before=discarded.before)
     return tagged(None, discarded.etag)
@@ -122,7 +122,7 @@ def discard() -> Response:
 @access.any_role
 @responses.data(list_of("revisions", schemas.ArchivedCommit))
 def archive() -> Response:
-    """Who committed what ran before, when and why: the newest first."""
+    """The commits of the archived revisions: author, time and comment, the newest first."""
     return envelope.ok(configuration().archive())
 
 
@@ -147,7 +147,7 @@ def _value(path: str, text: str | None) -> dict[str, Any]:
 
 
 def tagged(data: Any, etag: str) -> Response:
-    """An answer with the entity tag of what it is about."""
+    """A response with an entity tag."""
     response = envelope.ok(data)
     response.set_etag(etag)
     return response
@@ -163,8 +163,8 @@ def committed_response(committed: CommitReply) -> Response:
 
 def _message(committed: CommitReply) -> str:
     number = committed.changes
-    said = f"Committed {number} change{'s' if number > 1 else ''}" if number else "Nothing to commit"
+    text = f"Committed {number} change{'s' if number > 1 else ''}" if number else "Nothing to commit"
     if committed.confirm_deadline is None:
-        return said
+        return text
     deadline = datetime.fromtimestamp(committed.confirm_deadline, UTC)
-    return f"{said}; what ran before comes back at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"
+    return f"{text}; what ran before comes back at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"

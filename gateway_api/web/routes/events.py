@@ -1,4 +1,4 @@
-"""What happens to sessions, as it happens."""
+"""The stream of session events."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from gateway_api.web.schemas.queries import EventsQuery
 
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")
 
-# nginx and those who learned from it would hold events back until a buffer is full.
+# Without it nginx, and proxies that follow its convention, hold events back until a buffer is full.
 _HEADERS = {"X-Accel-Buffering": "no"}
 
 
@@ -21,17 +21,17 @@ _HEADERS = {"X-Accel-Buffering": "no"}
 @responses.stream({"session_up": SessionUp, "session_down": SessionDown, "gap": Gap}, errors=(429,))
 @parse.query(EventsQuery)
 def subscribers(query: dict[str, Any]) -> Response:
-    """A stream without an end: what comes after an event, or from now on.
+    """A stream without an end: the events after a given one, or from now on.
 
-    A line with a colon comes every 15 s in which nothing happens. The stream ends with the token. Who comes
-    back with the id of the last event it has seen gets exactly what came after it; where the core daemon
-    doesn't hold that any more, one `gap` says so: list the sessions again, and go on.
+    After 15 s without an event comes a line with a colon. The stream ends with the token. A client that
+    reconnects with the id of its last event gets exactly the events after it. If the core daemon no longer
+    holds them, it gets one `gap`: list the sessions again, and continue.
 
         id: 84a7e8343baf37f9-57
         event: session_up
         data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5","at":1795271513,...}
     """
-    # The header first: a source that comes back sends the newer id there, and the query of its URL again.
+    # The header first: a client that reconnects sends the newer id there, and the same query again.
     wanted = Wanted(**{**query, "resume": parse.last_event_id() or query["resume"]})
     client = request.remote_addr or ""
     pieces = services().streams.open(caller(), client, wanted) if request.method == "GET" else ()
