@@ -39,6 +39,7 @@ lint: $(DEVELOPED)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/codespell
 
 # The figures of the README, measured on this machine.
 figures: $(DEVELOPED)
@@ -71,7 +72,7 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 	@$(PIP) install --require-hashes --no-deps -r requirements-develop.lock
 	@touch $@
 
-# What the API says of itself, for who has none at hand.
+# The OpenAPI document, to be read without a running API.
 openapi: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.cli.openapi > etc/openapi.json
 	$(VENV)/bin/gateway-api routes > etc/routes.txt

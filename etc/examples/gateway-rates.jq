@@ -7,8 +7,8 @@ def bare: sub("^ +"; "") | sub(" +$"; "") | if startswith("\"") then .[1:-1] | g
 # The cells of a line; null where it doesn't have three.
 def cells: [capture("^(?<a>\(cell)),(?<b>\(cell)),(?<c>\(cell))$") | .[] | bare] | if . == [] then null else . end;
 
-# What a file says, a line of tab-separated text each: "bad" line why; or what becomes of it with those who are
-# online, as arrays of a username and an id: "offline" line name; "rate" line name id body.
+# What a file says, a line of tab-separated text each: "bad" line why; or what becomes of it with the sessions
+# there are, as arrays of a username and an id: "offline" line name; "rate" line name id body.
 def orders($online):
   (reduce $online[] as [$username, $id] ({}; .[$username] += [$id])) as $ids
   | foreach (inputs | rtrimstr("\r")) as $text (

@@ -1,1 +1,1 @@
-"""Who changed what, and who was refused: kept on disk, for good until there is too much of it."""
+"""The audit log: changes and rejected requests, on disk, up to a size."""

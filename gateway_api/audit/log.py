@@ -74,7 +74,7 @@ class BatchWriter:
     def _write(self, batch: _Batch) -> None:
         with self._guard:
             self._next = _Batch()
-        # Before it is written: whoever follows a writer that was stopped must not write the records again.
+        # Before the write: if this writer is stopped, the next one must not write the records again.
         batch.over = True
         batch.failure = self._pool.apply(_failure, (self._trail.append, batch.records))
 

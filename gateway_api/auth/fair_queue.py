@@ -1,7 +1,7 @@
-"""Who is next, where one at a time can be served: whoever's address has been served longest ago.
+"""A queue that is fair to addresses: the next place goes to the address that was served longest ago.
 
-So those who come again and again wait for each other, and somebody from elsewhere waits for one of them. Nor
-can they fill the line: whoever has most places in it, or was served more lately, gives up his newest.
+Clients of one address wait for each other; a client of another address waits for one of them. One address
+cannot fill the queue either: the address with the most places, or the one served last, gives up its newest.
 """
 
 import threading
@@ -27,8 +27,8 @@ class _Ticket:
         self.called = threading.Event()
 
 
-class Turns:
-    """`most` may be in the line, the one who is served included, and `most_from_one` from one address."""
+class FairQueue:
+    """Holds `most` clients, the one that is served included, and `most_from_one` of one address."""
 
     def __init__(self, most: int, most_from_one: int) -> None:
         self._most = most

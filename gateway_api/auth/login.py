@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway_api.auth.fair_queue import Turns
+from gateway_api.auth.fair_queue import FairQueue
 from gateway_api.auth.passwords import COST, cost, nobodys_hash, verify
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import WrongCredentials
@@ -23,7 +23,7 @@ class Login:
         self._throttle = throttle
         self._pool = pool
         self._verify = verify
-        self._turns = Turns(_MOST_WAITING, _MOST_WAITING_FROM_ONE)
+        self._turns = FairQueue(_MOST_WAITING, _MOST_WAITING_FROM_ONE)
 
     def authenticate(self, known: LoginReply, username: str, password: str, address: str) -> ApiUser:
         """The user. `known` is what the core knows of it. Raises WrongCredentials and TooManyAttempts."""

@@ -51,7 +51,7 @@ def masked_text(text: str) -> str:
     return _KNOWN.sub(MASK, text)
 
 
-#: Where the environ of a request says who makes it, once that is known.
+#: Keys of the WSGI environ: user name and role of the caller, once they are known.
 USER, ROLE = "gateway_api.user", "gateway_api.role"
 
 #: The field of a record of the audit log that has no other place: it is whole, and bounded by itself.
@@ -70,9 +70,9 @@ _PRIORITIES = {
     logging.CRITICAL: "<2>",
 }
 
-#: What is asked again and again by whoever watches, with or without a token, if it goes well.
+#: Paths that monitoring polls, with or without a token. A successful poll is logged at debug.
 _WATCHED = ("/api/v1/health", "/api/v1/system/health", "/api/v1/system/status", "/metrics")
-#: The header by which the page says that it only looks again. Whoever reads these is logged all the same: any
+#: The header with which the page marks a poll. Requests for the paths below are logged all the same: any
 #: client may send the header.
 _POLL = "HTTP_X_POLL"
 _NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
@@ -203,7 +203,7 @@ def _clipped(held: Any) -> Any:
 
 
 def _whole(text: str) -> str:
-    """Without halves of surrogate pairs, which are no text, and no JSON for most who read it."""
+    """Without lone surrogates: they are not text, and most JSON parsers reject them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

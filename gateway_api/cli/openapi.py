@@ -1,7 +1,6 @@
 """Documents about the API, without a running gateway. `python -m gateway_api.cli.openapi` prints OpenAPI."""
 
 import json
-import re
 import sys
 
 from flask import Flask
@@ -10,6 +9,7 @@ from gateway_api.base.settings import TOKEN, USERS, Profile
 from gateway_api.web.access import access_of
 from gateway_api.web.app import register
 from gateway_api.web.openapi.document import document
+from gateway_api.web.route import template
 
 
 def text() -> str:
@@ -23,7 +23,7 @@ def routes() -> str:
         app = _routes(profile)
         for rule in app.url_map.iter_rules():
             access = access_of(app.view_functions[rule.endpoint])
-            path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
+            path = template(rule.rule)
             (method,) = (rule.methods or set()) - {"HEAD"}
             found.append((method, path, access.value if access else "", profile.name))
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]

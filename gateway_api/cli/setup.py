@@ -56,7 +56,7 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
     certificates.ensure(tls / "certificate.pem", tls / "key.pem", socket.gethostname())
     if certificates.is_authority(tls / "certificate.pem"):
         _say(
-            f"{tls / 'certificate.pem'} is that of an authority: whoever steals its key signs for any name.\n"
+            f"{tls / 'certificate.pem'} is a CA certificate: with a stolen key, anybody signs for any name.\n"
             "Delete it and run gateway-api-setup to have one of a server alone."
         )
     # Not the folder: the core makes it before it reads the first users.

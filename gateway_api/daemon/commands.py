@@ -41,7 +41,7 @@ class Daemon:
         self._calls = calls
 
     def for_request(self, id: str) -> "Daemon":
-        """The same, whose changes are recorded by who makes them, under that id."""
+        """The same; the API records its changes under that request id."""
         return Daemon(self._calls.for_request(id))
 
     def health(self) -> wire.Health:

@@ -48,7 +48,7 @@ class ConfigurationCommands:
         self._calls = calls
 
     def for_request(self, id: str) -> "ConfigurationCommands":
-        """The same, whose changes are recorded by who makes them, under that id."""
+        """The same; the API records its changes under that request id."""
         return ConfigurationCommands(self._calls.for_request(id))
 
     def running(self) -> tuple[Sections, str]:

@@ -1,4 +1,4 @@
-"""Whole lists: one at a time in a worker, made once for everybody who asks for it meanwhile.
+"""Whole lists: one at a time in a worker, made once for all requests that wait for it.
 
 A list of 200,000 sessions takes 54 MB, several times over while the core makes it and the worker hands it on.
 Without a bound, 32 readers take gigabytes of the core and of the workers, and nobody else gets the processor.
@@ -54,9 +54,10 @@ class WholeLists:
         self._sending: set[_List] = set()
 
     def take(self, key: Hashable, make: Callable[[], bytes]) -> tuple[bytes, Callable[[], None]]:
-        """What `make` gives, for all who ask with this key before it is called: so nobody gets a list that is
-        older than the request. And what is to be called when it is sent. Raises what `make` raises, and
-        TooManyLists when no turn comes in time."""
+        """The list that `make` returns, and a function to call when it is sent.
+
+        All requests with this key that arrive before the call share it: no client gets a list that is older
+        than its request. Raises what `make` raises, and TooManyLists when the wait is too long."""
         with self._changed:
             wanted = self._next.get(key)
             is_first = wanted is None

@@ -198,7 +198,7 @@ class Streams:
             try:
                 allowed = self._still_allowed([stream.bearer for stream in streams])
             except Exception:  # noqa: BLE001 - logged, and asked again in a second
-                _log.exception("cannot tell who may go on listening")
+                _log.exception("cannot check the tokens of open event streams")
                 continue
             now = self._pace.clock()
             for stream, may in zip(streams, allowed, strict=True):

@@ -89,7 +89,7 @@ class Sender:
             _log.exception("an attempt to deliver failed")
             error = "internal error"
         else:
-            # Who was cut in the middle of its headers looks like one that had no more of them.
+            # A response that is cut inside its headers looks complete.
             if time.monotonic() >= deadline:
                 error = "timeout"
                 answer.raw.close()

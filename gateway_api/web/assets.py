@@ -31,7 +31,7 @@ def serve(
     asset: Asset, cache_control: str, headers: dict[str, str] | None = None, *, for_browsers: bool = False
 ) -> Response:
     """As the client can take it. `for_browsers`: compressed in any case, as all of
-    them take it; to encrypt a megabyte for whoever asks costs as much as several requests."""
+    them take it; to encrypt a megabyte costs as much as several requests."""
     zipped = for_browsers or request.accept_encodings.quality("gzip") > 0
     response = Response(asset.compressed if zipped else asset.body, content_type=asset.media_type)
     if zipped:

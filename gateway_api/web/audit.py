@@ -5,7 +5,6 @@ cannot be written. After the change, the response reports it even if the record 
 """
 
 import logging
-import re
 import time
 from typing import Any
 
@@ -19,6 +18,7 @@ from gateway_api.base.logs import MASK, masked_text
 from gateway_api.web import access
 from gateway_api.web.context import audit_log, parts
 from gateway_api.web.request_id import request_id
+from gateway_api.web.route import template
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def _record(status: int | None, message: str | None) -> None:
         request_id=request_id(),
         method=request.method,
         action=request.endpoint or "",
-        route=re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule) if rule else None,
+        route=template(rule) if rule else None,
         path=masked_text(request.path),
         status=status,
         result=result,

@@ -55,7 +55,7 @@ def hub() -> Hub:
 
 
 def caller() -> Claims:
-    """Who makes the request at hand. In views that require a user's token."""
+    """The caller of this request. In views that require a user's token."""
     return cast(Claims, g.caller)
 
 

@@ -1,7 +1,7 @@
 """What workers count themselves: requests, how long those took, and open event streams.
 
-A label's values are those of the route table and the statuses, never what a client makes up: whoever asks
-for a million paths gets one more count, not a million series.
+A label's values come from the route table and the statuses, never from the client: a client that requests a
+million paths adds one series, not a million.
 """
 
 from time import perf_counter
@@ -10,6 +10,7 @@ from flask import Flask, Response, g, request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway_api.events.streams import Streams
+from gateway_api.web.route import template
 
 #: Seconds: closest where answers are, then up to the longest that one may take, but for a commit.
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
@@ -54,7 +55,7 @@ class Meter:
     def _end(self, response: Response) -> Response:
         seconds = perf_counter() - g.began
         rule = request.url_rule
-        method, route = (request.method, rule.rule) if rule is not None else _UNMATCHED
+        method, route = (request.method, template(rule.rule)) if rule is not None else _UNMATCHED
         self._requests.labels(method, route, response.status_code).inc()
         self._durations.labels(method, route).observe(seconds)
         return response

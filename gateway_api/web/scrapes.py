@@ -7,7 +7,7 @@ were done for each request, a few clients that ask without a pause would leave n
 import threading
 from collections.abc import Callable
 
-#: Seconds for which a scrape is given to those who come later. Prometheus comes every 5 to 60.
+#: Seconds for which later scrapes get the same text. Prometheus scrapes every 5 to 60.
 KEPT = 1.0
 
 
@@ -22,7 +22,7 @@ class Scrapes:
         self._made_at: float | None = None
 
     def latest(self) -> str:
-        """The text, made now or within the last second. Those who come while it is made wait for it."""
+        """The text, made now or within the last second. Scrapes that arrive meanwhile wait for it."""
         with self._one_at_a_time:
             if self._made_at is None or self._clock() - self._made_at >= KEPT:
                 self._text = self._make()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway_api.auth.fair_queue import Turns
+from gateway_api.auth.fair_queue import FairQueue
 from gateway_api.base.errors import TooManyAttempts
 from tests.support.stack import wait_for
 
@@ -15,7 +15,7 @@ class Line:
     """Everybody who has come, and the order in which they were served."""
 
     def __init__(self, most: int = 16, most_from_one: int = 16) -> None:
-        self.turns = Turns(most, most_from_one)
+        self.turns = FairQueue(most, most_from_one)
         self.served: list[str] = []
         self.sent_away: list[str] = []
         self._threads: list[threading.Thread] = []
@@ -82,7 +82,7 @@ def test_many_from_one_address_let_others_in_between() -> None:
 
 
 def test_one_at_a_time_is_served() -> None:
-    turns, at_once, most = Turns(20, 20), [0], [0]
+    turns, at_once, most = FairQueue(20, 20), [0], [0]
 
     def visit(number: int) -> None:
         for _ in range(50):
@@ -101,7 +101,7 @@ def test_one_at_a_time_is_served() -> None:
 
 
 def test_a_turn_whose_work_failed_is_over() -> None:
-    turns = Turns(1, 1)
+    turns = FairQueue(1, 1)
     for _ in range(3):
         with pytest.raises(RuntimeError), turns.turn("a"):
             raise RuntimeError
@@ -164,7 +164,7 @@ def test_the_addresses_of_a_network_are_one() -> None:
 
 
 def test_a_line_remembers_only_so_many_addresses() -> None:
-    turns = Turns(1, 1)
+    turns = FairQueue(1, 1)
     for number in range(2000):
         with turns.turn(str(number)):
             pass

@@ -1,7 +1,6 @@
 """The document as a whole."""
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from gateway_api.web.openapi.headers import add_headers
 from gateway_api.web.openapi.operation import operation
 from gateway_api.web.openapi.webhooks import webhooks
 from gateway_api.web.responses import Answers, answered_by
+from gateway_api.web.route import template
 
 _OPENAPI = "3.1.0"
 _SCHEME = "bearer"
@@ -60,7 +60,7 @@ def document(app: Flask) -> dict[str, Any]:
         id = _unused(rule.endpoint.replace(".", "_"), ids)
         made = {"operationId": id, "tags": [tag], **operation(converter, rule, view, answers)}
         (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
-        spec.path(re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), operations={method.lower(): made})
+        spec.path(template(rule.rule), operations={method.lower(): made})
     for name, description in tags.items():
         spec.tag({"name": name, "description": description})
     spec.options["webhooks"] = webhooks(converter)
@@ -83,7 +83,7 @@ def _unused(wanted: str, ids: set[str]) -> str:
 
 
 def _ordered(document: dict[str, Any]) -> dict[str, Any]:
-    """For people who read it, and for differences that show what has changed."""
+    """In a stable order: a diff of two documents shows what has changed."""
     schemas = document["components"]["schemas"]
     document["components"]["schemas"] = {name: schemas[name] for name in sorted(schemas)}
     first = ("openapi", "info", "servers", "security", "tags", "paths", "webhooks", "components")

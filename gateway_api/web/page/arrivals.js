@@ -1,4 +1,4 @@
-// Who has come and gone since somebody looks: every event counts once.
+// Sessions that began and ended since the page opened. Each event counts once.
 
 import {Chart} from './chart.js';
 import {byId, write} from './elements.js';

@@ -21,7 +21,7 @@ function rowOf(session) {
     rate_down: session.rate_down_bps, rate_up: session.rate_up_bps};
 }
 
-/** A number may be one session's id and another's user name: whoever has either is shown. */
+/** A number may be one session's id and another's user name: both are shown. */
 function joined(alone, page) {
   const others = page.sessions.filter(({id}) => !alone.sessions.some(session => session.id === id));
   const both = page.sessions.length - others.length;
@@ -66,7 +66,7 @@ export class Subscribers {
     if (text && page?.total === 1) this.record.open(page.sessions[0].id);
   }
 
-  /** When the list comes into sight; whoever looks for somebody has it read already. */
+  /** When the list comes into view; a search has read it already. */
   appear() {
     if (!this.#reading) this.read();
   }
@@ -82,7 +82,7 @@ export class Subscribers {
 
   /** The page that is shown then; null when it didn't come, or another one is wanted by now. */
   async read() {
-    // Whoever is impatient asks again: an answer that comes late must not hide the one that is wanted.
+    // A second search may start before the first response: a late response must not replace a newer one.
     const reading = this.#reading = Symbol();
     let read = null;
     await shown('list-problem', async () => {
@@ -174,7 +174,7 @@ export class Subscribers {
   #take(events) {
     for (const {name, data} of events) {
       this.#changes[name === 'session_up' ? 'came' : 'went'] += 1;
-      // Rows stay where they are, under somebody's finger; those who are gone look so.
+      // Rows keep their place while the user points at them; an ended session is dimmed.
       if (name === 'session_down') this.#rows.get(data.id)?.classList.add('gone');
     }
     if (events.length) this.#drawAge();

@@ -1,4 +1,4 @@
-"""Who changed what, and who was refused."""
+"""The audit log: changes and rejected requests."""
 
 from typing import Any
 

@@ -78,7 +78,7 @@ class EventsQuery(Schema):
     last_event_id = Parsed(
         parse_id,
         metadata=says(
-            "As the header Last-Event-ID, for who can't send that.",
+            "As the header Last-Event-ID, for clients that cannot send it.",
             "84a7e8343baf37f9-57",
             pattern=_EVENT_ID,
         ),

@@ -572,7 +572,7 @@ class Route(Record, frozen=True):
         str | None, about("Next hop, null when there is none.", None, format="ipv4", pattern=_IPV4)
     ]
     dev: Annotated[str, about("Interface.", "ppp5")]
-    protocol: Annotated[str, about("Who made it.", "kernel")]
+    protocol: Annotated[str, about("Origin of the route.", "kernel")]
     scope: Annotated[str, about("How far it reaches.", "link")]
     type: Annotated[str, about("Kind of route.", "unicast")]
     table: Annotated[str, about("Routing table.", "main")]

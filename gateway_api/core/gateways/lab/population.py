@@ -50,7 +50,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Subscriber:
-    """A subscriber who comes online. `number` counts from 0."""
+    """A subscriber of the lab. `number` counts from 0."""
 
     number: int
     session_type: str
