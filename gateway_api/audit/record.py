@@ -2,12 +2,13 @@
 
 import json
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.logs import MASK, is_secret, masked_text
+from gateway_api.wire.contract import about
 
 #: The most characters that a body, and what was before and after, take as JSON.
 MOST = 4096
@@ -19,25 +20,37 @@ _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """`at` is epoch seconds. Without a `role` the `user` is unproven. `action` is the name of the view,
-    `route` its path with names for what differs. `body`, `before` and `after` are JSON without secrets, or
-    None. For a request that broke off `status` is None, and `result` unanswered."""
+    """What a request, or a process at the core's socket, did or was not allowed to do."""
 
-    at: float
-    user: str | None
-    role: str | None
-    address: str | None
-    request_id: str
-    method: str
-    action: str
-    route: str | None
-    path: str
-    status: int | None
-    result: Result
-    message: str | None
-    body: Any = None
-    before: Any = None
-    after: Any = None
+    at: Annotated[float, about("When, Unix epoch seconds.", 1795271513.25)]
+    user: Annotated[str | None, about("Who; without a role, who it claimed to be.", "admin")]
+    role: Annotated[
+        str | None,
+        about(
+            "Role of the user, null for nobody; system for a process at the core's socket, or the core.",
+            "admin",
+            enum=["admin", "operator", "system", None],
+        ),
+    ]
+    address: Annotated[
+        str | None,
+        about("Where the request came from, null for a change at the core's socket.", "192.0.2.7"),
+    ]
+    request_id: Annotated[str, about("X-Request-ID of the response, or the change at the core.", "req-42")]
+    method: Annotated[str, about("HTTP method, empty without a request.", "PUT")]
+    action: Annotated[str, about("Name of the operation.", "subscribers.change_rate")]
+    route: Annotated[str | None, about("Path with names for what differs.", "/api/v1/subscribers/{id}/rate")]
+    path: Annotated[str, about("Path as it was sent, empty without a request.", "/api/v1/subscribers/7/rate")]
+    status: Annotated[int | None, about("HTTP status, null when it broke off, or without a request.", 200)]
+    result: Annotated[
+        Result, about("What came of it: unanswered if the request broke off.", "done", type="string")
+    ]
+    message: Annotated[str | None, about("Message of the response.", "Rate change requested for session 7")]
+    body: Annotated[
+        Any, about("What was sent, secrets masked.", {"rate_down": "250 Mbit", "rate_up": "50mbps"})
+    ] = None
+    before: Annotated[Any, about("What was, secrets masked.", {"rate_down_bps": 100_000_000})] = None
+    after: Annotated[Any, about("What is now, secrets masked.", {"rate_down_bps": 250_000_000})] = None
 
     def text(self) -> str:
         """One line of ASCII. Values that are too long in it are cut, and marked as cut."""

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gateway_api.base.fields import Schema
+import msgspec
+
 from gateway_api.web.envelope import JSON
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -16,38 +17,37 @@ _MARK = "__answers__"
 
 @dataclass(frozen=True)
 class Answers:
-    """`schemas` are those of the answer, of which one fits: of the envelope's data, unless it is `bare`.
-    None of them: the data is null, or any text. `events` are those of the data of a stream's events, by their
-    names. `headers` are names besides those that every answer has. `conditional`: a client who names the
-    ETag has the whole answer, so that 304 is enough. `errors` are statuses besides those that
-    every view with its access and its request has."""
+    """`records` are the possible ones of the response: of the envelope's data, unless it is `bare`. Without
+    any, the data is null, or the body any text. `events` are the records of a stream's events, by the events'
+    names. `headers` are names besides those that every response has. `conditional`: a client that names the
+    ETag gets 304. `errors` are statuses besides those of every view with this access and request."""
 
-    schemas: tuple[type[Schema], ...] = ()
+    records: tuple[type[msgspec.Struct], ...] = ()
     status: int = 200
     media_type: str = JSON
     bare: bool = False
-    events: Mapping[str, type[Schema]] = field(default_factory=dict)
+    events: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
     conditional: bool = True
 
 
 def data(
-    *schemas: type[Schema],
+    *records: type[msgspec.Struct],
     status: int = 200,
     headers: tuple[str, ...] = (),
     errors: tuple[int, ...] = (),
     conditional: bool = True,
 ) -> Callable[[View], View]:
     """An envelope."""
-    return _mark(Answers(schemas, status, headers=headers, errors=errors, conditional=conditional))
+    return _mark(Answers(records, status, headers=headers, errors=errors, conditional=conditional))
 
 
 def document(
-    schema: type[Schema], *, headers: tuple[str, ...] = (), errors: tuple[int, ...] = ()
+    record: type[msgspec.Struct], *, headers: tuple[str, ...] = (), errors: tuple[int, ...] = ()
 ) -> Callable[[View], View]:
     """JSON without an envelope."""
-    return _mark(Answers((schema,), bare=True, headers=headers, errors=errors))
+    return _mark(Answers((record,), bare=True, headers=headers, errors=errors))
 
 
 def text(media_type: str, *, headers: tuple[str, ...] = ()) -> Callable[[View], View]:
@@ -55,7 +55,9 @@ def text(media_type: str, *, headers: tuple[str, ...] = ()) -> Callable[[View], 
     return _mark(Answers(media_type=media_type, headers=headers))
 
 
-def stream(events: Mapping[str, type[Schema]], *, errors: tuple[int, ...] = ()) -> Callable[[View], View]:
+def stream(
+    events: Mapping[str, type[msgspec.Struct]], *, errors: tuple[int, ...] = ()
+) -> Callable[[View], View]:
     """Server-sent events, without an end."""
     return _mark(Answers(media_type=EVENT_STREAM, events=events, errors=errors))
 

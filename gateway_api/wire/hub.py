@@ -25,7 +25,10 @@ class DeliveryResult(Enumeration):
 
 WebhookId = Annotated[str, about("Webhook id, given by the service.", "wh_0123456789abcdef")]
 Url = Annotated[str, about("Where events are posted to.", "https://noc.example/hook")]
-Events = Annotated[tuple[str, ...], about("Events that it gets.", ["session.up", "session.down"])]
+Events = Annotated[
+    tuple[Annotated[str, about("Event name.", enum=["session.up", "session.down"])], ...],
+    about("Events that it gets.", ["session.up", "session.down"]),
+]
 MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8343baf37f9-57")]
 
 

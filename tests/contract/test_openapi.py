@@ -54,6 +54,10 @@ def fits(name: str, value: Any) -> None:
     Draft202012Validator(schema).validate(value)
 
 
+def holds_objects(field: dict[str, Any]) -> bool:
+    return "properties" in resolved(field.get("items", field))
+
+
 # As a document
 
 
@@ -89,11 +93,11 @@ def test_every_field_is_described_with_an_example() -> None:
         f"{name}.{field}": described
         for name, schema in SCHEMAS.items()
         for field, described in schema.get("properties", {}).items()
-        if "$ref" not in described
+        if set(described) != {"$ref"}
     }
     assert len(fields) > 250
     assert [name for name, field in fields.items() if not field.get("description")] == []
-    plain = {name: field for name, field in fields.items() if "$ref" not in field.get("items", {})}
+    plain = {name: field for name, field in fields.items() if not holds_objects(field)}
     assert [name for name, field in plain.items() if not field.get("examples")] == []
 
 
@@ -149,8 +153,8 @@ def test_it_has_the_fields_of_every_response() -> None:
             continue
         # Of several, the last has the least fields.
         fields = resolved(schema.get("anyOf", [schema])[-1])["properties"]
-        assert set(answer().fields) <= set(fields), route
-        assert set(fields) <= {*answer().fields, "next_cursor"}, route
+        assert set(answer.__struct_fields__) <= set(fields), route
+        assert set(fields) <= {*answer.__struct_fields__, "next_cursor"}, route
 
 
 @named([route for route in DESCRIBED if route.body or route.may_have])

@@ -4,29 +4,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway_api.base.fields import Schema, Text, Whole
-from gateway_api.web.schemas import audit, configuration, network, sessions, system, webhooks
-from gateway_api.web.schemas.records import Message, Record, list_of
+from msgspec import Struct
+
+from gateway_api.web import configuration_records, records
+from gateway_api.web.records import Message, listing
+from gateway_api.wire import hub
+from gateway_api.wire.core import configuration, gateway
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
 
 @dataclass(frozen=True)
 class Route:
-    """`path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}` for an
-    archived one, `{webhook}` for a registration.
-    `data` is the schema of the envelope's data, `nothing` says that it is null; `bare` is the schema of a
-    document without envelope. `body` is one that works and must be, `may_have` one that may be left out;
-    `free` are fields that take any JSON. A route that `streams` never ends by itself. One that has
-    `more_for_admins` refuses a part of what it does to others."""
+    """`path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}` for an archived one,
+    `{webhook}` for a registration. `data` is the record in the envelope, `nothing` means that it is null;
+    `bare` is the record of a response without an envelope, `paged` that of a page. `body` is one that works
+    and must be, `may_have` one that may be left out; `free` are fields that take any JSON. A route that
+    `streams` never ends by itself. One that has `more_for_admins` rejects a part of what it does for
+    others."""
 
     method: str
     path: str
     access: str
-    data: type[Schema] | None = None
-    bare: type[Schema] | None = None
+    data: type[Struct] | None = None
+    bare: type[Struct] | None = None
     body: Mapping[str, Any] | None = None
-    paged: type[Schema] | None = None
+    paged: type[Struct] | None = None
     nothing: bool = False
     may_have: Mapping[str, Any] | None = None
     free: tuple[str, ...] = ()
@@ -39,20 +42,8 @@ class Route:
         return f"{self.method} {self.path}"
 
 
-def page_of(name: str, record: type[Record], **more: Any) -> type[Schema]:
-    """The schema of a page of a list, with all fields that a page may have."""
-    fields = {**more, "total": Whole(), "next_cursor": Text(allow_none=True)}
-    return list_of(name, record, **fields)
-
-
-def _list(path: str, name: str, record: type[Record], **more: Any) -> Route:
-    return Route(
-        "GET",
-        path,
-        ANY_ROLE,
-        data=list_of(name, record, **more),
-        paged=page_of(name, record, **more),
-    )
+def _list(path: str, reply: type[gateway.ListReply]) -> Route:
+    return Route("GET", path, ANY_ROLE, data=listing(reply), paged=reply)
 
 
 _RECEIVER = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}
@@ -62,7 +53,7 @@ _RATE = {"path": "qos.default_down", "value": "150mbit"}
 _RATES = {"rate_down": "50 Mbit", "rate_up": "10mbps"}
 
 ROUTES = (
-    Route("POST", "/auth/login", OPEN, bare=system.Token, body={"username": "x", "password": "y"}),
+    Route("POST", "/auth/login", OPEN, bare=records.Token, body={"username": "x", "password": "y"}),
     Route("POST", "/auth/logout", ANY_ROLE, data=Message),
     Route(
         "POST",
@@ -72,22 +63,22 @@ ROUTES = (
         may_have={"username": "operator"},
         more_for_admins=True,
     ),
-    _list("/subscribers", "sessions", sessions.SessionSummary),
-    Route("GET", "/subscribers/summary", ANY_ROLE, data=sessions.SessionCounts),
-    Route("GET", "/subscribers/{id}", ANY_ROLE, data=sessions.SessionDetail),
+    _list("/subscribers", gateway.SessionsReply),
+    Route("GET", "/subscribers/summary", ANY_ROLE, data=records.SessionCounts),
+    Route("GET", "/subscribers/{id}", ANY_ROLE, data=gateway.SessionDetail),
     Route("DELETE", "/subscribers/{id}", ADMIN, data=Message),
     Route(
         "POST",
         "/subscribers/disconnect-by-interface",
         ADMIN,
-        data=sessions.InterfaceDisconnected,
+        data=records.InterfaceDisconnected,
         body={"interface": "lo"},
     ),
-    Route("PUT", "/subscribers/{id}/rate", ADMIN, data=sessions.RateChanged, body=_RATES),
-    Route("GET", "/system/version", ALWAYS, data=system.Version),
-    Route("GET", "/system/health", ALWAYS, data=system.Health),
-    Route("GET", "/health", ALWAYS, data=system.Health),
-    Route("GET", "/system/config", ANY_ROLE, data=configuration.Configuration),
+    Route("PUT", "/subscribers/{id}/rate", ADMIN, data=records.RateChanged, body=_RATES),
+    Route("GET", "/system/version", ALWAYS, data=records.Version),
+    Route("GET", "/system/health", ALWAYS, data=gateway.Health),
+    Route("GET", "/health", ALWAYS, data=gateway.Health),
+    Route("GET", "/system/config", ANY_ROLE, data=configuration_records.Configuration),
     # In an order in which each works after the one before.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),
     Route("POST", "/system/config/edit", ADMIN, nothing=True, body={"operations": [{"op": "set", **_RATE}]}),
@@ -95,38 +86,42 @@ ROUTES = (
         "POST",
         "/system/config/commit",
         ADMIN,
-        data=configuration.Committed,
+        data=configuration_records.Committed,
         may_have={"confirm_seconds": 600},
     ),
     Route("POST", "/system/config/confirm", ADMIN, data=Message),
-    Route("POST", "/system/config/rollback", ADMIN, data=configuration.RolledBack, body={"revision": 1}),
-    Route("GET", "/system/config/candidate", ADMIN, data=configuration.Candidate),
-    Route("GET", "/system/config/compare", ADMIN, data=configuration.Difference),
+    Route(
+        "POST", "/system/config/rollback", ADMIN, data=configuration_records.RolledBack, body={"revision": 1}
+    ),
+    Route("GET", "/system/config/candidate", ADMIN, data=configuration_records.Candidate),
+    Route("GET", "/system/config/compare", ADMIN, data=configuration_records.Difference),
     Route("POST", "/system/config/delete", ADMIN, nothing=True, body={"path": "qos.default_down"}),
     Route("POST", "/system/config/discard", ADMIN, nothing=True),
-    Route("GET", "/system/config/archive", ANY_ROLE, data=list_of("revisions", configuration.ArchivedCommit)),
-    Route("GET", "/system/config/archive/{revision}", ANY_ROLE, data=configuration.ArchivedRevision),
-    _list("/interfaces", "interfaces", network.Interface),
-    _list("/interfaces/vlans", "vlans", network.Vlan),
-    _list("/qos", "sessions", sessions.SessionQos),
-    Route("GET", "/qos/profiles", ANY_ROLE, data=list_of("profiles", sessions.OverheadProfile)),
-    Route("GET", "/routing/bgp/summary", ANY_ROLE, data=network.FrrSummary),
-    _list("/routing/routes", "routes", network.Route),
-    _list("/cgnat/sessions", "sessions", sessions.CgnatSession),
-    Route("GET", "/cgnat/stats", ANY_ROLE, data=sessions.CgnatStats),
-    Route("GET", "/demux/config", ANY_ROLE, data=configuration.DemuxConfiguration),
-    _list("/demux/state", "vlans", network.DemuxVlan, rate_limited_total=network.rate_limited_total()),
+    Route("GET", "/system/config/archive", ANY_ROLE, data=listing(configuration.ArchiveReply)),
+    Route(
+        "GET", "/system/config/archive/{revision}", ANY_ROLE, data=configuration_records.ArchivedConfiguration
+    ),
+    _list("/interfaces", gateway.InterfacesReply),
+    _list("/interfaces/vlans", gateway.VlansReply),
+    _list("/qos", gateway.QosReply),
+    Route("GET", "/qos/profiles", ANY_ROLE, data=listing(gateway.OverheadProfilesReply)),
+    Route("GET", "/routing/bgp/summary", ANY_ROLE, data=records.FrrSummary),
+    _list("/routing/routes", gateway.RoutesReply),
+    _list("/cgnat/sessions", gateway.CgnatSessionsReply),
+    Route("GET", "/cgnat/stats", ANY_ROLE, data=records.CgnatStats),
+    Route("GET", "/demux/config", ANY_ROLE, data=configuration_records.DemuxConfiguration),
+    _list("/demux/state", gateway.DemuxReply),
     # Without an end, and without JSON: test_events has it.
     Route("GET", "/events/subscribers", ANY_ROLE, streams=True),
-    Route("POST", "/webhooks", ADMIN, data=webhooks.Webhook, body=_RECEIVER, status=201),
-    Route("GET", "/webhooks", ANY_ROLE, data=webhooks.Webhooks),
-    Route("GET", "/webhooks/{webhook}", ANY_ROLE, data=webhooks.Webhook),
-    Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=webhooks.Deliveries),
-    Route("POST", "/webhooks/{webhook}/test", ADMIN, data=webhooks.TestSent),
+    Route("POST", "/webhooks", ADMIN, data=hub.Webhook, body=_RECEIVER, status=201),
+    Route("GET", "/webhooks", ANY_ROLE, data=listing(hub.WebhooksReply)),
+    Route("GET", "/webhooks/{webhook}", ANY_ROLE, data=hub.Webhook),
+    Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=listing(hub.DeliveriesReply)),
+    Route("POST", "/webhooks/{webhook}/test", ADMIN, data=records.TestSent),
     Route("DELETE", "/webhooks/{webhook}", ADMIN, data=Message),
-    Route("GET", "/audit", ADMIN, data=list_of("records", audit.AuditRecord)),
+    Route("GET", "/audit", ADMIN, data=records.AuditRecordList),
     Route("GET", "/metrics", ALWAYS),
-    Route("GET", "/openapi.json", OPEN, bare=system.OpenApi),
+    Route("GET", "/openapi.json", OPEN, bare=records.OpenApi),
     Route("GET", "/docs", OPEN),
     # What the page brings with it.
     Route("GET", "/docs/{digest}/{name}", OPEN, part_of_a_page=True),

@@ -1,34 +1,39 @@
-"""Schemas of what the alternative profile responds with."""
+"""Records that the alternative profile responds with."""
 
-from marshmallow import validate
+from typing import Annotated
 
-from gateway_api.base.fields import Flag, Text, Whole
-from gateway_api.web.schemas.records import ADDRESS, Record
-from gateway_api.web.schemas.sessions import SessionDetail
-from gateway_api.web.schemas.system import Health
+from msgspec import Meta, Struct
 
-_SPEED = validate.Regexp(r"[0-9]+(\.[0-9]*[1-9])? [kMG]?bit/s\Z")
-_UPTIME = validate.Regexp(r"([1-9][0-9]*d )?[012][0-9]:[0-5][0-9]:[0-5][0-9]\Z")
+from gateway_api.wire.core.gateway import AssignedAddress, Health, ListReply, SessionDetail
+
+Speed = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]*[1-9])? [kMG]?bit/s\Z")]
+Uptime = Annotated[str, Meta(pattern=r"^([1-9][0-9]*d )?[012][0-9]:[0-5][0-9]:[0-5][0-9]\Z")]
 
 
-class Subscriber(Record):
+class Subscriber(Struct):
     """An item of the list."""
 
-    id = Whole()
-    username = Text()
-    ip_address = Text(validate=ADDRESS)
-    interface = Text()
-    speed_down = Text(validate=_SPEED)
-    speed_up = Text(validate=_SPEED)
-    uptime = Text(validate=_UPTIME)
+    id: int
+    username: str
+    ip_address: AssignedAddress
+    interface: str
+    speed_down: Speed
+    speed_up: Speed
+    uptime: Uptime
 
 
-class SubscriberDetail(SessionDetail):
-    speed_down = Text(validate=_SPEED)
-    speed_up = Text(validate=_SPEED)
-    uptime = Text(validate=_UPTIME)
+class SubscribersReply(ListReply, frozen=True):
+    """A page of the list."""
+
+    subscribers: tuple[Subscriber, ...]
 
 
-class Status(Health):
-    uptime = Text(validate=_UPTIME)
-    core_reachable = Flag()
+class SubscriberDetail(SessionDetail, frozen=True):
+    speed_down: Speed
+    speed_up: Speed
+    uptime: Uptime
+
+
+class Status(Health, frozen=True):
+    uptime: Uptime
+    core_reachable: bool

@@ -1,13 +1,16 @@
-"""Schemas as JSON Schema, as this API means them."""
+"""JSON Schema of requests, which are schemas of marshmallow, and of responses, which are structs."""
 
+from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from marshmallow.fields import Field
 
 from gateway_api.base.fields import Parsed, Schema
-from gateway_api.web.schemas.records import Answer
+
+_REFERENCE = "#/components/schemas/{name}"
 
 
 class _Converter(OpenAPIConverter):
@@ -27,9 +30,6 @@ class _Converter(OpenAPIConverter):
         made: dict[str, Any] = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
         # What rules of more than one field say.
         made.update(getattr(schema, "json_schema", {}))
-        if isinstance(schema, Answer):
-            # What is sent to clients may get fields; what they send is refused if it has others.
-            made.pop("additionalProperties", None)
         return made
 
 
@@ -39,6 +39,26 @@ class _Plugin(MarshmallowPlugin):
 
 def _name_of(schema: Any) -> str:
     return (schema if isinstance(schema, type) else type(schema)).__name__
+
+
+def components(records: Iterable[type[msgspec.Struct]]) -> dict[str, dict[str, Any]]:
+    """The schemas of records, and of all that they refer to, by their names."""
+    _, made = msgspec.json.schema_components(records, ref_template=_REFERENCE)
+    for schema in made.values():
+        schema["description"] = " ".join(schema["description"].split())
+        if "enum" in schema:
+            schema["type"] = "string"
+        for name, described in schema.get("properties", {}).items():
+            # A default is for readers on the wire. A response has every field that may not be absent.
+            if "default" in described:
+                del described["default"]
+                schema["required"] = [*schema.get("required", ()), name]
+    return made
+
+
+def reference_to(record: type[msgspec.Struct]) -> dict[str, str]:
+    """A reference to the component of a record."""
+    return {"$ref": _REFERENCE.format(name=record.__name__)}
 
 
 def plugin() -> MarshmallowPlugin:

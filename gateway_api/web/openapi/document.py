@@ -10,11 +10,12 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from gateway_api.version import PRODUCT, VERSION
+from gateway_api.web.openapi.converter import components
 from gateway_api.web.openapi.converter import plugin as new_plugin
-from gateway_api.web.openapi.errors import add_errors
+from gateway_api.web.openapi.errors import ERRORS, add_errors
 from gateway_api.web.openapi.headers import add_headers
 from gateway_api.web.openapi.operation import operation
-from gateway_api.web.openapi.webhooks import webhooks
+from gateway_api.web.openapi.webhooks import MESSAGES, webhooks
 from gateway_api.web.responses import Answers, answered_by
 from gateway_api.web.route import template
 
@@ -54,7 +55,9 @@ def document(app: Flask) -> dict[str, Any]:
     add_errors(spec)
     ids: set[str] = set()
     tags: dict[str, str] = {}
+    records = {*ERRORS, *MESSAGES}
     for rule, view, answers in _described(app):
+        records.update(answers.records, answers.events.values())
         tag = rule.endpoint.partition(".")[0]
         tags.setdefault(tag, inspect.getdoc(sys.modules[view.__module__]) or "")
         id = _unused(rule.endpoint.replace(".", "_"), ids)
@@ -63,6 +66,8 @@ def document(app: Flask) -> dict[str, Any]:
         spec.path(template(rule.rule), operations={method.lower(): made})
     for name, description in tags.items():
         spec.tag({"name": name, "description": description})
+    for name, schema in components(records).items():
+        spec.components.schema(name, schema)
     spec.options["webhooks"] = webhooks(converter)
     return _ordered(spec.to_dict())
 

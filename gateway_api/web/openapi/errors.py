@@ -2,19 +2,20 @@
 
 from dataclasses import dataclass
 
+import msgspec
 from apispec import APISpec
 
-from gateway_api.base.fields import Schema
 from gateway_api.web.envelope import JSON
+from gateway_api.web.openapi.converter import reference_to
 from gateway_api.web.openapi.headers import headers
-from gateway_api.web.schemas.errors import Error, InternalError, Refusal, RequestError, RoleRefusal
+from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
 
 
 @dataclass(frozen=True)
 class _Shared:
     name: str
     description: str
-    schema: type[Schema] | None = Error
+    record: type[msgspec.Struct] | None = Error
     headers: tuple[str, ...] = ()
 
 
@@ -48,12 +49,16 @@ _SHARED = {
     ),
 }
 
+#: The records of all errors.
+ERRORS = frozenset(shared.record for shared in _SHARED.values() if shared.record is not None)
+
 
 def add_errors(spec: APISpec) -> None:
     """Adds the components that `error` refers to."""
     for shared in _SHARED.values():
-        content = {} if shared.schema is None else {"content": {JSON: {"schema": shared.schema}}}
-        described = {"description": shared.description, "headers": headers(*shared.headers), **content}
+        described = {"description": shared.description, "headers": headers(*shared.headers)}
+        if shared.record is not None:
+            described["content"] = {JSON: {"schema": reference_to(shared.record)}}
         spec.components.response(shared.name, described)
 
 

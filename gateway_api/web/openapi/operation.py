@@ -4,13 +4,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from werkzeug.routing import Rule
 
-from gateway_api.base.fields import Schema
 from gateway_api.web.access import Access, access_of
 from gateway_api.web.envelope import JSON
-from gateway_api.web.openapi.converter import reference
+from gateway_api.web.openapi.converter import reference, reference_to
 from gateway_api.web.openapi.errors import error
 from gateway_api.web.openapi.headers import headers
 from gateway_api.web.parse import Takes, taken_by
@@ -44,7 +44,7 @@ def operation(converter: OpenAPIConverter, rule: Rule, view: View, answers: Answ
         content = {JSON: {"schema": reference(converter, takes.body)}}
         described["requestBody"] = {"required": not takes.optional, "content": content}
     described["responses"] = {
-        str(answers.status): _success(converter, answers),
+        str(answers.status): _success(answers),
         **{str(status): error(status) for status in sorted(_errors(rule, takes, access, answers))},
     }
     return described
@@ -91,18 +91,18 @@ def _errors(rule: Rule, takes: Takes, access: Access, answers: Answers) -> set[i
     }
 
 
-def _success(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
+def _success(answers: Answers) -> dict[str, Any]:
     return {
         "description": "Created." if answers.status == 201 else "Done.",
         "headers": headers(*answers.headers),
-        "content": {answers.media_type: {"schema": _schema(converter, answers)}},
+        "content": {answers.media_type: {"schema": _schema(answers)}},
     }
 
 
-def _schema(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
-    references = [reference(converter, schema) for schema in answers.schemas]
+def _schema(answers: Answers) -> dict[str, Any]:
+    references = [reference_to(record) for record in answers.records]
     if answers.media_type == EVENT_STREAM:
-        return {"oneOf": [_event(converter, name, schema) for name, schema in answers.events.items()]}
+        return {"oneOf": [_event(name, record) for name, record in answers.events.items()]}
     if answers.media_type != JSON:
         return {"type": "string"}
     one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
@@ -112,9 +112,9 @@ def _schema(converter: OpenAPIConverter, answers: Answers) -> dict[str, Any]:
     return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}
 
 
-def _event(converter: OpenAPIConverter, name: str, schema: type[Schema]) -> dict[str, Any]:
+def _event(name: str, record: type[msgspec.Struct]) -> dict[str, Any]:
     """One event of a stream by its fields, as later versions of OpenAPI have it (3.2 section 4.14.4)."""
-    json = {"contentMediaType": JSON, "contentSchema": reference(converter, schema)}
+    json = {"contentMediaType": JSON, "contentSchema": reference_to(record)}
     fields = {
         "id": {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]},
         "event": {"type": "string", "const": name, "description": "Event name."},

@@ -2,23 +2,22 @@
 
 from typing import Any
 
+import msgspec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
-from gateway_api.base.fields import Schema
 from gateway_api.web.envelope import JSON
-from gateway_api.web.openapi.converter import reference
-from gateway_api.web.schemas.events import (
-    DeliveryHeaders,
-    SessionDownDelivery,
-    SessionUpDelivery,
-    TestDelivery,
-)
+from gateway_api.web.openapi.converter import reference_to
+from gateway_api.web.records import SessionDownDelivery, SessionUpDelivery, TestDelivery
+from gateway_api.web.schemas.parameters import DeliveryHeaders
 
-_SENT: dict[str, tuple[type[Schema], str]] = {
+_SENT: dict[str, tuple[type[msgspec.Struct], str]] = {
     "session.up": (SessionUpDelivery, "A session is established."),
     "session.down": (SessionDownDelivery, "A session has ended."),
     "webhook.test": (TestDelivery, "A test, which somebody asked for."),
 }
+#: The records of all messages.
+MESSAGES = frozenset(record for record, _ in _SENT.values())
+
 _RETRIES = (
     "Any 2xx within 10 s acknowledges it. After anything else, a redirect too, the same bytes are sent again "
     "5 s, 30 s and 5 min later, each counted from the end of the attempt before. After three failures in a "
@@ -32,7 +31,9 @@ def webhooks(converter: OpenAPIConverter) -> dict[str, Any]:
     return {name: {"post": _operation(converter, name, *sent)} for name, sent in _SENT.items()}
 
 
-def _operation(converter: OpenAPIConverter, name: str, schema: type[Schema], summary: str) -> dict[str, Any]:
+def _operation(
+    converter: OpenAPIConverter, name: str, record: type[msgspec.Struct], summary: str
+) -> dict[str, Any]:
     return {
         "operationId": f"webhook_{name.replace('.', '_')}",
         "tags": ["webhooks"],
@@ -40,6 +41,6 @@ def _operation(converter: OpenAPIConverter, name: str, schema: type[Schema], sum
         "description": _RETRIES,
         "security": [],
         "parameters": converter.schema2parameters(DeliveryHeaders(), location="header"),
-        "requestBody": {"required": True, "content": {JSON: {"schema": reference(converter, schema)}}},
+        "requestBody": {"required": True, "content": {JSON: {"schema": reference_to(record)}}},
         "responses": {"2XX": {"description": "The receiver has it."}},
     }

@@ -6,15 +6,15 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse, responses
 from gateway_api.web.context import services
-from gateway_api.web.schemas.audit import AuditQuery, AuditRecord
-from gateway_api.web.schemas.records import listing_of
+from gateway_api.web.records import AuditRecordList
+from gateway_api.web.schemas.audit import AuditQuery
 
 routes = Blueprint("audit", __name__, url_prefix="/api/v1/audit")
 
 
 @routes.get("")
 @access.admin
-@responses.data(listing_of("records", AuditRecord, total=False))
+@responses.data(AuditRecordList)
 @parse.query(AuditQuery)
 def index(query: dict[str, Any]) -> Response:
     """The records that fit the filters, or a page of them, the newest first."""

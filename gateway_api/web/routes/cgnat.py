@@ -6,16 +6,16 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
+from gateway_api.web.records import CgnatStats, listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.schemas.records import listing_of
-from gateway_api.web.schemas.sessions import CgnatSession, CgnatStats
+from gateway_api.wire.core.gateway import CgnatSessionsReply
 
 routes = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
 
 
 @routes.get("/sessions")
 @access.any_role
-@responses.data(listing_of("sessions", CgnatSession))
+@responses.data(listing(CgnatSessionsReply))
 @parse.query(ListQuery)
 @whole.shared
 def sessions(query: dict[str, Any]) -> Response:
@@ -30,9 +30,5 @@ def stats() -> Response:
     """How many sessions are steered, and how many have an address of their own."""
     counts = daemon().statistics()
     return envelope.ok(
-        {
-            "vrf_steered_sessions": counts.vrf_steered_sessions,
-            "public_ip_sessions": counts.public_ip_sessions,
-            "total_sessions": counts.active_sessions,
-        }
+        CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
     )

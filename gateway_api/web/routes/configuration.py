@@ -13,19 +13,26 @@ from flask import Blueprint, Response
 from gateway_api.daemon.calls import decoded
 from gateway_api.daemon.configuration import Edit
 from gateway_api.web import access, audit, envelope, parse, responses
+from gateway_api.web.configuration_records import (
+    ArchivedConfiguration,
+    Candidate,
+    Committed,
+    Configuration,
+    Difference,
+    RolledBack,
+)
 from gateway_api.web.context import caller, configuration
-from gateway_api.web.schemas import configuration as schemas
+from gateway_api.web.records import Message, listing
 from gateway_api.web.schemas.queries import CompareQuery
-from gateway_api.web.schemas.records import Message, list_of
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
-from gateway_api.wire.core.configuration import CommitReply, EditReply
+from gateway_api.wire.core.configuration import ArchiveReply, CommitReply, EditReply
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
 
 @routes.get("")
 @access.any_role
-@responses.data(schemas.Configuration, headers=("ETag",))
+@responses.data(Configuration, headers=("ETag",))
 def running() -> Response:
     """All sections of the running configuration, secrets masked."""
     return tagged(*configuration().running())
@@ -33,7 +40,7 @@ def running() -> Response:
 
 @routes.get("/candidate")
 @access.admin
-@responses.data(schemas.Candidate, headers=("ETag",))
+@responses.data(Candidate, headers=("ETag",))
 def candidate() -> Response:
     """All sections of the candidate, secrets masked."""
     return tagged(*configuration().candidate())
@@ -41,7 +48,7 @@ def candidate() -> Response:
 
 @routes.get("/compare")
 @access.admin
-@responses.data(schemas.Difference, headers=("ETag",), errors=(404,), conditional=False)
+@responses.data(Difference, headers=("ETag",), errors=(404,), conditional=False)
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
     """The difference from the running configuration, or from an archived revision, to the candidate. The
@@ -79,7 +86,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 
 @routes.post("/commit")
 @access.admin
-@responses.data(schemas.Committed, headers=("ETag",), errors=(412,))
+@responses.data(Committed, headers=("ETag",), errors=(412,))
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
     """Makes the candidate run, for good or until a deadline for its confirmation."""
@@ -92,12 +99,12 @@ def commit(body: dict[str, Any]) -> Response:
 def confirm() -> Response:
     """Confirms a commit. 409 when none waits for it."""
     configuration().confirm()
-    return envelope.ok({"message": "Confirmed"})
+    return envelope.ok(Message("Confirmed"))
 
 
 @routes.post("/rollback")
 @access.admin
-@responses.data(schemas.RolledBack, headers=("ETag",), errors=(404, 412))
+@responses.data(RolledBack, headers=("ETag",), errors=(404, 412))
 @parse.body(Rollback)
 def rollback(body: dict[str, Any]) -> Response:
     """Stages an archived revision, 1 being the newest."""
@@ -105,7 +112,7 @@ def rollback(body: dict[str, Any]) -> Response:
     staged = configuration().rollback(revision, parse.if_match())
     audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
     message = f"Revision {revision} is the candidate; commit to make it run"
-    return tagged({"message": message, "revision": revision, "changes": staged.changes}, staged.etag)
+    return tagged(RolledBack(message, revision, staged.changes), staged.etag)
 
 
 @routes.post("/discard")
@@ -120,7 +127,7 @@ def discard() -> Response:
 
 @routes.get("/archive")
 @access.any_role
-@responses.data(list_of("revisions", schemas.ArchivedCommit))
+@responses.data(listing(ArchiveReply))
 def archive() -> Response:
     """The commits of the archived revisions: author, time and comment, the newest first."""
     return envelope.ok(configuration().archive())
@@ -128,7 +135,7 @@ def archive() -> Response:
 
 @routes.get("/archive/<revision>")
 @access.any_role
-@responses.data(schemas.ArchivedRevision)
+@responses.data(ArchivedConfiguration)
 def archived(revision: str) -> Response:
     """One archived revision, secrets masked."""
     return envelope.ok(configuration().archived(parse.revision(revision)))

@@ -5,11 +5,11 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse, responses, whole
+from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.context import configuration, daemon
-from gateway_api.web.schemas.configuration import DemuxConfiguration
-from gateway_api.web.schemas.network import DemuxVlan, rate_limited_total
+from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.schemas.records import listing_of
+from gateway_api.wire.core.gateway import DemuxReply
 
 routes = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
@@ -25,7 +25,7 @@ def demux_configuration() -> Response:
 
 @routes.get("/state")
 @access.any_role
-@responses.data(listing_of("vlans", DemuxVlan, rate_limited_total=rate_limited_total()))
+@responses.data(listing(DemuxReply))
 @parse.query(ListQuery)
 @whole.shared
 def state(query: dict[str, Any]) -> Response:

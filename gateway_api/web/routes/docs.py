@@ -13,7 +13,7 @@ from gateway_api.web import access, responses
 from gateway_api.web.assets import ASK_AGAIN, FOR_EVER, Asset, serve
 from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.document import document
-from gateway_api.web.schemas.system import OpenApi
+from gateway_api.web.records import OpenApi
 
 routes = Blueprint("docs", __name__, url_prefix="/api/v1")
 

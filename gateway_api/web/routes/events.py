@@ -7,7 +7,7 @@ from flask import Blueprint, Response, request
 from gateway_api.events.streams import Wanted
 from gateway_api.web import access, parse, responses
 from gateway_api.web.context import caller, services
-from gateway_api.web.schemas.events import Gap, SessionDown, SessionUp
+from gateway_api.web.records import Gap, SessionDown, SessionUp
 from gateway_api.web.schemas.queries import EventsQuery
 
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")

@@ -6,16 +6,16 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas.network import Interface, Vlan
+from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.schemas.records import listing_of
+from gateway_api.wire.core.gateway import InterfacesReply, VlansReply
 
 routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 
 
 @routes.get("")
 @access.any_role
-@responses.data(listing_of("interfaces", Interface))
+@responses.data(listing(InterfacesReply))
 @parse.query(ListQuery)
 @whole.shared
 def index(query: dict[str, Any]) -> Response:
@@ -25,7 +25,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/vlans")
 @access.any_role
-@responses.data(listing_of("vlans", Vlan))
+@responses.data(listing(VlansReply))
 @parse.query(ListQuery)
 @whole.shared
 def vlans(query: dict[str, Any]) -> Response:

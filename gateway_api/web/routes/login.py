@@ -7,9 +7,8 @@ from flask import Blueprint, Response, request
 from gateway_api.base.errors import NotAllowed
 from gateway_api.web import access, audit, envelope, parse, responses
 from gateway_api.web.context import caller, daemon, identify, services
-from gateway_api.web.schemas.records import Message
+from gateway_api.web.records import Message, Token
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
-from gateway_api.web.schemas.system import Token
 
 routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 
@@ -26,7 +25,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
     identify(user.username, user.role)
     lifetime = known.token_lifetime
     token = services().tokens.issue(user.username, user.role, user.generation, lifetime)
-    return envelope.bare({"access_token": token, "token_type": "bearer", "expires_in": lifetime})
+    return envelope.bare(Token(token, "bearer", lifetime))
 
 
 @routes.post("/logout")
@@ -35,7 +34,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
 def log_out() -> Response:
     """Revokes the token that came with the request."""
     services().revocations.revoke(caller().jti, caller().exp)
-    return envelope.ok({"message": "Logged out"})
+    return envelope.ok(Message("Logged out"))
 
 
 @routes.post("/logout-everywhere")
@@ -48,4 +47,4 @@ def log_out_everywhere(body: dict[str, Any]) -> Response:
     if username != caller().sub and caller().role != "admin":
         raise NotAllowed
     daemon().end_tokens(username)
-    return envelope.ok({"message": f"Ended all tokens of {username}"})
+    return envelope.ok(Message(f"Ended all tokens of {username}"))

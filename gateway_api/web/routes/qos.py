@@ -6,16 +6,16 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
+from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.schemas.records import list_of, listing_of
-from gateway_api.web.schemas.sessions import OverheadProfile, SessionQos
+from gateway_api.wire.core.gateway import OverheadProfilesReply, QosReply
 
 routes = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
 
 
 @routes.get("")
 @access.any_role
-@responses.data(listing_of("sessions", SessionQos))
+@responses.data(listing(QosReply))
 @parse.query(ListQuery)
 @whole.shared
 def index(query: dict[str, Any]) -> Response:
@@ -25,7 +25,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/profiles")
 @access.any_role
-@responses.data(list_of("profiles", OverheadProfile))
+@responses.data(listing(OverheadProfilesReply))
 def profiles() -> Response:
     """The overhead profiles that sessions may have."""
     return envelope.ok(daemon().overhead_profiles())

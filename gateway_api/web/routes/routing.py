@@ -6,9 +6,9 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas.network import FrrSummary, Route
+from gateway_api.web.records import FrrSummary, listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.schemas.records import listing_of
+from gateway_api.wire.core.gateway import RoutesReply
 
 routes = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
 
@@ -23,7 +23,7 @@ def bgp_summary() -> Response:
 
 @routes.get("/routes")
 @access.any_role
-@responses.data(listing_of("routes", Route))
+@responses.data(listing(RoutesReply))
 @parse.query(ListQuery)
 @whole.shared
 def kernel_routes(query: dict[str, Any]) -> Response:

@@ -7,25 +7,24 @@ from flask import Blueprint, Response
 from gateway_api.daemon.calls import decoded
 from gateway_api.web import access, audit, envelope, parse, responses, whole
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas.queries import SubscribersQuery
-from gateway_api.web.schemas.records import Message, listing_of
-from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
-from gateway_api.web.schemas.sessions import (
+from gateway_api.web.records import (
     InterfaceDisconnected,
     InterfaceDisconnectPreview,
+    Message,
     RateChanged,
     SessionCounts,
-    SessionDetail,
-    SessionSummary,
+    listing,
 )
-from gateway_api.wire.core.gateway import EndedSession
+from gateway_api.web.schemas.queries import SubscribersQuery
+from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
+from gateway_api.wire.core.gateway import EndedSession, SessionDetail, SessionsReply
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 
 
 @routes.get("")
 @access.any_role
-@responses.data(listing_of("sessions", SessionSummary))
+@responses.data(listing(SessionsReply))
 @parse.query(SubscribersQuery)
 @whole.shared
 def index(query: dict[str, Any]) -> Response:
@@ -39,13 +38,7 @@ def index(query: dict[str, Any]) -> Response:
 def summary() -> Response:
     """How many sessions there are, by type."""
     counts = daemon().statistics()
-    return envelope.ok(
-        {
-            "total": counts.active_sessions,
-            "pppoe": counts.pppoe_sessions,
-            "dhcp": counts.dhcp_sessions,
-        }
-    )
+    return envelope.ok(SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions))
 
 
 @routes.get("/<session:id>")
@@ -63,7 +56,7 @@ def disconnect(id: str) -> Response:
     """Ends a session; it is gone when the response comes."""
     session = parse.session_id(id)
     audit.note(before=daemon().disconnect_session(session))
-    return envelope.ok({"message": f"Session {session} disconnected"})
+    return envelope.ok(Message(f"Session {session} disconnected"))
 
 
 @routes.post("/disconnect-by-interface")
@@ -91,12 +84,5 @@ def change_rate(body: dict[str, Any], id: str) -> Response:
     (down, down_bps), (up, up_bps) = body["rate_down"], body["rate_up"]
     before, after = daemon().set_session_rate(session, down_bps, up_bps)
     audit.note(before=before, after=after)
-    return envelope.ok(
-        {
-            "message": f"Rate change requested for session {session}",
-            "rate_down": down,
-            "rate_up": up,
-            "rate_down_bps": down_bps,
-            "rate_up_bps": up_bps,
-        }
-    )
+    message = f"Rate change requested for session {session}"
+    return envelope.ok(RateChanged(message, down, up, down_bps, up_bps))

@@ -5,7 +5,8 @@ from flask import Blueprint, Response
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web import access, envelope, responses
 from gateway_api.web.context import daemon
-from gateway_api.web.schemas.system import Health, Version
+from gateway_api.web.records import Version
+from gateway_api.wire.core.gateway import Health
 
 routes = Blueprint("system", __name__, url_prefix="/api/v1")
 
@@ -17,7 +18,7 @@ COMPONENT = "gateway-api"
 @responses.data(Version)
 def version() -> Response:
     """Answered without the core, so that it tells which API it is that can't reach it."""
-    return envelope.ok({"product": PRODUCT, "version": VERSION, "component": COMPONENT})
+    return envelope.ok(Version(PRODUCT, VERSION, COMPONENT))
 
 
 @routes.get("/health")

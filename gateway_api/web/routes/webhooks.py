@@ -6,16 +6,16 @@ from flask import Blueprint, Response, url_for
 
 from gateway_api.web import access, audit, envelope, parse, responses
 from gateway_api.web.context import hub
-from gateway_api.web.schemas.records import Message
+from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.schemas.requests import NewWebhook
-from gateway_api.web.schemas.webhooks import Deliveries, TestSent, Webhook, Webhooks
+from gateway_api.wire.hub import DeliveriesReply, Webhook, WebhooksReply
 
 routes = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 
 
 @routes.get("")
 @access.any_role
-@responses.data(Webhooks)
+@responses.data(listing(WebhooksReply))
 def list_webhooks() -> Response:
     """All registrations. None outlives a restart of the API.
 
@@ -51,12 +51,12 @@ def show(webhook: str) -> Response:
 def delete(webhook: str) -> Response:
     """Ends a registration, and with it all that waits for the receiver."""
     audit.note(before=hub().remove(webhook))
-    return envelope.ok({"message": f"Webhook {webhook} deleted"})
+    return envelope.ok(Message(f"Webhook {webhook} deleted"))
 
 
 @routes.get("/<webhook>/deliveries")
 @access.any_role
-@responses.data(Deliveries)
+@responses.data(listing(DeliveriesReply))
 def deliveries(webhook: str) -> Response:
     """The last 100 attempts, the newest first.
 
@@ -73,5 +73,4 @@ def test(webhook: str) -> Response:
 
     It is sent while the webhook is paused, too, and ends the pause if it arrives.
     """
-    message_id = hub().test(webhook)
-    return envelope.ok({"message": "A test is under way", "message_id": message_id})
+    return envelope.ok(TestSent("A test is under way", hub().test(webhook)))

@@ -1,1 +1,1 @@
-"""The shapes of the contract, as marshmallow schemas."""
+"""Requests and their parameters, as schemas of marshmallow."""

@@ -49,3 +49,22 @@ class RequestHeaders(Schema):
             "Id of the last event that was seen: what came after it, comes.", "84a7e8343baf37f9-57"
         ),
     )
+
+
+class DeliveryHeaders(Schema):
+    """What identifies and signs an attempt (Standard Webhooks)."""
+
+    webhook_id = Text(
+        data_key="webhook-id",
+        required=True,
+        metadata=says("Same for every attempt of a message.", "84a7e8343baf37f9-57"),
+    )
+    webhook_timestamp = Text(
+        data_key="webhook-timestamp",
+        required=True,
+        metadata=says("When it was sent, Unix epoch seconds.", "1795271513"),
+    )
+    webhook_signature = Text(
+        data_key="webhook-signature",
+        metadata=says("`v1,` and the HMAC-SHA256 in base64, where there is a secret.", "v1,K5oZfzN95Z9UVu1E"),
+    )

@@ -9,8 +9,7 @@ from gateway_api.base.addresses import MAC_PATTERN, ipv4_address, mac_address
 from gateway_api.base.fields import Parsed, Schema, Text
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.web.schemas.describe import says
-from gateway_api.web.schemas.sessions import SessionSummary
-from gateway_api.wire.core.gateway import MAX_LIMIT, Page
+from gateway_api.wire.core.gateway import MAX_LIMIT, Page, SessionSummary
 
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
 
@@ -27,7 +26,7 @@ def _limit(text: str) -> int:
 
 
 def _sort(text: str) -> str:
-    fields = SessionSummary().fields
+    fields = SessionSummary.__struct_fields__
     if text.removeprefix("-") in fields:
         return text
     raise ValueError(f"must be one of {', '.join(fields)}; with - before it for descending")
@@ -139,7 +138,7 @@ class SubscribersQuery(ListQuery):
         metadata=says(
             "Field to sort by, with - before it for descending; by id if none.",
             "-started_at",
-            enum=[sign + name for sign in ("", "-") for name in SessionSummary().fields],
+            enum=[sign + name for sign in ("", "-") for name in SessionSummary.__struct_fields__],
         ),
     )
 

@@ -63,6 +63,18 @@ Action = Annotated[
     str | None, about("What ListChanges calls it: two words with a dot between them.", "rescue.enable")
 ]
 
+Difference = Annotated[
+    str,
+    about(
+        "Lines that begin with - for what was and + for what will be.",
+        '- qos.default_down = "100mbit"\n+ qos.default_down = "200mbit"\n',
+    ),
+]
+StagedChanges = Annotated[int, count("How many values a commit would change.", 1)]
+IsCommitted = Annotated[bool, about("False when there was nothing to commit.", True)]
+Changes = Annotated[int, count("How many values changed.", 1)]
+ArchivedAs = Annotated[int | None, about("Where what ran before is now in the archive; null without.", 1)]
+
 
 # Documents
 
@@ -86,13 +98,7 @@ class GetCandidate(Method[ConfigurationReply], frozen=True):
 class ConfigurationDifference(Record, frozen=True):
     """The difference between two configurations, secrets masked."""
 
-    diff: Annotated[
-        str,
-        about(
-            "Lines that begin with - for what was and + for what will be.",
-            '- qos.default_down = "100mbit"\n+ qos.default_down = "200mbit"\n',
-        ),
-    ]
+    diff: Difference
     etag: Etag
     confirm_deadline: Deadline = None
 
@@ -175,7 +181,7 @@ class DiscardCandidate(Command[DiscardReply], frozen=True):
 class RollbackReply(Record, frozen=True):
     """What a commit of the archived configuration would change."""
 
-    changes: Annotated[int, count("How many values a commit would change.", 1)]
+    changes: StagedChanges
     etag: Etag
     before: StagedBefore
 
@@ -194,11 +200,9 @@ class CommitReply(Record, frozen=True, kw_only=True):
     """What a commit did. When nothing was committed, author, comment and committed_at are the last
     commit's."""
 
-    committed: Annotated[bool, about("False when there was nothing to commit.", True)]
-    changes: Annotated[int, count("How many values changed.", 1)]
-    archived_revision: Annotated[
-        int | None, about("Where what ran before is now in the archive; null without.", 1)
-    ] = None
+    committed: IsCommitted
+    changes: Changes
+    archived_revision: ArchivedAs = None
     author: Author
     comment: Comment = None
     committed_at: CommittedAt

@@ -110,6 +110,23 @@ Mpu = Annotated[int, count("Least bytes counted for a packet.", 84)]
 BytesIn = Annotated[int, count("Bytes from the subscriber (RFC 2866 Acct-Input-Octets).", 117155058)]
 BytesOut = Annotated[int, count("Bytes to the subscriber.", 585775294)]
 OperState = Annotated[str, about("Operational state (RFC 2863).", "up")]
+AllSessions = Annotated[int, count("All sessions.", 298)]
+PppoeSessions = Annotated[int, count("PPPoE sessions.", 271)]
+DhcpSessions = Annotated[int, count("DHCP sessions.", 27)]
+SteeredSessions = Annotated[int, count("Sessions through the CGNAT VRF.", 219)]
+PublicSessions = Annotated[
+    int, count("Sessions with an address that is neither RFC 6598's nor in the CGNAT's source_range.", 79)
+]
+HappenedAt = Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
+
+REASON = about(
+    "Why it ended: `user_request`, `admin_disconnect`, `session_timeout`, `idle_timeout`, or another "
+    "Acct-Terminate-Cause of RFC 2866 in snake_case.",
+    "user_request",
+)
+RECEIVED = count("Bytes from the subscriber.", 117155058)
+SENT = count("Bytes to the subscriber.", 585775294)
+DURATION = count("How long it lasted, seconds.", 3600)
 
 
 # Parts of lists
@@ -157,14 +174,11 @@ class GetHealth(Method[Health], frozen=True):
 class Statistics(Record, frozen=True):
     """The counts of sessions, all of one moment."""
 
-    active_sessions: Annotated[int, count("All sessions.", 298)]
-    pppoe_sessions: Annotated[int, count("PPPoE sessions.", 271)]
-    dhcp_sessions: Annotated[int, count("DHCP sessions.", 27)]
-    vrf_steered_sessions: Annotated[int, count("Sessions through the CGNAT VRF.", 219)]
-    public_ip_sessions: Annotated[
-        int,
-        count("Sessions with an address that is neither RFC 6598's nor in the CGNAT's source_range.", 79),
-    ]
+    active_sessions: AllSessions
+    pppoe_sessions: PppoeSessions
+    dhcp_sessions: DhcpSessions
+    vrf_steered_sessions: SteeredSessions
+    public_ip_sessions: PublicSessions
     qos_sessions: Annotated[int, count("Sessions that are shaped.", 298)]
 
 
@@ -344,7 +358,7 @@ class SessionEvent(Record, frozen=True):
 
     sequence: Annotated[int, about("Number of the event, from 1 on, without holes.", 57)]
     event: Annotated[EventName, about("Event name.", "session.up")]
-    at: Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
+    at: HappenedAt
     id: SessionId
     type: Type
     username: Username
@@ -352,17 +366,10 @@ class SessionEvent(Record, frozen=True):
     interface: SessionInterface
     mac_address: MacAddress
     access_interface: AccessInterface
-    reason: Annotated[
-        str | None,
-        about(
-            "Why it ended: `user_request`, `admin_disconnect`, `session_timeout`, `idle_timeout`, or another "
-            "Acct-Terminate-Cause of RFC 2866 in snake_case.",
-            "user_request",
-        ),
-    ] = None
-    bytes_in: Annotated[int | None, count("Bytes from the subscriber.", 117155058)] = None
-    bytes_out: Annotated[int | None, count("Bytes to the subscriber.", 585775294)] = None
-    duration_seconds: Annotated[int | None, count("How long it lasted, seconds.", 3600)] = None
+    reason: Annotated[str | None, REASON] = None
+    bytes_in: Annotated[int | None, RECEIVED] = None
+    bytes_out: Annotated[int | None, SENT] = None
+    duration_seconds: Annotated[int | None, DURATION] = None
 
 
 class EventsReply(Record, frozen=True):

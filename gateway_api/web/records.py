@@ -1,0 +1,280 @@
+"""The records of responses, events and webhooks, besides those of the core and the hub in `wire/`, and those
+of the configuration."""
+
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gateway_api.audit.record import AuditEntry
+from gateway_api.base.errors import CoreAbsent
+from gateway_api.wire.contract import Record, about, count
+from gateway_api.wire.core import gateway
+from gateway_api.wire.hub import MessageId
+
+Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]
+
+Text = Annotated[str, about("What was done, for people.", "Session 7 disconnected")]
+
+_ListCount = Annotated[int, count("Number of records in this response.", 1)]
+_NextCursor = Annotated[
+    str | UnsetType | None,
+    about("`cursor` of the next page, null on the last one; with `limit` only.", "WyJpZCIsWzIsMl1d"),
+]
+_OF_A_PAGE: tuple[tuple[str, Any, Any], ...] = (
+    (
+        "total",
+        Annotated[int | UnsetType, count("Number of records on all pages; with `limit` only.", 1)],
+        UNSET,
+    ),
+    ("next_cursor", _NextCursor, UNSET),
+)
+
+
+@cache
+def listing(reply: type[Record]) -> type[msgspec.Struct]:
+    """The data of a list, from the reply that it comes in. A list that is sent whole has no total and no
+    cursor."""
+    hints = get_type_hints(reply)
+    record = next(get_args(hint)[0] for hint in hints.values() if get_origin(hint) is tuple)
+    return msgspec.defstruct(
+        f"{record.__name__}List",
+        [("count", _ListCount), *(_OF_A_PAGE if issubclass(reply, gateway.ListReply) else ())],
+        bases=(reply,),
+        namespace={"__doc__": reply.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+# The service
+
+
+class Message(Record, frozen=True):
+    """A request that was done."""
+
+    message: Text
+
+
+class Token(Record, frozen=True):
+    """A token of a user."""
+
+    access_token: Annotated[str, about("JSON Web Token (RFC 7519).", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIi.c2ln")]
+    token_type: Annotated[Literal["bearer"], about("How to send it.", "bearer", type="string")]
+    expires_in: Annotated[int, count("Seconds until the token expires.", 3600)]
+
+
+class Version(Record, frozen=True):
+    """The product, and the part of it that responds."""
+
+    product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
+    version: Annotated[str, about("Version of the product.", "0.1.0")]
+    component: Annotated[str, about("Part of the product that responds.", "gateway-api")]
+
+
+class OpenApi(Record, frozen=True):
+    """The document itself, as the OpenAPI Specification defines it."""
+
+    openapi: Annotated[str, about("Version of the OpenAPI Specification.", "3.1.0")]
+
+
+class AuditRecord(AuditEntry, frozen=True, kw_only=True):
+    """A record of the audit log."""
+
+    id: Annotated[str, about("Name of the record.", "known-4711")]
+
+
+class AuditRecordList(Record, frozen=True, kw_only=True):
+    """A list of audit records."""
+
+    records: Annotated[tuple[AuditRecord, ...], about("The records.")]
+    count: _ListCount
+    next_cursor: _NextCursor = UNSET
+
+
+# Sessions and routing
+
+
+class SessionCounts(Record, frozen=True):
+    """The number of sessions by type."""
+
+    total: gateway.AllSessions
+    pppoe: gateway.PppoeSessions
+    dhcp: gateway.DhcpSessions
+
+
+class CgnatStats(Record, frozen=True):
+    """The number of sessions that are steered, and that are not."""
+
+    vrf_steered_sessions: gateway.SteeredSessions
+    public_ip_sessions: gateway.PublicSessions
+    total_sessions: gateway.AllSessions
+
+
+class InterfaceDisconnected(Record, frozen=True):
+    """The disconnection of all sessions of an access interface."""
+
+    message: Text
+    count: Annotated[int, count("Number of sessions.", 27)]
+
+
+class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
+    """A dry run of it."""
+
+    sessions: Annotated[tuple[gateway.SessionSummary, ...], about("The sessions that would end.")]
+
+
+class RateChanged(Record, frozen=True):
+    """A change of rates."""
+
+    message: Text
+    rate_down: Annotated[str, about("Downstream rate, as it was sent.", "250 Mbit")]
+    rate_up: Annotated[str, about("Upstream rate, as it was sent.", "50mbps")]
+    rate_down_bps: gateway.RateDown
+    rate_up_bps: gateway.RateUp
+
+
+_PEER = {"10.255.0.2": {"hostname": "core1", "remoteAs": 64513, "pfxRcd": 1, "state": "Established"}}
+
+
+class FrrSummary(Record, frozen=True):
+    """FRR's own document, an object for each address family; empty without BGP."""
+
+    ipv4Unicast: Annotated[
+        Object | UnsetType,
+        about(
+            "IPv4 unicast, as `show bgp summary json` has it. Absent without BGP.",
+            {"routerId": "10.255.0.1", "as": 64512, "peerCount": 1, "peers": _PEER},
+        ),
+    ] = UNSET
+
+
+class TestSent(Record, frozen=True):
+    """A test of a webhook that is under way."""
+
+    message: Text
+    message_id: MessageId
+
+
+# Events, in the stream and to webhooks
+
+
+class SessionUp(Record, frozen=True):
+    """A session that started."""
+
+    id: gateway.SessionId
+    type: gateway.Type
+    username: gateway.Username
+    ip_address: gateway.AssignedAddress
+    at: gateway.HappenedAt
+    mac_address: gateway.MacAddress
+    access_interface: gateway.AccessInterface
+
+
+class SessionUpOnInterface(SessionUp, frozen=True):
+    """A session that started, with its interface."""
+
+    interface: gateway.SessionInterface
+
+
+class SessionDown(Record, frozen=True):
+    """A session that ended."""
+
+    id: gateway.SessionId
+    username: gateway.Username
+    reason: Annotated[str, gateway.REASON]
+    at: gateway.HappenedAt
+    mac_address: gateway.MacAddress
+    access_interface: gateway.AccessInterface
+    bytes_in: Annotated[int, gateway.RECEIVED]
+    bytes_out: Annotated[int, gateway.SENT]
+    duration_seconds: Annotated[int, gateway.DURATION]
+
+
+class Gap(Record, frozen=True):
+    """Events that are lost to the client."""
+
+    oldest: Annotated[str, about("Id of the oldest event that is held.", "84a7e8343baf37f9-1")]
+    newest: Annotated[str, about("Id of the newest event that is held.", "84a7e8343baf37f9-57")]
+
+
+_Time = Annotated[
+    str, about("When it happened, ISO 8601 in UTC.", "2026-03-01T12:00:00Z", format="date-time")
+]
+
+
+class SessionUpDelivery(Record, frozen=True):
+    """The message about a session that started."""
+
+    event: Annotated[Literal["session.up"], about("Event name.", "session.up", type="string")]
+    timestamp: _Time
+    data: SessionUpOnInterface
+
+
+class SessionDownDelivery(Record, frozen=True):
+    """The message about a session that ended."""
+
+    event: Annotated[Literal["session.down"], about("Event name.", "session.down", type="string")]
+    timestamp: _Time
+    data: SessionDown
+
+
+class Empty(Record, frozen=True):
+    """An object without fields."""
+
+
+class TestDelivery(Record, frozen=True):
+    """A message that is only a test."""
+
+    event: Annotated[Literal["webhook.test"], about("Event name.", "webhook.test", type="string")]
+    timestamp: _Time
+    data: Empty
+
+
+# Errors
+
+
+class Problem(Record, frozen=True):
+    """A rule that a part of the request breaks."""
+
+    path: Annotated[str, about("Place in the request, dotted; empty for the whole.", "rate_down")]
+    code: Annotated[str, about("`missing`, `unknown` or `invalid`.", "invalid")]
+    message: Annotated[str, about("The rule, for people.", "must be a number and a unit, such as 50mbit")]
+
+
+class Error(Record, frozen=True):
+    """A request that failed."""
+
+    status: Annotated[Literal["error"], about("Tells it from a success.", "error", type="string")]
+    message: Annotated[str, about("What is wrong, for people.", "No such session")]
+
+
+class RequestError(Error, frozen=True):
+    """A request that breaks a rule."""
+
+    errors: Annotated[
+        tuple[Problem, ...] | UnsetType,
+        about("What is wrong with which part of the request, where that is known."),
+    ] = UNSET
+
+
+class InternalError(Error, frozen=True):
+    """A failure of the service."""
+
+    hint: Annotated[
+        str | UnsetType,
+        about("What to do where no core daemon listens, for people.", CoreAbsent.HINT),
+    ] = UNSET
+
+
+class Refusal(Record, frozen=True):
+    """A request without a valid token or password."""
+
+    detail: Annotated[str, about("Why, for people.", "Could not validate credentials")]
+
+
+class RoleRefusal(Record, frozen=True):
+    """A request that requires another role."""
+
+    detail: Annotated[str, about("Why, for people.", "Admin role required")]
