@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, UnsetType
 
-from gateway_api.web.records import Object, Text
+from gateway_api.web.records import Object, done
 from gateway_api.wire.contract import Record, about
 from gateway_api.wire.core import configuration
 
@@ -116,7 +116,7 @@ class Difference(Record, frozen=True):
 class Committed(Record, frozen=True):
     """A commit."""
 
-    message: Text
+    message: Annotated[str, done("Committed 1 change")]
     committed: configuration.IsCommitted
     changes: configuration.Changes
     archived_revision: configuration.ArchivedAs
@@ -129,7 +129,7 @@ class Committed(Record, frozen=True):
 class RolledBack(Record, frozen=True):
     """A revision of the archive that became the candidate."""
 
-    message: Text
+    message: Annotated[str, done("Revision 1 is the candidate; commit to make it run")]
     revision: configuration.Revision
     changes: configuration.StagedChanges
 

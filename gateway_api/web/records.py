@@ -15,7 +15,6 @@ from gateway_api.wire.hub import MessageId
 
 Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]
 
-Text = Annotated[str, about("What was done, for people.", "Session 7 disconnected")]
 
 _ListCount = Annotated[int, count("Number of records in this response.", 1)]
 _NextCursor = Annotated[
@@ -30,6 +29,11 @@ _OF_A_PAGE: tuple[tuple[str, Any, Any], ...] = (
     ),
     ("next_cursor", _NextCursor, UNSET),
 )
+
+
+def done(example: str) -> msgspec.Meta:
+    """As `about`, for the message of a request that was done."""
+    return about("What was done, for people.", example)
 
 
 @cache
@@ -54,7 +58,7 @@ def listing(reply: type[Record]) -> type[msgspec.Struct]:
 class Message(Record, frozen=True):
     """A request that was done."""
 
-    message: Text
+    message: Annotated[str, done("Session 7 disconnected")]
 
 
 class Token(Record, frozen=True):
@@ -115,7 +119,7 @@ class CgnatStats(Record, frozen=True):
 class InterfaceDisconnected(Record, frozen=True):
     """The disconnection of all sessions of an access interface."""
 
-    message: Text
+    message: Annotated[str, done("27 sessions disconnected on trunk0.1000")]
     count: Annotated[int, count("Number of sessions.", 27)]
 
 
@@ -128,7 +132,7 @@ class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
 class RateChanged(Record, frozen=True):
     """A change of rates."""
 
-    message: Text
+    message: Annotated[str, done("Rate change requested for session 7")]
     rate_down: Annotated[str, about("Downstream rate, as it was sent.", "250 Mbit")]
     rate_up: Annotated[str, about("Upstream rate, as it was sent.", "50mbps")]
     rate_down_bps: gateway.RateDown
@@ -153,7 +157,7 @@ class FrrSummary(Record, frozen=True):
 class TestSent(Record, frozen=True):
     """A test of a webhook that is under way."""
 
-    message: Text
+    message: Annotated[str, done("A test is under way")]
     message_id: MessageId
 
 
