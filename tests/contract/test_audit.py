@@ -646,7 +646,7 @@ def test_a_client_that_leaves_before_its_answer_is_recorded(alone: Gateway) -> N
 
 @pytest.mark.slow
 def test_every_change_that_was_answered_is_there_once_though_workers_are_killed(tmp_path: Path) -> None:
-    with running_stack(tmp_path, sessions=50, WORKERS=3, GATEWAY_API_AUDIT_MEBIBYTES=1) as (api, process):
+    with running_stack(tmp_path, sessions=50, WORKERS=3, GATEWAY_API_AUDIT_MEBIBYTES=8) as (api, process):
         answered, sent = hammer(Gateway(api, tmp_path, process), seconds=60)
         listed = []
         query = {"limit": "100", "action": "subscribers.change_rate"}

@@ -249,8 +249,9 @@ with Trail(Path({str(tmp_path)!r}), "known").newest_first(Filter(), None) as (_,
     print([row.number for row in found])
 """
     (tmp_path / "known.sqlite").chmod(0o644)
+    own = ("pytest-", "popen-", "test_a_reader")
     for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.getuid() and folder.name.startswith(("pytest-", "test_a_reader")):
+        if folder.stat().st_uid == os.getuid() and folder.name.startswith(own):
             folder.chmod(0o755)
     for _ in range(2):
         assert subprocess.check_output([sys.executable, "-c", program]) == b"[1]\n"
