@@ -139,13 +139,13 @@ def test_an_authority_that_an_earlier_version_made_is_named_and_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepare(tmp_path)
-    assert "that of an authority" not in capsys.readouterr().out
+    assert "is a CA certificate" not in capsys.readouterr().out
     certificate = tmp_path / "tls" / "certificate.pem"
     command = ["openssl", "req", "-x509", "-new", "-key", str(tmp_path / "tls" / "key.pem"), "-subj", "/CN=x"]
     subprocess.run([*command, "-out", str(certificate)], check=True, capture_output=True)
     made = certificate.read_bytes()
     prepare(tmp_path)
-    assert f"{certificate} is that of an authority" in capsys.readouterr().out
+    assert f"{certificate} is a CA certificate" in capsys.readouterr().out
     assert certificate.read_bytes() == made
 
 
