@@ -124,9 +124,12 @@ def booted(folder: Path, files: Path = Path("/")) -> Iterator[Machine]:
         process.kill()
         process.wait(60)
         wait_for("the machine to be gone", lambda: all(gone(pid) for pid in started), 10)
-        for hierarchy in Path("/sys/fs/cgroup").glob(f"**/{group}"):
-            for path in [*sorted(hierarchy.rglob("*/"), reverse=True), hierarchy]:
-                path.rmdir()
+        # Not by a walk through all of them: other machines end meanwhile, and theirs vanish.
+        for mount in ("", "systemd", "unified"):
+            own = Path("/sys/fs/cgroup", mount, group)
+            if own.exists():
+                for path in [*sorted(own.rglob("*/"), reverse=True), own]:
+                    path.rmdir()
 
 
 def gone(pid: int) -> bool:
