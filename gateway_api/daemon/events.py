@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.daemon.calls import Calls, decoded
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges
-from gateway_api.wire.core.gateway import EventName, EventsReply, SessionEvent, SubscribeEvents
+from gateway_api.wire.core.gateway import EventsReply, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.message import ErrorReply
@@ -71,14 +71,6 @@ class Events:
                 yield decoded(EventsReply, raw)
         except (Unreachable, ErrorReply) as error:
             raise CoreUnavailable(str(error)) from error
-
-
-def common_data(event: SessionEvent) -> dict[str, object]:
-    """What the data of an event ends with, in the stream and for webhooks alike."""
-    names = ["at", "mac_address", "access_interface"]
-    if event.event == EventName.DOWN:
-        names += ["bytes_in", "bytes_out", "duration_seconds"]
-    return {name: getattr(event, name) for name in names}
 
 
 class Changes:

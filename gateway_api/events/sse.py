@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway_api.daemon.events import common_data
-from gateway_api.wire.core.gateway import SessionEvent
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.gateway import EventName, SessionEvent
+from gateway_api.wire.events import Gap, SessionDown, SessionUp, data_of
 
-NAMES = {"session.up": "session_up", "session.down": "session_down"}
+NAMES = {EventName.UP: "session_up", EventName.DOWN: "session_down"}
 
 #: A comment, and not a blank line: there are clients that would take that for an empty message.
 HEARTBEAT = b":\n"
@@ -36,25 +37,16 @@ def parse_id(text: str) -> EventId:
 
 def block(boot_id: str, event: SessionEvent) -> bytes:
     """One event, as every client gets it."""
-    if event.event == "session.up":
-        data: dict[str, object] = {
-            "id": event.id,
-            "type": event.type,
-            "username": event.username,
-            "ip_address": event.ip_address,
-        }
-    else:
-        data = {"id": event.id, "username": event.username, "reason": event.reason}
-    data.update(common_data(event))
-    return _block(EventId(boot_id, event.sequence), NAMES[event.event], data)
+    record = SessionUp if event.event == EventName.UP else SessionDown
+    return _block(EventId(boot_id, event.sequence), NAMES[event.event], data_of(event, record))
 
 
 def gap(boot_id: str, oldest: int, newest: int) -> bytes:
     """Says that events are lost to the client, and which are held. Who resumes after it misses no more."""
     last = EventId(boot_id, newest)
-    return _block(last, "gap", {"oldest": str(EventId(boot_id, oldest)), "newest": str(last)})
+    return _block(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
 
 
-def _block(id: EventId, name: str, data: object) -> bytes:
+def _block(id: EventId, name: str, data: Record) -> bytes:
     # JSON has no line breaks, so the data is one line.
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(id).encode(), name.encode(), msgspec.json.encode(data))

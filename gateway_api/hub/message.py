@@ -10,11 +10,18 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gateway_api.daemon.events import common_data
-from gateway_api.wire.core.gateway import SessionEvent
+from gateway_api.wire.core.gateway import EventName, SessionEvent
+from gateway_api.wire.events import (
+    Empty,
+    SessionDown,
+    SessionDownDelivery,
+    SessionUpDelivery,
+    SessionUpOnInterface,
+    TestDelivery,
+    data_of,
+)
 
 NAMES = ("session.up", "session.down")
-TEST = "webhook.test"
 
 _PREFIX = "whsec_"
 
@@ -30,23 +37,18 @@ class Message:
 
 def message_of(boot_id: str, event: SessionEvent) -> Message:
     """The message about an event of the core."""
-    data: dict[str, object] = {"id": event.id}
-    if event.event == "session.up":
-        data.update(
-            type=event.type,
-            username=event.username,
-            ip_address=event.ip_address,
-            interface=event.interface,
-        )
+    made: SessionUpDelivery | SessionDownDelivery
+    if event.event == EventName.UP:
+        made = SessionUpDelivery("session.up", _time(event.at), data_of(event, SessionUpOnInterface))
     else:
-        data.update(username=event.username, reason=event.reason)
-    data.update(common_data(event))
-    return Message(f"{boot_id}-{event.sequence}", event.event, _body(event.event, event.at, data))
+        made = SessionDownDelivery("session.down", _time(event.at), data_of(event, SessionDown))
+    return Message(f"{boot_id}-{event.sequence}", made.event, msgspec.json.encode(made))
 
 
 def test_message(now: float) -> Message:
     """One that shows whether a receiver receives."""
-    return Message(f"test-{secrets.token_hex(8)}", TEST, _body(TEST, int(now), {}))
+    made = TestDelivery("webhook.test", _time(int(now)), Empty())
+    return Message(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
 
 
 def headers(message: Message, secret: str | None, now: float) -> dict[str, str]:
@@ -71,6 +73,5 @@ def key_of(secret: str) -> bytes:
     return key
 
 
-def _body(event: str, at: int, data: dict[str, object]) -> bytes:
-    timestamp = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    return msgspec.json.encode({"event": event, "timestamp": timestamp, "data": data})
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"

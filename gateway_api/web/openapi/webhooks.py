@@ -7,8 +7,8 @@ from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
 from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.converter import reference_to
-from gateway_api.web.records import SessionDownDelivery, SessionUpDelivery, TestDelivery
 from gateway_api.web.schemas.parameters import DeliveryHeaders
+from gateway_api.wire.events import SessionDownDelivery, SessionUpDelivery, TestDelivery
 
 _SENT: dict[str, tuple[type[msgspec.Struct], str]] = {
     "session.up": (SessionUpDelivery, "A session is established."),

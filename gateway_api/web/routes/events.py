@@ -7,8 +7,8 @@ from flask import Blueprint, Response, request
 from gateway_api.events.streams import Wanted
 from gateway_api.web import access, parse, responses
 from gateway_api.web.context import caller, services
-from gateway_api.web.records import Gap, SessionDown, SessionUp
 from gateway_api.web.schemas.queries import EventsQuery
+from gateway_api.wire.events import Gap, SessionDown, SessionUp
 
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")
 

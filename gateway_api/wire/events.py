@@ -1,0 +1,92 @@
+"""Events as clients get them, in the stream and from webhooks. Fields are sent in this order."""
+
+from typing import Annotated, Literal, TypeVar
+
+from gateway_api.wire.contract import Record, about
+from gateway_api.wire.core import gateway
+
+R = TypeVar("R", bound=Record)
+
+
+class SessionUp(Record, frozen=True):
+    """A session that started."""
+
+    id: gateway.SessionId
+    type: gateway.Type
+    username: gateway.Username
+    ip_address: gateway.AssignedAddress
+    at: gateway.HappenedAt
+    mac_address: gateway.MacAddress
+    access_interface: gateway.AccessInterface
+
+
+class SessionUpOnInterface(Record, frozen=True):
+    """A session that started, with its interface."""
+
+    id: gateway.SessionId
+    type: gateway.Type
+    username: gateway.Username
+    ip_address: gateway.AssignedAddress
+    interface: gateway.SessionInterface
+    at: gateway.HappenedAt
+    mac_address: gateway.MacAddress
+    access_interface: gateway.AccessInterface
+
+
+class SessionDown(Record, frozen=True):
+    """A session that ended."""
+
+    id: gateway.SessionId
+    username: gateway.Username
+    reason: Annotated[str, gateway.REASON]
+    at: gateway.HappenedAt
+    mac_address: gateway.MacAddress
+    access_interface: gateway.AccessInterface
+    bytes_in: Annotated[int, gateway.RECEIVED]
+    bytes_out: Annotated[int, gateway.SENT]
+    duration_seconds: Annotated[int, gateway.DURATION]
+
+
+def data_of(event: gateway.SessionEvent, record: type[R]) -> R:
+    """The fields of an event that a record has. They are not checked again: null stays null."""
+    return record(*(getattr(event, name) for name in record.__struct_fields__))
+
+
+class Gap(Record, frozen=True):
+    """Events that are lost to the client."""
+
+    oldest: Annotated[str, about("Id of the oldest event that is held.", "84a7e8343baf37f9-1")]
+    newest: Annotated[str, about("Id of the newest event that is held.", "84a7e8343baf37f9-57")]
+
+
+_Time = Annotated[
+    str, about("When it happened, ISO 8601 in UTC.", "2026-03-01T12:00:00Z", format="date-time")
+]
+
+
+class SessionUpDelivery(Record, frozen=True):
+    """The message about a session that started."""
+
+    event: Annotated[Literal["session.up"], about("Event name.", "session.up", type="string")]
+    timestamp: _Time
+    data: SessionUpOnInterface
+
+
+class SessionDownDelivery(Record, frozen=True):
+    """The message about a session that ended."""
+
+    event: Annotated[Literal["session.down"], about("Event name.", "session.down", type="string")]
+    timestamp: _Time
+    data: SessionDown
+
+
+class Empty(Record, frozen=True):
+    """An object without fields."""
+
+
+class TestDelivery(Record, frozen=True):
+    """A message that is only a test."""
+
+    event: Annotated[Literal["webhook.test"], about("Event name.", "webhook.test", type="string")]
+    timestamp: _Time
+    data: Empty

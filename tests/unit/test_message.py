@@ -1,0 +1,27 @@
+"""What a receiver gets about an event, as bytes."""
+
+from gateway_api.hub.message import message_of
+from tests.unit.test_sse import event
+
+
+def test_a_session_that_comes_is_told_to_the_letter() -> None:
+    message = message_of("84a7e8343baf37f9", event())
+    assert (message.id, message.event) == ("84a7e8343baf37f9-57", "session.up")
+    assert message.body == (
+        b'{"event":"session.up","timestamp":"2026-03-01T12:00:00Z",'
+        b'"data":{"id":217,"type":"PPPoE","username":"alice","ip_address":"100.64.0.60",'
+        b'"interface":"ppp216","at":1772366400,'
+        b'"mac_address":"02:00:00:00:00:d8","access_interface":"trunk0.1003"}}'
+    )
+
+
+def test_a_session_that_goes_is_told_to_the_letter() -> None:
+    ended = {"bytes_in": 1200, "bytes_out": 34000, "duration_seconds": 61}
+    message = message_of("life", event(event="session.down", sequence=58, reason="user_request", **ended))
+    assert (message.id, message.event) == ("life-58", "session.down")
+    assert message.body == (
+        b'{"event":"session.down","timestamp":"2026-03-01T12:00:00Z",'
+        b'"data":{"id":217,"username":"alice","reason":"user_request","at":1772366400,'
+        b'"mac_address":"02:00:00:00:00:d8","access_interface":"trunk0.1003",'
+        b'"bytes_in":1200,"bytes_out":34000,"duration_seconds":61}}'
+    )
