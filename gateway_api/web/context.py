@@ -9,7 +9,6 @@ from gateway_api.auth.tokens import Claims
 from gateway_api.base import logs
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
-from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.hub.client import Hub
 from gateway_api.web.request_id import request_id
 from gateway_api.web.services import Parts, Services
@@ -44,10 +43,6 @@ def daemon() -> Daemon:
 
 def configuration() -> ConfigurationCommands:
     return parts().configuration.for_request(request_id())
-
-
-def whole_lists() -> WholeLists:
-    return parts().whole_lists
 
 
 def hub() -> Hub:

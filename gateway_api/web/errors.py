@@ -35,7 +35,7 @@ from gateway_api.base.errors import (
     WrongCredentials,
 )
 from gateway_api.base.logs import masked_text
-from gateway_api.web import envelope, notice
+from gateway_api.web import notice, responses
 from gateway_api.web.request_id import request_id
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 def _invalid(error: Invalid) -> Response:
     problems = [{"path": p.path, "code": p.code, "message": p.message} for p in error.problems]
-    return envelope.error(400, str(error), errors=problems)
+    return responses.error(400, str(error), errors=problems)
 
 
 def _not_authenticated(error: GatewayApiError) -> Response:
@@ -55,48 +55,48 @@ def _wrong_credentials(error: GatewayApiError) -> Response:
 
 
 def _challenge(detail: str) -> Response:
-    response = envelope.bare({"detail": detail}, 401)
+    response = responses.bare({"detail": detail}, 401)
     # RFC 6750 section 3: a 401 names the scheme that would have worked.
     response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 
 def _not_allowed(error: NotAllowed) -> Response:
-    return envelope.bare({"detail": "Admin role required"}, 403)
+    return responses.bare({"detail": "Admin role required"}, 403)
 
 
 def _not_found(error: NotFound) -> Response:
-    return envelope.error(404, str(error))
+    return responses.error(404, str(error))
 
 
 def _too_large(error: AnswerTooLarge) -> Response:
-    return envelope.error(400, str(error))
+    return responses.error(400, str(error))
 
 
 def _conflict(error: Conflict) -> Response:
-    return envelope.error(409, str(error))
+    return responses.error(409, str(error))
 
 
 def _stale(error: Stale) -> Response:
-    response = envelope.error(412, str(error))
+    response = responses.error(412, str(error))
     response.set_etag(error.etag)
     return response
 
 
 def _not_done(error: NotDone) -> Response:
     _say(error)
-    return envelope.error(500, str(error))
+    return responses.error(500, str(error))
 
 
 def _too_many(error: TooMany) -> Response:
-    response = envelope.error(429, str(error))
+    response = responses.error(429, str(error))
     response.headers["Retry-After"] = str(error.retry_after)
     return response
 
 
 def _too_many_lists(error: TooManyLists) -> Response:
     # Not the caller's doing, as it is with 429: others are asking.
-    response = envelope.error(503, str(error))
+    response = responses.error(503, str(error))
     response.headers["Retry-After"] = str(error.retry_after)
     return response
 
@@ -104,32 +104,32 @@ def _too_many_lists(error: TooManyLists) -> Response:
 def _disabled(error: Disabled) -> Response:
     if notice.is_wanted():
         return notice.page(503, str(error))
-    return envelope.error(503, str(error))
+    return responses.error(503, str(error))
 
 
 def _core_unavailable(error: CoreUnavailable) -> Response:
     _say(error)
-    return envelope.error(500, "Core daemon unreachable")
+    return responses.error(500, "Core daemon unreachable")
 
 
 def _core_absent(error: CoreAbsent) -> Response:
     _say(error)
-    return envelope.error(500, "Core daemon unreachable", hint=error.HINT)
+    return responses.error(500, "Core daemon unreachable", hint=error.HINT)
 
 
 def _hub_unavailable(error: HubUnavailable) -> Response:
     _say(error)
-    return envelope.error(500, "Webhook service unreachable")
+    return responses.error(500, "Webhook service unreachable")
 
 
 def _audit_unavailable(error: AuditUnavailable) -> Response:
     _say(error)
-    return envelope.error(500, f"Cannot {error.verb} the audit log")
+    return responses.error(500, f"Cannot {error.verb} the audit log")
 
 
 def _ledger_unavailable(error: LedgerUnavailable) -> Response:
     _say(error)
-    return envelope.error(500, error.message)
+    return responses.error(500, error.message)
 
 
 _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
@@ -156,7 +156,7 @@ _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
 
 def _http(error: HTTPException) -> Response:
     """werkzeug's own: an unknown path, a wrong method, a body over the limit."""
-    response = envelope.error(error.code or 500, error.name)
+    response = responses.error(error.code or 500, error.name)
     for name, value in error.get_headers():
         if name == "Allow":
             response.headers[name] = value
@@ -166,7 +166,7 @@ def _http(error: HTTPException) -> Response:
 def _ours(error: Exception) -> Response:
     where = f"{request.method} {masked_text(request.path)}"
     _log.exception("%s failed", where, extra=logs.extra(request_id=request_id()))
-    return envelope.error(500, "Internal error")
+    return responses.error(500, "Internal error")
 
 
 def _say(error: GatewayApiError) -> None:

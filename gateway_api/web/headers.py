@@ -4,7 +4,7 @@ from flask import Flask, Response, request
 
 from gateway_api.base.guards import guards
 from gateway_api.web import parse
-from gateway_api.web.responses import answered_by
+from gateway_api.web.responses import response_of
 
 
 def install(app: Flask) -> None:
@@ -19,7 +19,7 @@ def install(app: Flask) -> None:
     @app.after_request
     def _leave_out(response: Response) -> Response:
         is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
-        marked = answered_by(app.view_functions[request.endpoint]) if request.endpoint else None
+        marked = response_of(app.view_functions[request.endpoint]) if request.endpoint else None
         may_be_left_out = is_read and (marked is None or marked.conditional)
         if may_be_left_out and parse.if_none_match(response.headers.get("ETag")):
             # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.

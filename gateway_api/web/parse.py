@@ -8,14 +8,17 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from flask import Flask, g, request
+from flask import Flask, Response, g, request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.routing import BaseConverter
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import Schema, decode_json, load
 from gateway_api.events.sse import EventId, parse_id
+from gateway_api.web import responses
+from gateway_api.web.context import parts
 from gateway_api.web.schemas import parameters
+from gateway_api.web.schemas.queries import ListQuery
 
 MAX_BODY = 1 << 20
 
@@ -25,6 +28,9 @@ _TAKES = "__takes__"
 
 _TAG, _TAGS = re.compile(parameters.TAG), re.compile(parameters.TAGS)
 _ANY_TAG = "*"
+
+#: Filters that may match most of a list. Others match few records, from an index.
+_WIDE = {"type"}
 
 View = Callable[..., Any]
 
@@ -84,6 +90,27 @@ def query(schema: type[Schema]) -> Callable[[View], View]:
 
         setattr(parsed, _TAKES, replace(taken_by(view), query=schema))
         return parsed
+
+    return decorate
+
+
+def list_query(schema: type[ListQuery]) -> Callable[[View], View]:
+    """As `query`. Equal requests without a page at the same time share one response body."""
+
+    def decorate(view: View) -> View:
+        @query(schema)
+        @wraps(view)
+        def shared(loaded: dict[str, Any]) -> Response:
+            if loaded["page"] is not None or loaded.get("filter", {}).keys() - _WIDE:
+                made: Response = view(loaded)
+                return made
+            key = (request.endpoint, msgspec.json.encode(loaded, order="sorted"))
+            body, sent = parts().whole_lists.take(key, lambda: view(loaded).get_data())
+            response = responses.encoded(body)
+            response.call_on_close(sent)
+            return response
+
+        return shared
 
     return decorate
 

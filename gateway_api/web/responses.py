@@ -1,26 +1,48 @@
-"""What views answer, marked at each of them for the OpenAPI document. A view without a mark isn't in it."""
+"""The JSON of responses, and marks at views that describe their responses for the OpenAPI document."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
-
-from gateway_api.web.envelope import JSON
+from flask import Response
 
 View = TypeVar("View", bound=Callable[..., Any])
 
+JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
-_MARK = "__answers__"
+_MARK = "__response__"
+
+
+def ok(data: Any = None, status: int = 200) -> Response:
+    """`{"status":"ok","data":...}`. `msgspec.Raw` in the data is not parsed again."""
+    return bare({"status": "ok", "data": data}, status)
+
+
+def error(status: int, message: str, **more: Any) -> Response:
+    """`{"status":"error","message":...}` and further members."""
+    return bare({"status": "error", "message": message, **more}, status)
+
+
+def bare(document: Any, status: int = 200) -> Response:
+    """JSON without the envelope."""
+    return encoded(msgspec.json.encode(document), status)
+
+
+def encoded(body: bytes, status: int = 200) -> Response:
+    """JSON that is bytes already."""
+    return Response(body, status, mimetype=JSON)
 
 
 @dataclass(frozen=True)
-class Answers:
-    """`records` are the possible ones of the response: of the envelope's data, unless it is `bare`. Without
-    any, the data is null, or the body any text. `events` are the records of a stream's events, by the events'
-    names. `headers` are names besides those that every response has. `conditional`: a client that names the
-    ETag gets 304. `errors` are statuses besides those of every view with this access and request."""
+class ViewResponse:
+    """The response of a view that succeeds.
+
+    `records` are the possible structs of the envelope's data, or of the body if it is `bare`. Without any,
+    the data is null, or the body any text. `events` are the structs of a stream's events, by event name.
+    `headers` are names besides those of every response. `conditional`: a client that sends the ETag gets 304.
+    `errors` are statuses besides those of every view with this access and request."""
 
     records: tuple[type[msgspec.Struct], ...] = ()
     status: int = 200
@@ -31,46 +53,18 @@ class Answers:
     errors: tuple[int, ...] = ()
     conditional: bool = True
 
-
-def data(
-    *records: type[msgspec.Struct],
-    status: int = 200,
-    headers: tuple[str, ...] = (),
-    errors: tuple[int, ...] = (),
-    conditional: bool = True,
-) -> Callable[[View], View]:
-    """An envelope."""
-    return _mark(Answers(records, status, headers=headers, errors=errors, conditional=conditional))
-
-
-def document(
-    record: type[msgspec.Struct], *, headers: tuple[str, ...] = (), errors: tuple[int, ...] = ()
-) -> Callable[[View], View]:
-    """JSON without an envelope."""
-    return _mark(Answers((record,), bare=True, headers=headers, errors=errors))
-
-
-def text(media_type: str, *, headers: tuple[str, ...] = ()) -> Callable[[View], View]:
-    """Something else than JSON."""
-    return _mark(Answers(media_type=media_type, headers=headers))
-
-
-def stream(
-    events: Mapping[str, type[msgspec.Struct]], *, errors: tuple[int, ...] = ()
-) -> Callable[[View], View]:
-    """Server-sent events, without an end."""
-    return _mark(Answers(media_type=EVENT_STREAM, events=events, errors=errors))
-
-
-def answered_by(view: Callable[..., Any]) -> Answers | None:
-    """The mark of a view."""
-    mark: Answers | None = getattr(view, _MARK, None)
-    return mark
-
-
-def _mark(answers: Answers) -> Callable[[View], View]:
-    def decorate(view: View) -> View:
-        setattr(view, _MARK, answers)
+    def __call__(self, view: View) -> View:
+        """Marks the view. The OpenAPI document leaves out views without a mark."""
+        setattr(view, _MARK, self)
         return view
 
-    return decorate
+
+def data(*records: type[msgspec.Struct], **more: Any) -> ViewResponse:
+    """Marks a view whose response is an envelope with one of the records."""
+    return ViewResponse(records, **more)
+
+
+def response_of(view: Callable[..., Any]) -> ViewResponse | None:
+    """The mark of a view."""
+    mark: ViewResponse | None = getattr(view, _MARK, None)
+    return mark

@@ -1,7 +1,5 @@
 """The document as a whole."""
 
-import inspect
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +14,7 @@ from gateway_api.web.openapi.errors import ERRORS, add_errors
 from gateway_api.web.openapi.headers import add_headers
 from gateway_api.web.openapi.operation import operation
 from gateway_api.web.openapi.webhooks import MESSAGES, webhooks
-from gateway_api.web.responses import Answers, answered_by
+from gateway_api.web.responses import ViewResponse, response_of
 from gateway_api.web.route import template
 
 _OPENAPI = "3.1.0"
@@ -29,9 +27,31 @@ Log in, and send the token as `Authorization: Bearer <token>`. Answers are `{"st
 errors `{"status": "error", "message": ...}`; 401 and 403 are `{"detail": ...}`. Times are Unix epoch seconds,
 rates bits a second. Later versions may add fields to answers."""
 
+#: By blueprint.
+_TAGS = {
+    "login": "Log in and out.",
+    "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
+    "system": "What this gateway is, and how it fares.",
+    "configuration": """\
+The running configuration, the candidate, and commits.
+
+The ETag of a response stands for the running configuration and the candidate together. Responses about the
+archive or a confirmation have none. Every change of the candidate honours If-Match.""",
+    "interfaces": "The interfaces of the system.",
+    "qos": "How sessions are shaped.",
+    "routing": "Routes and routing neighbours.",
+    "cgnat": "Steering to the CGNAT appliance.",
+    "demux": "The component that makes a VLAN sub-interface when its first subscriber comes.",
+    "events": "The stream of session events.",
+    "webhooks": "Receivers of events, and what became of what was sent to them.",
+    "audit": "The audit log: changes and rejected requests.",
+    "metrics": "The scrape target of Prometheus.",
+    "docs": "What this API is: as a document for programs, and as a page for people.",
+}
+
 
 def document(app: Flask) -> dict[str, Any]:
-    """Of all views that say what they answer. `app` has its routes, and needs nothing else."""
+    """Describes all views with a response mark. `app` needs its routes, and nothing else."""
     plugin = new_plugin()
     spec = APISpec(
         PRODUCT,
@@ -54,17 +74,15 @@ def document(app: Flask) -> dict[str, Any]:
     add_headers(spec, converter)
     add_errors(spec)
     ids: set[str] = set()
-    tags: dict[str, str] = {}
     records = {*ERRORS, *MESSAGES}
-    for rule, view, answers in _described(app):
-        records.update(answers.records, answers.events.values())
+    for rule, view, response in _described(app):
+        records.update(response.records, response.events.values())
         tag = rule.endpoint.partition(".")[0]
-        tags.setdefault(tag, inspect.getdoc(sys.modules[view.__module__]) or "")
         id = _unused(rule.endpoint.replace(".", "_"), ids)
-        made = {"operationId": id, "tags": [tag], **operation(converter, rule, view, answers)}
+        made = {"operationId": id, "tags": [tag], **operation(converter, rule, view, response)}
         (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
         spec.path(template(rule.rule), operations={method.lower(): made})
-    for name, description in tags.items():
+    for name, description in _TAGS.items():
         spec.tag({"name": name, "description": description})
     for name, schema in components(records).items():
         spec.components.schema(name, schema)
@@ -72,12 +90,12 @@ def document(app: Flask) -> dict[str, Any]:
     return _ordered(spec.to_dict())
 
 
-def _described(app: Flask) -> Iterator[tuple[Rule, Callable[..., Any], Answers]]:
+def _described(app: Flask) -> Iterator[tuple[Rule, Callable[..., Any], ViewResponse]]:
     for rule in app.url_map.iter_rules():
         view = app.view_functions[rule.endpoint]
-        answers = answered_by(view)
-        if answers is not None:
-            yield rule, view, answers
+        response = response_of(view)
+        if response is not None:
+            yield rule, view, response
 
 
 def _unused(wanted: str, ids: set[str]) -> str:

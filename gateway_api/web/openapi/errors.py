@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import msgspec
 from apispec import APISpec
 
-from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.converter import reference_to
 from gateway_api.web.openapi.headers import headers
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
+from gateway_api.web.responses import JSON
 
 
 @dataclass(frozen=True)

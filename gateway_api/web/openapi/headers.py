@@ -1,4 +1,4 @@
-"""The headers of answers, as components of the document."""
+"""The headers of responses, as components of the document."""
 
 from typing import Any
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
-from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.converter import reference_to
+from gateway_api.web.responses import JSON
 from gateway_api.web.schemas.parameters import DeliveryHeaders
 from gateway_api.wire.events import SessionDownDelivery, SessionUpDelivery, TestDelivery
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse, responses
+from gateway_api.web import access, parse, responses
 from gateway_api.web.context import services
 from gateway_api.web.records import AuditRecordList
 from gateway_api.web.schemas.audit import AuditQuery
@@ -20,4 +20,4 @@ def index(query: dict[str, Any]) -> Response:
     """The records that fit the filters, or a page of them, the newest first."""
     found = services().audit.read(**query)
     paged = {} if query["page"] is None else {"next_cursor": found.next_cursor}
-    return envelope.ok({"records": found.records, "count": len(found.records), **paged})
+    return responses.ok({"records": found.records, "count": len(found.records), **paged})

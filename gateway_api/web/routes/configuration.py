@@ -12,7 +12,7 @@ from flask import Blueprint, Response
 
 from gateway_api.daemon.calls import decoded
 from gateway_api.daemon.configuration import Edit
-from gateway_api.web import access, audit, envelope, parse, responses
+from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
     Candidate,
@@ -99,7 +99,7 @@ def commit(body: dict[str, Any]) -> Response:
 def confirm() -> Response:
     """Confirms a commit. 409 when none waits for it."""
     configuration().confirm()
-    return envelope.ok(Message("Confirmed"))
+    return responses.ok(Message("Confirmed"))
 
 
 @routes.post("/rollback")
@@ -130,7 +130,7 @@ def discard() -> Response:
 @responses.data(listing(ArchiveReply))
 def archive() -> Response:
     """The commits of the archived revisions: author, time and comment, the newest first."""
-    return envelope.ok(configuration().archive())
+    return responses.ok(configuration().archive())
 
 
 @routes.get("/archive/<revision>")
@@ -138,7 +138,7 @@ def archive() -> Response:
 @responses.data(ArchivedConfiguration)
 def archived(revision: str) -> Response:
     """One archived revision, secrets masked."""
-    return envelope.ok(configuration().archived(parse.revision(revision)))
+    return responses.ok(configuration().archived(parse.revision(revision)))
 
 
 def _staged(staged: EditReply) -> Response:
@@ -155,7 +155,7 @@ def _value(path: str, text: str | None) -> dict[str, Any]:
 
 def tagged(data: Any, etag: str) -> Response:
     """A response with an entity tag."""
-    response = envelope.ok(data)
+    response = responses.ok(data)
     response.set_etag(etag)
     return response
 

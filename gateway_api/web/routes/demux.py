@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse, responses, whole
+from gateway_api.web import access, parse, responses
 from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.context import configuration, daemon
 from gateway_api.web.records import listing
@@ -20,14 +20,13 @@ routes = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 def demux_configuration() -> Response:
     """The demux section of the running configuration."""
     sections, _ = configuration().running()
-    return envelope.ok(sections.get("demux", {}))
+    return responses.ok(sections.get("demux", {}))
 
 
 @routes.get("/state")
 @access.any_role
 @responses.data(listing(DemuxReply))
-@parse.query(ListQuery)
-@whole.shared
+@parse.list_query(ListQuery)
 def state(query: dict[str, Any]) -> Response:
     """The VLANs under management, and how many the limits have refused."""
-    return envelope.ok(daemon().demux_state(**query))
+    return responses.ok(daemon().demux_state(**query))

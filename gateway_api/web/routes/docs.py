@@ -11,9 +11,9 @@ from flask import Blueprint, Flask, Response, current_app
 from gateway_api.base.errors import NotFound
 from gateway_api.web import access, responses
 from gateway_api.web.assets import ASK_AGAIN, FOR_EVER, Asset, serve
-from gateway_api.web.envelope import JSON
 from gateway_api.web.openapi.document import document
 from gateway_api.web.records import OpenApi
+from gateway_api.web.responses import JSON
 
 routes = Blueprint("docs", __name__, url_prefix="/api/v1")
 
@@ -44,7 +44,7 @@ def install(app: Flask) -> None:
 
 @routes.get("/openapi.json")
 @access.open_to_all
-@responses.document(OpenApi, headers=("ETag",))
+@responses.ViewResponse((OpenApi,), bare=True, headers=("ETag",))
 def openapi() -> Response:
     """This document."""
     return serve(cast(Asset, current_app.extensions[_EXTENSION]), ASK_AGAIN)
@@ -52,7 +52,7 @@ def openapi() -> Response:
 
 @routes.get("/docs")
 @access.open_to_all
-@responses.text("text/html", headers=("ETag",))
+@responses.ViewResponse(media_type="text/html", headers=("ETag",))
 def page() -> Response:
     """The page that shows this document, with a login, and tries what it describes."""
     return serve(_page(), ASK_AGAIN, _HEADERS)

@@ -18,7 +18,11 @@ _HEADERS = {"X-Accel-Buffering": "no"}
 
 @routes.get("/subscribers")
 @access.any_role
-@responses.stream({"session_up": SessionUp, "session_down": SessionDown, "gap": Gap}, errors=(429,))
+@responses.ViewResponse(
+    media_type=responses.EVENT_STREAM,
+    events={"session_up": SessionUp, "session_down": SessionDown, "gap": Gap},
+    errors=(429,),
+)
 @parse.query(EventsQuery)
 def subscribers(query: dict[str, Any]) -> Response:
     """A stream without an end: the events after a given one, or from now on.
@@ -35,4 +39,4 @@ def subscribers(query: dict[str, Any]) -> Response:
     wanted = Wanted(**{**query, "resume": parse.last_event_id() or query["resume"]})
     client = request.remote_addr or ""
     pieces = services().streams.open(caller(), client, wanted) if request.method == "GET" else ()
-    return Response(pieces, mimetype="text/event-stream", headers=_HEADERS)
+    return Response(pieces, mimetype=responses.EVENT_STREAM, headers=_HEADERS)

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse, responses, whole
+from gateway_api.web import access, parse, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery
@@ -16,18 +16,16 @@ routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 @routes.get("")
 @access.any_role
 @responses.data(listing(InterfacesReply))
-@parse.query(ListQuery)
-@whole.shared
+@parse.list_query(ListQuery)
 def index(query: dict[str, Any]) -> Response:
     """All of them: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return envelope.ok(daemon().list_interfaces(**query))
+    return responses.ok(daemon().list_interfaces(**query))
 
 
 @routes.get("/vlans")
 @access.any_role
 @responses.data(listing(VlansReply))
-@parse.query(ListQuery)
-@whole.shared
+@parse.list_query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component made."""
-    return envelope.ok(daemon().list_vlans(**query))
+    return responses.ok(daemon().list_vlans(**query))

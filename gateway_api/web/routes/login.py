@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from gateway_api.base.errors import NotAllowed
-from gateway_api.web import access, audit, envelope, parse, responses
+from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.context import caller, daemon, identify, services
 from gateway_api.web.records import Message, Token
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
@@ -15,7 +15,7 @@ routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 
 @routes.post("/login")
 @access.open_to_all
-@responses.document(Token, errors=(401, 429))
+@responses.ViewResponse((Token,), bare=True, errors=(401, 429))
 @parse.body(LoginRequest)
 def log_in(credentials: dict[str, Any]) -> Response:
     """A token for a user of the running configuration."""
@@ -25,7 +25,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
     identify(user.username, user.role)
     lifetime = known.token_lifetime
     token = services().tokens.issue(user.username, user.role, user.generation, lifetime)
-    return envelope.bare(Token(token, "bearer", lifetime))
+    return responses.bare(Token(token, "bearer", lifetime))
 
 
 @routes.post("/logout")
@@ -34,7 +34,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
 def log_out() -> Response:
     """Revokes the token that came with the request."""
     services().revocations.revoke(caller().jti, caller().exp)
-    return envelope.ok(Message("Logged out"))
+    return responses.ok(Message("Logged out"))
 
 
 @routes.post("/logout-everywhere")
@@ -47,4 +47,4 @@ def log_out_everywhere(body: dict[str, Any]) -> Response:
     if username != caller().sub and caller().role != "admin":
         raise NotAllowed
     daemon().end_tokens(username)
-    return envelope.ok(Message(f"Ended all tokens of {username}"))
+    return responses.ok(Message(f"Ended all tokens of {username}"))

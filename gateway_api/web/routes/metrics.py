@@ -42,7 +42,7 @@ def install(app: Flask, services: Services) -> None:
 
 @routes.get("/metrics")
 @access.always
-@responses.text("text/plain")
+@responses.ViewResponse(media_type="text/plain")
 def scrape() -> Response:
     """Prometheus' text format 0.0.4, whatever else the scraper would take. At most a second old."""
     scrapes = cast(Scrapes, current_app.extensions[_EXTENSION])

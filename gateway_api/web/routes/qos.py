@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, envelope, parse, responses, whole
+from gateway_api.web import access, parse, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery
@@ -16,11 +16,10 @@ routes = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
 @routes.get("")
 @access.any_role
 @responses.data(listing(QosReply))
-@parse.query(ListQuery)
-@whole.shared
+@parse.list_query(ListQuery)
 def index(query: dict[str, Any]) -> Response:
     """The shaping of each session."""
-    return envelope.ok(daemon().list_qos(**query))
+    return responses.ok(daemon().list_qos(**query))
 
 
 @routes.get("/profiles")
@@ -28,4 +27,4 @@ def index(query: dict[str, Any]) -> Response:
 @responses.data(listing(OverheadProfilesReply))
 def profiles() -> Response:
     """The overhead profiles that sessions may have."""
-    return envelope.ok(daemon().overhead_profiles())
+    return responses.ok(daemon().overhead_profiles())

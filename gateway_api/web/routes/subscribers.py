@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.daemon.calls import decoded
-from gateway_api.web import access, audit, envelope, parse, responses, whole
+from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import (
     InterfaceDisconnected,
@@ -25,11 +25,10 @@ routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 @routes.get("")
 @access.any_role
 @responses.data(listing(SessionsReply))
-@parse.query(SubscribersQuery)
-@whole.shared
+@parse.list_query(SubscribersQuery)
 def index(query: dict[str, Any]) -> Response:
     """All sessions that match the filters, or a page of them."""
-    return envelope.ok(daemon().list_sessions(**query))
+    return responses.ok(daemon().list_sessions(**query))
 
 
 @routes.get("/summary")
@@ -38,7 +37,7 @@ def index(query: dict[str, Any]) -> Response:
 def summary() -> Response:
     """How many sessions there are, by type."""
     counts = daemon().statistics()
-    return envelope.ok(SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions))
+    return responses.ok(SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions))
 
 
 @routes.get("/<session:id>")
@@ -46,7 +45,7 @@ def summary() -> Response:
 @responses.data(SessionDetail)
 def show(id: str) -> Response:
     """One session with its counters."""
-    return envelope.ok(daemon().session(parse.session_id(id)))
+    return responses.ok(daemon().session(parse.session_id(id)))
 
 
 @routes.delete("/<session:id>")
@@ -56,7 +55,7 @@ def disconnect(id: str) -> Response:
     """Ends a session; it is gone when the response comes."""
     session = parse.session_id(id)
     audit.note(before=daemon().disconnect_session(session))
-    return envelope.ok(Message(f"Session {session} disconnected"))
+    return responses.ok(Message(f"Session {session} disconnected"))
 
 
 @routes.post("/disconnect-by-interface")
@@ -71,7 +70,7 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
         audit.note(before={"sessions": [decoded(EndedSession, session) for session in sessions]})
     count, verb = len(sessions), "would be disconnected" if dry_run else "disconnected"
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {interface}"
-    return envelope.ok({"message": message, "count": count, **({"sessions": sessions} if dry_run else {})})
+    return responses.ok({"message": message, "count": count, **({"sessions": sessions} if dry_run else {})})
 
 
 @routes.put("/<session:id>/rate")
@@ -85,4 +84,4 @@ def change_rate(body: dict[str, Any], id: str) -> Response:
     before, after = daemon().set_session_rate(session, down_bps, up_bps)
     audit.note(before=before, after=after)
     message = f"Rate change requested for session {session}"
-    return envelope.ok(RateChanged(message, down, up, down_bps, up_bps))
+    return responses.ok(RateChanged(message, down, up, down_bps, up_bps))

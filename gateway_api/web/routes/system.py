@@ -3,7 +3,7 @@
 from flask import Blueprint, Response
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web import access, envelope, responses
+from gateway_api.web import access, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import Version
 from gateway_api.wire.core.gateway import Health
@@ -18,7 +18,7 @@ COMPONENT = "gateway-api"
 @responses.data(Version)
 def version() -> Response:
     """Answered without the core, so that it tells which API it is that can't reach it."""
-    return envelope.ok(Version(PRODUCT, VERSION, COMPONENT))
+    return responses.ok(Version(PRODUCT, VERSION, COMPONENT))
 
 
 @routes.get("/health")
@@ -27,4 +27,4 @@ def version() -> Response:
 @responses.data(Health)
 def health() -> Response:
     """Up, with so many sessions, for so long: or 500 when the core isn't."""
-    return envelope.ok(daemon().health())
+    return responses.ok(daemon().health())

@@ -10,7 +10,7 @@ from flask import Blueprint, Response
 from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.rates import rate_text
 from gateway_api.daemon.calls import decoded
-from gateway_api.web import access, audit, envelope, parse, whole
+from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.context import configuration, daemon, parts
 from gateway_api.web.routes.configuration import committed_response, tagged
 from gateway_api.web.schemas.queries import ListQuery, SubscribersQuery
@@ -51,12 +51,11 @@ class _Subscriber(msgspec.Struct, frozen=True, gc=False):
 
 @routes.get("/subscribers")
 @access.any_role
-@parse.query(SubscribersQuery)
-@whole.shared
+@parse.list_query(SubscribersQuery)
 def index(query: dict[str, Any]) -> Response:
     """All sessions that match the filters, or a page of them."""
     found = daemon().list_sessions(**query)
-    return envelope.ok({"subscribers": _subscribers(found.pop("sessions"), parts().clock()), **found})
+    return responses.ok({"subscribers": _subscribers(found.pop("sessions"), parts().clock()), **found})
 
 
 @routes.get("/subscribers/<id>")
@@ -70,7 +69,7 @@ def show(id: str) -> Response:
         "speed_up": _rate_text(detail.rate_up_bps),
         "uptime": uptime(detail.started_at, now),
     }
-    return envelope.ok({**decoded(dict[str, msgspec.Raw], session), **texts})
+    return responses.ok({**decoded(dict[str, msgspec.Raw], session), **texts})
 
 
 @routes.delete("/subscribers/<id>")
@@ -79,16 +78,15 @@ def disconnect(id: str) -> Response:
     """Ends a session; it is gone when the response comes."""
     session = parse.session_id(id)
     audit.note(before=daemon().disconnect_session(session))
-    return envelope.ok({"message": f"Session {session} disconnected"})
+    return responses.ok({"message": f"Session {session} disconnected"})
 
 
 @routes.get("/vlans")
 @access.any_role
-@parse.query(ListQuery)
-@whole.shared
+@parse.list_query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component made."""
-    return envelope.ok(daemon().list_vlans(**query))
+    return responses.ok(daemon().list_vlans(**query))
 
 
 @routes.get("/config")
@@ -112,7 +110,7 @@ def status() -> Response:
     """The state of this gateway; 500 while the core is unavailable."""
     health = daemon().health()
     since = {"uptime": uptime(0, health.uptime_seconds), "core_reachable": True}
-    return envelope.ok({**msgspec.structs.asdict(health), **since})
+    return responses.ok({**msgspec.structs.asdict(health), **since})
 
 
 def _subscribers(sessions: msgspec.Raw, now: float) -> list[_Subscriber]:

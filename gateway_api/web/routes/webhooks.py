@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
-from gateway_api.web import access, audit, envelope, parse, responses
+from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.context import hub
 from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.schemas.requests import NewWebhook
@@ -21,7 +21,7 @@ def list_webhooks() -> Response:
 
     One that fails three times in a row is paused, see `paused_until`.
     """
-    return envelope.ok(hub().webhooks())
+    return responses.ok(hub().webhooks())
 
 
 @routes.post("")
@@ -32,7 +32,7 @@ def register(body: dict[str, Any]) -> Response:
     """Registers a receiver. 409 when there are too many."""
     record = hub().add(**body)
     audit.note(after=record)
-    response = envelope.ok(record, 201)
+    response = responses.ok(record, 201)
     response.headers["Location"] = url_for(".show", webhook=record["id"])
     return response
 
@@ -42,7 +42,7 @@ def register(body: dict[str, Any]) -> Response:
 @responses.data(Webhook)
 def show(webhook: str) -> Response:
     """One registration."""
-    return envelope.ok(hub().webhook(webhook))
+    return responses.ok(hub().webhook(webhook))
 
 
 @routes.delete("/<webhook>")
@@ -51,7 +51,7 @@ def show(webhook: str) -> Response:
 def delete(webhook: str) -> Response:
     """Ends a registration, and with it all that waits for the receiver."""
     audit.note(before=hub().remove(webhook))
-    return envelope.ok(Message(f"Webhook {webhook} deleted"))
+    return responses.ok(Message(f"Webhook {webhook} deleted"))
 
 
 @routes.get("/<webhook>/deliveries")
@@ -62,7 +62,7 @@ def deliveries(webhook: str) -> Response:
 
     The failure that began a pause has `paused_until`; until then only what was tried before is sent.
     """
-    return envelope.ok(hub().deliveries(webhook))
+    return responses.ok(hub().deliveries(webhook))
 
 
 @routes.post("/<webhook>/test")
@@ -73,4 +73,4 @@ def test(webhook: str) -> Response:
 
     It is sent while the webhook is paused, too, and ends the pause if it arrives.
     """
-    return envelope.ok(TestSent("A test is under way", hub().test(webhook)))
+    return responses.ok(TestSent("A test is under way", hub().test(webhook)))
