@@ -72,14 +72,9 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 	@$(PIP) install --require-hashes --no-deps -r requirements-develop.lock
 	@touch $@
 
-# The OpenAPI document, to be read without a running API.
-openapi: $(INSTALLED)
-	$(VENV)/bin/python -m gateway_api.cli.openapi > etc/openapi.json
-	$(VENV)/bin/gateway-api routes > etc/routes.txt
-
-# The interface files, for those who write another core.
-interface: $(INSTALLED)
-	$(VENV)/bin/python -m gateway_api.cli.interface gateway_api/wire
+# The OpenAPI document and the list of routes, and the interface files for authors of another core.
+openapi interface: $(INSTALLED)
+	$(VENV)/bin/python -m gateway_api.cli.documents
 
 # Pins the newest versions, with hashes: those of the service first, which tests and linters have to live with. A
 # package is in one file only.

@@ -12,13 +12,6 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.rescue import add_commands, rescue
 from gateway_api.version import VERSION
 
-#: Said after Ctrl-C or the end of the input.
-_BROKEN_OFF = {
-    "hash-password": "no password, no hash",
-    "join-certificate": "nothing was written",
-    "rescue": "left before it was done; the audit log tells whether it was",
-}
-
 
 def main() -> int:
     """Exit status 0, or 1 with a sentence on standard error."""
@@ -26,7 +19,7 @@ def main() -> int:
     try:
         if arguments.command == "routes":
             # Flask takes time that the unit's `join-certificate` need not spend.
-            from gateway_api.cli.openapi import routes
+            from gateway_api.cli.documents import routes
 
             sys.stdout.write(routes())
         elif arguments.command == "join-certificate":
@@ -39,18 +32,19 @@ def main() -> int:
         sys.stderr.write(f"gateway-api: {error}\n")
         return 1
     except (EOFError, KeyboardInterrupt):
-        sys.stderr.write(f"\ngateway-api: {_BROKEN_OFF[arguments.command]}\n")
+        more = "; the audit log shows whether it took effect" if arguments.command == "rescue" else ""
+        sys.stderr.write(f"\ngateway-api: stopped before the end{more}\n")
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gateway-api", description="Helps to run the gateway API.")
+    parser = argparse.ArgumentParser(prog="gateway-api", description="Tools for the operation of the API.")
     parser.add_argument("--version", action="version", version=f"gateway-api {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("hash-password", help="read a password without echo, print its hash for api.users")
     commands.add_parser("routes", help="list all routes with their access and profile")
-    join = commands.add_parser("join-certificate", help="write both to one file, if they fit")
+    join = commands.add_parser("join-certificate", help="write certificate and key to a file, if they match")
     for name in ("certificate", "key", "pair"):
         join.add_argument(name, type=Path)
     help = "as root on the gateway: enable the API, set a password, undo the last commit"
@@ -59,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _join_certificate(certificate: Path, key: Path, pair: Path) -> None:
-    """Atomically: a worker may be reading the file."""
+    """Atomically: a worker may read the file meanwhile."""
     try:
         # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")

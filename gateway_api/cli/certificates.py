@@ -14,12 +14,10 @@ from gateway_api.base.errors import GatewayApiError
 
 #: The limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2), minus a day: the last second counts.
 DAYS = 397
-#: Renewal is so long before the end.
-RENEWAL_DAYS = 30
-
+#: Seconds before the end at which a certificate is renewed.
+_RENEWAL = 30 * 86400
 # In the subject.
 _MADE_HERE = "gateway-api self-signed"
-_DAY = 86400
 # Seconds: a slow machine may wait for random numbers.
 _TIMEOUT = 60
 
@@ -45,20 +43,22 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 def renew(certificate: Path, key: Path, name: str) -> bool:
     """Renews a certificate of ours that ends soon, for the same key. True when it did. Raises NoCertificate
     and OSError."""
-    if not is_ours(certificate) or not _ends_soon(certificate):
+    if not is_ours(certificate):
+        return False
+    if _run("x509", "-noout", "-checkend", str(_RENEWAL), given=certificate.read_bytes()).returncode == 0:
         return False
     _sign(certificate, key, name)
     return True
 
 
 def is_ours(certificate: Path) -> bool:
-    """Whether this module made it. Raises NoCertificate and OSError."""
+    """True if this module made it. Raises NoCertificate and OSError."""
     subject = _openssl("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
     return f"O={_MADE_HERE}" in subject.decode(errors="replace").strip().removeprefix("subject=").split(",")
 
 
 def is_authority(certificate: Path) -> bool:
-    """Whether it is self-signed and can sign others. Raises NoCertificate and OSError."""
+    """True if it is self-signed and can sign others. Raises NoCertificate and OSError."""
     given = certificate.read_bytes()
     subject, issuer = (
         _openssl("x509", "-noout", f"-{which}", given=given).partition(b"=")[2]
@@ -66,11 +66,6 @@ def is_authority(certificate: Path) -> bool:
     )
     # A self-signed certificate without the constraint is an authority for clients that trust it.
     return subject == issuer and b"CA:FALSE" not in _openssl("x509", "-noout", "-text", given=given)
-
-
-def _ends_soon(certificate: Path) -> bool:
-    asked = ("x509", "-noout", "-checkend", str(RENEWAL_DAYS * _DAY))
-    return _run(asked, certificate.read_bytes()).returncode != 0
 
 
 def _sign(certificate: Path, key: Path, name: str) -> None:
@@ -91,28 +86,24 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a PEM file has its end: a power cut may have left a part."""
+    """True if a PEM file has its end: a power cut may have left a part."""
     return path.exists() and b"-----END " in path.read_bytes()
 
 
 def _openssl(*arguments: str, given: bytes = b"") -> bytes:
     """Its output. Keys go through pipes only."""
-    done = _run(arguments, given)
+    done = _run(*arguments, given=given)
     if done.returncode:
         raise NoCertificate(f"openssl {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
 
 
-def _run(arguments: tuple[str, ...], given: bytes) -> "subprocess.CompletedProcess[bytes]":
+def _run(*arguments: str, given: bytes) -> "subprocess.CompletedProcess[bytes]":
     if shutil.which("openssl") is None:
         raise NoCertificate("openssl is not installed; it is needed to make a certificate")
     # The machine's own configuration of openssl would make an authority of it.
     environment = {**os.environ, "OPENSSL_CONF": os.devnull}
+    command = ["openssl", *arguments]
     return subprocess.run(
-        ["openssl", *arguments],
-        input=given,
-        env=environment,
-        capture_output=True,
-        timeout=_TIMEOUT,
-        check=False,
+        command, input=given, env=environment, capture_output=True, timeout=_TIMEOUT, check=False
     )

@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from gateway_api.base.configuration_path import parse_path
 from gateway_api.base.errors import Invalid
 from gateway_api.base.fields import Schema, load
-from gateway_api.cli import openapi
+from gateway_api.cli import documents
 from gateway_api.web.schemas.requests import Commit, DeleteValue, NewWebhook, Operation, RateChange
 from tests.support import npm
 from tests.support.receivers import Receiver
@@ -24,7 +24,7 @@ from tests.support.sse import listen
 from tests.support.stack import Api, wait_for
 
 FILE = Path(__file__).parents[2] / "etc" / "openapi.json"
-DOCUMENT = json.loads(openapi.text())
+DOCUMENT = json.loads(documents.openapi())
 
 DESCRIBED = [route for route in ROUTES if not route.part_of_a_page]
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -62,11 +62,11 @@ def holds_objects(field: dict[str, Any]) -> bool:
 
 
 def test_the_file_is_what_make_openapi_writes() -> None:
-    assert FILE.read_text() == openapi.text()
+    assert FILE.read_text() == documents.openapi()
 
 
 def test_the_file_of_routes_is_what_the_command_prints() -> None:
-    assert FILE.with_name("routes.txt").read_text() == openapi.routes()
+    assert FILE.with_name("routes.txt").read_text() == documents.routes()
 
 
 def test_a_validator_of_others_finds_nothing_wrong() -> None:

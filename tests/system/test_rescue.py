@@ -226,7 +226,7 @@ def test_without_a_core_it_says_that_none_runs(tmp_path: Path) -> None:
         nowhere = Gateway(socket, client)
         for arguments in (("enable",), ("password", "admin"), ("undo",)):
             said = nowhere.refused(*arguments, feed="x\n")
-            assert f"the core daemon is not running: nobody listens at {socket}" in said
+            assert f"the core daemon is not running: nothing listens at {socket}" in said
 
 
 def test_a_core_that_left_its_socket_behind_is_said_not_to_run(tmp_path: Path) -> None:

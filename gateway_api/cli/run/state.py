@@ -13,6 +13,7 @@ from gateway_api.auth.passwords import hash_password
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli import certificates
+from gateway_api.cli.setup import is_document
 
 _SECRET_BYTES = 32
 _ETC = Path(__file__).parents[3] / "etc"
@@ -81,7 +82,7 @@ class RunFolder:
         self._prepare_certificate()
         if not (self._secret.exists() and len(self.secret) >= _SECRET_BYTES):
             _write(self._secret, secrets.token_hex(_SECRET_BYTES))
-        if not _is_document(self._passwords):
+        if not is_document(self._passwords):
             if (self.configuration / "state.json").exists():
                 raise CannotRun(
                     f"{self._passwords} is lost, and what runs knows the users by the former passwords; "
@@ -90,7 +91,7 @@ class RunFolder:
             # It has hashes of the former passwords. First, or a kill in between would leave them for good.
             self.factory.unlink(missing_ok=True)
             _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
-        if not _is_document(self.factory):
+        if not is_document(self.factory):
             _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
 
     def _lock(self) -> None:
@@ -153,14 +154,6 @@ class RunFolder:
 def _write(path: Path, text: str) -> None:
     """Atomically, and readable for its owner only."""
     durable.replace(path, text.encode())
-
-
-def _is_document(path: Path) -> bool:
-    """Whether it is JSON: a power cut may have left an empty file."""
-    try:
-        return bool(json.loads(path.read_bytes()))
-    except (FileNotFoundError, ValueError):
-        return False
 
 
 def greeting(state: RunFolder, url: str, log: Path | None) -> str:
