@@ -21,7 +21,7 @@ import msgspec
 from gateway_api.audit.record import AuditEntry, gap
 from gateway_api.audit.trail import Filter, Place, Row, Trail
 from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid, Problem
-from gateway_api.base.threads import ThreadPool
+from gateway_api.base.process import ThreadPool
 from gateway_api.wire.core.gateway import Page
 
 #: Records in one response.

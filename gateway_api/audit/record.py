@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway_api.base.configuration_path import parse_path, path_text
 from gateway_api.base.logs import MASK, is_secret, masked_text
+from gateway_api.base.texts import parse_path, path_text
 from gateway_api.wire.contract import about
 
 #: The most characters that a body, and what was before and after, take as JSON.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from gateway_api.base.addresses import client_network
 from gateway_api.base.errors import TooManyAttempts
+from gateway_api.base.texts import client_network
 
 #: Seconds after which one who found the line full had better come back.
 _COME_BACK = 2

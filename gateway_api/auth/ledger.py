@@ -17,7 +17,7 @@ import msgspec
 
 from gateway_api.base import durable
 from gateway_api.base.errors import LedgerUnavailable
-from gateway_api.base.threads import ThreadPool
+from gateway_api.base.process import ThreadPool
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ledger (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);

@@ -6,7 +6,7 @@ from gateway_api.auth.fair_queue import FairQueue
 from gateway_api.auth.passwords import COST, cost, nobodys_hash, verify
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import WrongCredentials
-from gateway_api.base.threads import ThreadPool
+from gateway_api.base.process import ThreadPool
 from gateway_api.wire.core.configuration import ApiUser, LoginReply
 
 #: Logins in the queue, and those of one address: more would wait for seconds, and one address would fill it.

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from gateway_api.base.addresses import client_network
 from gateway_api.base.errors import TooManyAttempts
+from gateway_api.base.texts import client_network
 
 #: Clients that a worker counts in memory while the ledger takes nothing.
 _MOST_UNSAVED = 10_000

@@ -1,7 +1,7 @@
-"""Log lines: one a record, whatever is in it, as key=value or as JSON, and without secrets.
+"""Log lines: one for each record, as key=value or as JSON, and without secrets.
 
-A line is printable ASCII. Other characters are escaped as in JSON, so that nothing that a client sends can
-end a line, look like another field, or control a terminal.
+A line is printable ASCII. Other characters are escaped as in JSON, so that no text of a client can end a
+line, look like another field, or control a terminal.
 """
 
 import json
@@ -14,14 +14,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote
 
 MASK = "********"
 
 _SECRET = ("secret", "password", "password_hash", "token", "key")
 
-#: Hashes of bcrypt, secrets of Standard Webhooks, JSON Web Tokens, wherever they were put; and the query of a
-#: URL, which is where many services want to be given one.
+#: In any text: hashes of bcrypt, secrets of Standard Webhooks, JSON Web Tokens, and the query of a URL, in
+#: which many services expect a secret.
 _KNOWN = re.compile(
     r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{10,}|whsec_[\w+/=-]+|eyJ[\w-]+\.[\w-]+\.[\w-]*"
     r"|(?<=[\w/.:-]\?)[^\s?#\"]+=[^\s#\"]+",
@@ -51,17 +50,14 @@ def masked_text(text: str) -> str:
     return _KNOWN.sub(MASK, text)
 
 
-#: Keys of the WSGI environ: user name and role of the caller, once they are known.
-USER, ROLE = "gateway_api.user", "gateway_api.role"
-
-#: The field of a record of the audit log that has no other place: it is whole, and bounded by itself.
+#: A record that the audit log could not take. It is not cut, as it has its own limit.
 RECORD = "record"
 
-# journald cuts a line at 48 KiB, and several processes write whole only what fits into a pipe, 4 KiB.
+# journald cuts a line at 48 KiB. Lines of several processes mix in a pipe beyond 4 KiB.
 _LONGEST_TEXT = 2048
 _LONGEST_TRACEBACK = 16_384
 
-#: What sd-daemon(3) has at the beginning of a line: the priorities of syslog(3).
+#: Before a line for the journal (sd-daemon(3)): the priority of syslog(3).
 _PRIORITIES = {
     logging.DEBUG: "<7>",
     logging.INFO: "<6>",
@@ -70,55 +66,21 @@ _PRIORITIES = {
     logging.CRITICAL: "<2>",
 }
 
-#: Paths that monitoring polls, with or without a token. A successful poll is logged at debug.
-_WATCHED = ("/api/v1/health", "/api/v1/system/health", "/api/v1/system/status", "/metrics")
-#: The header with which the page marks a poll. Requests for the paths below are logged all the same: any
-#: client may send the header.
-_POLL = "HTTP_X_POLL"
-_NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
-
 _BARE = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
 
-#: What gunicorn calls its loggers, where a word would make people look for an error.
+#: gunicorn uses this logger for all its lines, not for errors only.
 _NAMES = {"gunicorn.error": "gunicorn"}
 
 Fields = dict[str, Any]
 
 
 def extra(**fields: Any) -> dict[str, Fields]:
-    """What a logging call takes as `extra`, for fields besides its message."""
+    """The `extra` of a logging call: fields besides its message."""
     return {"fields": fields}
 
 
-def of_request(
-    environ: dict[str, Any], *, request_id: str | None, status: int, size: int, seconds: float | None
-) -> Fields:
-    """The fields of a request's line. Without its query, in which anything may have been sent."""
-    path = environ.get("PATH_INFO")
-    return {
-        "request_id": request_id,
-        "user": environ.get(USER),
-        "role": environ.get(ROLE),
-        "address": environ.get("REMOTE_ADDR"),
-        "method": environ.get("REQUEST_METHOD"),
-        # As bytes that were sent, which WSGI hands on as Latin-1.
-        "path": None if path is None else quote(masked_text(path), safe="/:@*", encoding="latin-1"),
-        "status": status,
-        "duration_seconds": seconds,
-        "bytes": size,
-    }
-
-
-def level_of_request(environ: dict[str, Any], status: int) -> int:
-    """Of a request's line: debug for a poll that went well, or the log would be full of them."""
-    looks = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
-    path = environ.get("PATH_INFO")
-    polls = path in _WATCHED or (_POLL in environ and path not in _NEVER_POLLED)
-    return logging.DEBUG if looks and polls else logging.INFO
-
-
 class LineFormatter(logging.Formatter):
-    """`encode` makes a line of fields; `for_journal` has it begin with its priority."""
+    """`encode` makes a line of fields. With `for_journal` a line begins with its priority."""
 
     def __init__(self, encode: Callable[[Fields], str], *, for_journal: bool = False) -> None:
         super().__init__()
@@ -137,14 +99,14 @@ class LineFormatter(logging.Formatter):
             fields["message"] = message
         line = {name: held if name == RECORD else _clipped(held) for name, held in fields.items()}
         if record.exc_info:
-            # The end says what happened.
+            # The end of a traceback has the error.
             line["traceback"] = _whole(self.formatException(record.exc_info))[-_LONGEST_TRACEBACK:]
         priority = _PRIORITIES.get(record.levelno, "") if self._for_journal else ""
         return priority + self._encode(line)
 
 
 def key_value(fields: Fields) -> str:
-    """`name=value` of each field; `-` for None, and quotes around what isn't a plain word."""
+    """`name=value` of each field: `-` for None, and in quotes unless it is a plain word."""
     return " ".join(f"{name}={_word(held)}" for name, held in fields.items())
 
 
@@ -155,9 +117,8 @@ FORMATS: dict[str, Callable[[Fields], str]] = {
 
 
 def install(format: str, *loggers: logging.Logger) -> None:
-    """Has these loggers, which have handlers, write lines in one of `FORMATS`; and everything else that this
-    process says: other loggers, warnings, and what ends a thread or the process. A line for systemd's journal
-    begins with its priority."""
+    """Makes these loggers, which have handlers, write lines in one of `FORMATS`. So does the root logger,
+    also for warnings and for exceptions that end a thread or the process."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler())
@@ -170,30 +131,25 @@ def install(format: str, *loggers: logging.Logger) -> None:
 
 
 def _is_journal(handler: logging.Handler) -> bool:
-    """Whether it writes to the journal: a variable that a child inherits doesn't say so of its own output
-    (systemd.exec(5), JOURNAL_STREAM)."""
-    stream = getattr(handler, "stream", None)
+    # A child inherits JOURNAL_STREAM even if its output goes elsewhere (systemd.exec(5)).
+    stream: Any = getattr(handler, "stream", None)
     try:
-        there = os.fstat(stream.fileno()) if stream is not None else None
-    except (OSError, ValueError):
-        # Closed, or no file at all.
+        there = os.fstat(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        # Closed, or not a file.
         return False
-    return there is not None and os.environ.get("JOURNAL_STREAM") == f"{there.st_dev}:{there.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{there.st_dev}:{there.st_ino}"
 
 
 def _ends_the_process(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        return
-    logging.getLogger().critical("the process ends", exc_info=(kind, error, trace))
+    if not issubclass(kind, KeyboardInterrupt):
+        logging.critical("the process ends", exc_info=(kind, error, trace))
 
 
 def _ends_a_thread(what: threading.ExceptHookArgs) -> None:
-    if what.exc_value is None or issubclass(what.exc_type, SystemExit):
-        return
-    name = what.thread.name if what.thread else "a thread"
-    logging.getLogger().error(
-        "%s has ended", name, exc_info=(what.exc_type, what.exc_value, what.exc_traceback)
-    )
+    if not issubclass(what.exc_type, SystemExit):
+        name = what.thread.name if what.thread else "a thread"
+        logging.error("%s has ended", name, exc_info=what.exc_value)
 
 
 def _clipped(held: Any) -> Any:
@@ -203,7 +159,7 @@ def _clipped(held: Any) -> Any:
 
 
 def _whole(text: str) -> str:
-    """Without lone surrogates: they are not text, and most JSON parsers reject them."""
+    """Without lone surrogates, which most JSON parsers reject."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -20,8 +20,8 @@ from typing import ParamSpec
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.process import notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
-from gateway_api.base.systemd import notify
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.outcome import Unreadable

@@ -15,7 +15,7 @@ from typing import Any
 
 from gunicorn.glogging import Logger
 
-from gateway_api.base import logs
+from gateway_api.base import http, logs
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.settings import BadSetting, Profile, Settings, log_format, log_level
 from gateway_api.daemon.calls import Calls
@@ -118,12 +118,12 @@ class Log(Logger):  # type: ignore[misc]
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
         request_id = next((value for name, value in resp.headers if name == "X-Request-ID"), None)
-        fields = logs.of_request(
+        fields = http.log_fields(
             environ,
             request_id=request_id,
             status=resp.status_code,
             size=resp.sent,
             seconds=request_time.total_seconds(),
         )
-        level = logs.level_of_request(environ, resp.status_code)
+        level = http.level_of_request(environ, resp.status_code)
         self.access_log.log(level, "", extra=logs.extra(**fields))

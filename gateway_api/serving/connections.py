@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gateway_api.base.addresses import client_network
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.texts import client_network
 
 
 class Phase(Enum):

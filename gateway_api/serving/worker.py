@@ -29,8 +29,8 @@ from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import logs
-from gateway_api.base.guards import guards
-from gateway_api.base.systemd import Readiness, places
+from gateway_api.base.http import guards, log_fields
+from gateway_api.base.process import Readiness, places
 from gateway_api.serving import slots
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.sockets import end, for_tls, watched
@@ -180,7 +180,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def notify(self) -> None:
         # gunicorn's heartbeat: the first comes when the server has started.
         super().notify()
-        readiness.answering()
+        readiness.serves()
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
@@ -222,7 +222,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             _log.error("a request failed", exc_info=exc, extra=logs.extra(request_id=request_id))
             status = "500 Internal Server Error"
         header, body = last_response(status, request_id, tls=self.cfg.is_ssl)
-        fields = logs.of_request(
+        fields = log_fields(
             {"REMOTE_ADDR": addr and addr[0]},
             request_id=request_id,
             status=int(status[:3]),

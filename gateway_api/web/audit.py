@@ -12,7 +12,7 @@ import msgspec
 from flask import Flask, Response, g, request
 
 from gateway_api.audit.record import AuditEntry, masked, result_of
-from gateway_api.base import logs
+from gateway_api.base import http, logs
 from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.web import access
@@ -65,11 +65,11 @@ def _is_change() -> bool:
 def _record(status: int | None, message: str | None) -> None:
     g.recorded = True
     rule = str(request.url_rule) if request.url_rule else None
-    role = request.environ.get(logs.ROLE)
+    role = request.environ.get(http.ROLE)
     result = result_of(status)
     record = AuditEntry(
         at=round(time.time(), 3),
-        user=request.environ.get(logs.USER) or _claimed(),
+        user=request.environ.get(http.USER) or _claimed(),
         role=role,
         address=request.remote_addr,
         request_id=request_id(),

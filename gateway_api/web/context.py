@@ -6,7 +6,7 @@ from flask import Flask, current_app, g, request
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.tokens import Claims
-from gateway_api.base import logs
+from gateway_api.base import http
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.configuration import ConfigurationCommands
 from gateway_api.hub.client import Hub
@@ -56,4 +56,4 @@ def caller() -> Claims:
 
 def identify(username: str, role: str) -> None:
     """Gives the log lines of the request at hand its user."""
-    request.environ |= {logs.USER: username, logs.ROLE: role}
+    request.environ |= {http.USER: username, http.ROLE: role}

@@ -2,7 +2,7 @@
 
 from flask import Flask, Response, request
 
-from gateway_api.base.guards import guards
+from gateway_api.base.http import guards
 from gateway_api.web import parse
 from gateway_api.web.responses import response_of
 

@@ -12,9 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway_api.base.configuration_path import parse_path
 from gateway_api.base.errors import Invalid
 from gateway_api.base.fields import Schema, load
+from gateway_api.base.texts import parse_path
 from gateway_api.cli import documents
 from gateway_api.web.schemas.requests import Commit, DeleteValue, NewWebhook, Operation, RateChange
 from tests.support import npm

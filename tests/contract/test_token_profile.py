@@ -21,9 +21,9 @@ import requests
 from gateway_api.auth.tokens import is_token
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable
 from gateway_api.base.logs import MASK
-from gateway_api.base.rates import rate_text
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import BadSetting, Settings
+from gateway_api.base.texts import rate_text
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.configuration import ConfigurationCommands, Edit
 from gateway_api.serving.configuration import Off, address

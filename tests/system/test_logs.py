@@ -22,7 +22,8 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.logs import FORMATS, LineFormatter, extra, install, key_value, level_of_request
+from gateway_api.base.http import level_of_request
+from gateway_api.base.logs import FORMATS, LineFormatter, extra, install, key_value
 from gateway_api.base.settings import BadSetting, log_format
 from tests.support.stack import Api, running_api, running_stack, wait_for
 

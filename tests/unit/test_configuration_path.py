@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.base.configuration_path import LONGEST, Path, Segment, parse_path, path_text
+from gateway_api.base.texts import LONGEST_PATH, Path, Segment, parse_path, path_text
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None, max_examples=100)
@@ -96,14 +96,16 @@ def test_what_is_no_path_is_refused() -> None:
 
 
 def test_the_longest_path_is_read() -> None:
-    text = "a." * (LONGEST // 2 - 1) + "bb"
-    assert len(text) == LONGEST
-    assert len(parse_path(text)) == LONGEST // 2
+    text = "a." * (LONGEST_PATH // 2 - 1) + "bb"
+    assert len(text) == LONGEST_PATH
+    assert len(parse_path(text)) == LONGEST_PATH // 2
 
 
-@pytest.mark.parametrize("text", ["a" * (LONGEST + 1), "." * 100_000, '"' + "x" * LONGEST, "a." * 1_000_000])
+@pytest.mark.parametrize(
+    "text", ["a" * (LONGEST_PATH + 1), "." * 100_000, '"' + "x" * LONGEST_PATH, "a." * 1_000_000]
+)
 def test_a_path_that_is_too_long_is_refused_for_its_length(text: str) -> None:
-    assert refusal(text) == f"must have at most {LONGEST} characters"
+    assert refusal(text) == f"must have at most {LONGEST_PATH} characters"
 
 
 @pytest.mark.parametrize("text", ['hunter2."', "hunter2 hunter2", "hunter2" * 100])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.base.rates import MAX_BPS, parse_rate, rate_text
+from gateway_api.base.texts import MAX_BPS, parse_rate, rate_text
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.systemd import Readiness, notify
+from gateway_api.base.process import Readiness, notify
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -39,7 +39,7 @@ def test_it_is_said_when_a_forked_process_answers(
         listener.recv(100)
     child = os.fork()
     if not child:
-        readiness.answering()
+        readiness.serves()
         os._exit(0)
     listener.settimeout(10)
     assert listener.recv(100) == b"READY=1"
@@ -51,8 +51,8 @@ def test_it_is_said_once(systemd: tuple[socket.socket, str], monkeypatch: pytest
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     readiness = Readiness()
     readiness.take_over()
-    readiness.answering()
-    readiness.answering()
+    readiness.serves()
+    readiness.serves()
     assert listener.recv(100) == b"READY=1"
     listener.settimeout(0.3)
     with pytest.raises(TimeoutError):
@@ -69,4 +69,4 @@ def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     readiness = Readiness()
     readiness.take_over()
-    readiness.answering()
+    readiness.serves()

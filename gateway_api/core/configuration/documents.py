@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 from marshmallow.fields import List, Nested
 
-from gateway_api.base.configuration_path import Path, Segment, path_text
 from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.fields import MOST_PROBLEMS
 from gateway_api.base.logs import MASK, is_secret
+from gateway_api.base.texts import Path, Segment, path_text
 from gateway_api.core.configuration.fields import key_of
 from gateway_api.core.configuration.sections import ROOT
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from marshmallow.fields import Field, List, Nested
 
-from gateway_api.base.configuration_path import Path, Segment, parse_path, path_text
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_api.base.logs import MASK, is_secret, redacted
+from gateway_api.base.texts import Path, Segment, parse_path, path_text
 from gateway_api.core.configuration.fields import item_key, key_of
 from gateway_api.core.configuration.sections import ROOT
 from gateway_api.core.configuration.values import coerced

@@ -11,7 +11,7 @@ from itertools import combinations
 from marshmallow import validate
 from marshmallow.fields import Nested
 
-from gateway_api.base.rates import parse_rate
+from gateway_api.base.texts import parse_rate
 from gateway_api.core.configuration.fields import (
     LONGEST_INTERFACE_NAME,
     OVERHEAD_PROFILES,

@@ -6,7 +6,7 @@ from apispec import APISpec
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 
 from gateway_api.base.fields import Schema, Text, Whole
-from gateway_api.base.guards import guards
+from gateway_api.base.http import guards
 from gateway_api.web.request_id import HEADER
 from gateway_api.web.schemas.describe import says
 

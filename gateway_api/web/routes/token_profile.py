@@ -8,7 +8,7 @@ import msgspec
 from flask import Blueprint, Response
 
 from gateway_api.auth.tokens import AUTHOR
-from gateway_api.base.rates import rate_text
+from gateway_api.base.texts import rate_text
 from gateway_api.daemon.calls import decoded
 from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.context import configuration, daemon, parts

@@ -5,8 +5,8 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validate
 
-from gateway_api.base.addresses import MAC_PATTERN, ipv4_address, mac_address
 from gateway_api.base.fields import Parsed, Schema, Text
+from gateway_api.base.texts import MAC_PATTERN, ipv4_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.web.schemas.describe import says
 from gateway_api.wire.core.gateway import MAX_LIMIT, Page, SessionSummary

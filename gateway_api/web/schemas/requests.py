@@ -6,7 +6,7 @@ from marshmallow import ValidationError, post_load, validate
 from marshmallow.fields import List, Nested, Raw
 
 from gateway_api.base.fields import LINE, Flag, Parsed, Schema, Text, Whole, is_line
-from gateway_api.base.rates import parse_rate
+from gateway_api.base.texts import parse_rate
 from gateway_api.daemon.configuration import Edit
 from gateway_api.hub.destination import LONGEST, PATTERN, check_url
 from gateway_api.hub.message import NAMES as NAMES_OF_WEBHOOKS

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 from msgspec import Meta
 
-from gateway_api.base.rates import MAX_BPS
+from gateway_api.base.texts import MAX_BPS
 from gateway_api.wire.contract import (
     Command,
     Enumeration,

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.systemd import places
+from gateway_api.base.process import places
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.message import REQUEST_CAP, MessageBuffer, ProtocolError
 from gateway_api.wire.varlink.peer import Peer, Stranger, check_peer

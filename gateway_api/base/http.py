@@ -1,0 +1,55 @@
+"""HTTP, for responses of the application and of the worker: headers, and the fields of the access log."""
+
+import logging
+from typing import Any
+from urllib.parse import quote
+
+from gateway_api.base.logs import masked_text
+
+#: Keys of the WSGI environ: name and role of the caller, once they are known.
+USER, ROLE = "gateway_api.user", "gateway_api.role"
+
+#: Paths that monitoring polls, with or without a token. A successful poll is logged at debug.
+_WATCHED = ("/api/v1/health", "/api/v1/system/health", "/api/v1/system/status", "/metrics")
+#: The page marks its polls with this header. Any client can send it, so these paths are always logged.
+_POLL = "HTTP_X_POLL"
+_NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
+
+_YEAR = 365 * 86_400
+
+
+def guards(*, tls: bool) -> dict[str, str]:
+    """Headers that browsers and caches obey. A response that may be cached has another Cache-Control."""
+    return {
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+        # RFC 6797 section 7.2: never over plain HTTP.
+        **({"Strict-Transport-Security": f"max-age={_YEAR}"} if tls else {}),
+    }
+
+
+def log_fields(
+    environ: dict[str, Any], *, request_id: str | None, status: int, size: int, seconds: float | None
+) -> dict[str, Any]:
+    """The fields of a line of the access log. It has no query: that may contain secrets."""
+    path = environ.get("PATH_INFO")
+    return {
+        "request_id": request_id,
+        "user": environ.get(USER),
+        "role": environ.get(ROLE),
+        "address": environ.get("REMOTE_ADDR"),
+        "method": environ.get("REQUEST_METHOD"),
+        # The bytes of the request, which WSGI decodes as Latin-1.
+        "path": None if path is None else quote(masked_text(path), safe="/:@*", encoding="latin-1"),
+        "status": status,
+        "duration_seconds": seconds,
+        "bytes": size,
+    }
+
+
+def level_of_request(environ: dict[str, Any], status: int) -> int:
+    """The level of a line of the access log: debug for a successful poll, or polls would fill the log."""
+    is_read = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
+    path = environ.get("PATH_INFO")
+    is_poll = path in _WATCHED or (_POLL in environ and path not in _NEVER_POLLED)
+    return logging.DEBUG if is_read and is_poll else logging.INFO

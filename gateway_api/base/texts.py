@@ -1,0 +1,142 @@
+"""Texts with a form of their own: addresses, rates, and paths in a configuration."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+# Addresses
+
+#: Six octets, or three groups of four digits, with one separator throughout; or twelve digits without one.
+MAC_PATTERN = (
+    "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5}"
+    "|[0-9A-Fa-f]{4}([.][0-9A-Fa-f]{4}){2}|[0-9A-Fa-f]{4}(-[0-9A-Fa-f]{4}){2}|[0-9A-Fa-f]{12})$"
+)
+
+
+def mac_address(text: str) -> str:
+    """In lower case, with colons. Raises ValueError with the rule."""
+    if not re.fullmatch(MAC_PATTERN, text):
+        raise ValueError("must be a MAC address, such as 02:00:00:00:00:06 or 0200.0000.0006")
+    return bytes.fromhex(re.sub("[^0-9A-Fa-f]", "", text)).hex(":")
+
+
+def ipv4_address(text: str) -> str:
+    """The same text. Raises ValueError with the rule."""
+    try:
+        return str(IPv4Address(text))
+    except ValueError as error:
+        raise ValueError("must be an IPv4 address, such as 100.64.0.5") from error
+
+
+def client_network(address: str) -> str:
+    """Identifies a client: by its IPv4 address, or by its IPv6 network of 64 bits, in which it can have any
+    address (RFC 4291 section 2.5.4). Other texts, such as of a Unix socket's peer, stay as they are."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)
+
+
+# Rates, with the units of tc(8): `50mbit`, `1.5 Gbps`, `64000`. But `kbps`, `mbps` and `gbps` are bits, as
+# internet providers write them, where tc reads bytes. With a capital `B` they mean bytes, and are rejected.
+
+MAX_BPS = 400_000_000_000
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
+_BYTES = re.compile(r"[kmg]Bps", re.ASCII | re.IGNORECASE)
+_LONGEST_RATE = 64
+
+_UNITS = {
+    "": 1, "bit": 1,
+    "k": 10**3, "kbit": 10**3, "kbps": 10**3, "kibit": 2**10,
+    "m": 10**6, "mbit": 10**6, "mbps": 10**6, "mibit": 2**20,
+    "g": 10**9, "gbit": 10**9, "gbps": 10**9, "gibit": 2**30,
+    "t": 10**12, "tbit": 10**12,
+}  # fmt: skip
+_SHOWN = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+
+
+def parse_rate(text: str) -> int:
+    """Bits a second, 1 to `MAX_BPS`, rounded down. Raises ValueError with the rule."""
+    match = _RATE.fullmatch(text) if len(text) <= _LONGEST_RATE else None
+    if match is None:
+        raise ValueError("must be a number and a unit, such as 50mbit")
+    number, unit = match.groups()
+    if _BYTES.fullmatch(unit) and "B" in unit:
+        raise ValueError(f"{unit} means bytes; write bits a second, such as 50mbit")
+    factor = _UNITS.get(unit.lower())
+    if factor is None:
+        raise ValueError("has an unknown unit; use bit, kbit, mbit, gbit or tbit")
+    bps = int(Fraction(number) * factor)
+    if bps < 1:
+        raise ValueError("must be at least 1 bit/s")
+    if bps > MAX_BPS:
+        raise ValueError("must not be over 400 Gbit/s")
+    return bps
+
+
+def rate_text(bps: int) -> str:
+    """The exact rate in the largest unit that it reaches: `1.5 Mbit/s`, `64 kbit/s`."""
+    factor, unit = next(pair for pair in _SHOWN if bps >= pair[0] or pair[0] == 1)
+    whole, rest = divmod(bps, factor)
+    fraction = str(factor + rest)[1:].rstrip("0")
+    return f"{whole}.{fraction} {unit}" if fraction else f"{whole} {unit}"
+
+
+# Paths in a configuration: segments joined by dots, such as `interfaces.trunks.0`. A segment is a name, the
+# index of a list, the key of a list's item, or one of these in quotes:
+# `bgp.neighbors."10.255.0.2".remote_as`. A number is a key only in quotes.
+
+LONGEST_PATH = 512
+
+_SEGMENT = re.compile(
+    r"""(?P<name>[A-Za-z_][A-Za-z0-9_-]*)
+      | (?P<index>0|[1-9][0-9]{0,5})
+      | "(?P<quoted>[^"\x00-\x1f\x7f]+)" """,
+    re.ASCII | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The `text` of a name or key, or the `index` of an item."""
+
+    text: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        if self.index is not None or re.fullmatch("[A-Za-z_][A-Za-z0-9_-]*", self.text):
+            return self.text
+        return f'"{self.text}"'
+
+
+Path = tuple[Segment, ...]
+
+
+def parse_path(text: str) -> Path:
+    """The segments, at least one. Raises ValueError with the rule."""
+    if len(text) > LONGEST_PATH:
+        raise ValueError(f"must have at most {LONGEST_PATH} characters")
+    segments, position = [], 0
+    while match := _SEGMENT.match(text, position):
+        if match["index"] is not None:
+            segments.append(Segment(match["index"], int(match["index"])))
+        else:
+            segments.append(Segment(match["name"] or match["quoted"]))
+        position = match.end()
+        if position == len(text):
+            return tuple(segments)
+        if text[position] != ".":
+            break
+        position += 1
+    raise ValueError('must be segments joined by dots: names, indexes, keys, or "quoted text"')
+
+
+def path_text(segments: Iterable[Segment]) -> str:
+    """The path that `parse_path` reads as these segments."""
+    return ".".join(map(str, segments))
