@@ -54,6 +54,12 @@ def _number(text: str) -> int | float:
 _decoder = msgspec.json.Decoder(float_hook=_number)
 
 
+def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
+    """The `metadata` of a field, for the OpenAPI document: a sentence, with the unit if there is one, and an
+    example as a client sends it. `more` is JSON Schema that marshmallow's validators do not state."""
+    return {"description": description, "examples": [example], **more}
+
+
 class Schema(marshmallow.Schema):
     """A schema that refuses what it doesn't know."""
 

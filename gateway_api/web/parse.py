@@ -17,16 +17,18 @@ from gateway_api.base.fields import Schema, decode_json, load
 from gateway_api.events.sse import EventId, parse_id
 from gateway_api.web import responses
 from gateway_api.web.context import parts
-from gateway_api.web.schemas import parameters
 from gateway_api.web.schemas.queries import ListQuery
 
 MAX_BODY = 1 << 20
 
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
-_MAX_ID = (1 << 63) - 1
+#: The highest session id.
+MAX_ID = (1 << 63) - 1
 _TAKES = "__takes__"
 
-_TAG, _TAGS = re.compile(parameters.TAG), re.compile(parameters.TAGS)
+#: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
+_TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
+ENTITY_TAGS = rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*"
 _ANY_TAG = "*"
 
 #: Filters that may match most of a list. Others match few records, from an index.
@@ -141,10 +143,10 @@ def if_match() -> list[str] | None:
     text = request.headers.get("If-Match", _ANY_TAG).strip()
     if text == _ANY_TAG:
         return None
-    if not _TAGS.fullmatch(text):
+    if not re.fullmatch(ENTITY_TAGS, text):
         raise Invalid(Problem("If-Match", "invalid", "must be entity tags in double quotes, or *"))
     # Weak ones never match.
-    return [tag.strip('"') for tag in _TAG.findall(text) if not tag.startswith("W/")]
+    return [tag.strip('"') for tag in re.findall(_TAG, text) if not tag.startswith("W/")]
 
 
 def if_none_match(etag: str | None) -> bool:
@@ -153,9 +155,9 @@ def if_none_match(etag: str | None) -> bool:
     text = request.headers.get("If-None-Match", "").strip()
     if etag is None:
         return False
-    if not _TAGS.fullmatch(text):
+    if not re.fullmatch(ENTITY_TAGS, text):
         return text == _ANY_TAG
-    return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in _TAG.findall(text)]
+    return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in re.findall(_TAG, text)]
 
 
 class SessionSegment(BaseConverter):
@@ -195,7 +197,7 @@ def _is_text(text: str) -> bool:
 
 
 def _number(text: str, otherwise: str) -> int:
-    if not _ID.fullmatch(text) or int(text) > _MAX_ID:
+    if not _ID.fullmatch(text) or int(text) > MAX_ID:
         raise NotFound(otherwise)
     return int(text)
 

@@ -90,3 +90,11 @@ class TestDelivery(Record, frozen=True):
     event: Annotated[Literal["webhook.test"], about("Event name.", "webhook.test", type="string")]
     timestamp: _Time
     data: Empty
+
+
+#: By event name.
+DELIVERIES: dict[str, type[Record]] = {
+    "session.up": SessionUpDelivery,
+    "session.down": SessionDownDelivery,
+    "webhook.test": TestDelivery,
+}

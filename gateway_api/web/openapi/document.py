@@ -1,21 +1,17 @@
-"""The document as a whole."""
+"""The OpenAPI document as a whole."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 from apispec import APISpec
 from flask import Flask
-from werkzeug.routing import Rule
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web.openapi.converter import components
-from gateway_api.web.openapi.converter import plugin as new_plugin
-from gateway_api.web.openapi.errors import ERRORS, add_errors
-from gateway_api.web.openapi.headers import add_headers
-from gateway_api.web.openapi.operation import operation
-from gateway_api.web.openapi.webhooks import MESSAGES, webhooks
-from gateway_api.web.responses import ViewResponse, response_of
+from gateway_api.web.openapi.components import RequestPlugin, add_errors, add_headers, add_records
+from gateway_api.web.openapi.operation import operation, webhooks
+from gateway_api.web.responses import response_of
 from gateway_api.web.route import template
+from gateway_api.wire.events import DELIVERIES
 
 _OPENAPI = "3.1.0"
 _SCHEME = "bearer"
@@ -51,8 +47,8 @@ archive or a confirmation have none. Every change of the candidate honours If-Ma
 
 
 def document(app: Flask) -> dict[str, Any]:
-    """Describes all views with a response mark. `app` needs its routes, and nothing else."""
-    plugin = new_plugin()
+    """The document of all views with a mark of their responses. `app` needs its routes only."""
+    plugin = RequestPlugin()
     spec = APISpec(
         PRODUCT,
         VERSION,
@@ -69,45 +65,43 @@ def document(app: Flask) -> dict[str, Any]:
     )
     scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "From log in."}
     spec.components.security_scheme(_SCHEME, scheme)
-    converter = plugin.converter
-    assert converter is not None  # noqa: S101 - it is since there is a document
-    add_headers(spec, converter)
+    add_headers(spec)
     add_errors(spec)
+    converter = plugin.converter
+    assert converter is not None  # noqa: S101 - the document has set it
     ids: set[str] = set()
-    records = {*ERRORS, *MESSAGES}
-    for rule, view, response in _described(app):
+    records: set[type[msgspec.Struct]] = {*DELIVERIES.values()}
+    for rule in app.url_map.iter_rules():
+        view = app.view_functions[rule.endpoint]
+        response = response_of(view)
+        if response is None:
+            continue
         records.update(response.records, response.events.values())
         tag = rule.endpoint.partition(".")[0]
         id = _unused(rule.endpoint.replace(".", "_"), ids)
+        ids.add(id)
         made = {"operationId": id, "tags": [tag], **operation(converter, rule, view, response)}
         (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
         spec.path(template(rule.rule), operations={method.lower(): made})
     for name, description in _TAGS.items():
         spec.tag({"name": name, "description": description})
-    for name, schema in components(records).items():
-        spec.components.schema(name, schema)
-    spec.options["webhooks"] = webhooks(converter)
+    add_records(spec, records)
+    spec.options["webhooks"] = webhooks()
     return _ordered(spec.to_dict())
-
-
-def _described(app: Flask) -> Iterator[tuple[Rule, Callable[..., Any], ViewResponse]]:
-    for rule in app.url_map.iter_rules():
-        view = app.view_functions[rule.endpoint]
-        response = response_of(view)
-        if response is not None:
-            yield rule, view, response
 
 
 def _unused(wanted: str, ids: set[str]) -> str:
     """A view may have several paths, and each operation has an id of its own."""
-    id = next(id for n in range(1, len(ids) + 2) if (id := wanted if n == 1 else f"{wanted}_{n}") not in ids)
-    ids.add(id)
+    id, number = wanted, 1
+    while id in ids:
+        number += 1
+        id = f"{wanted}_{number}"
     return id
 
 
 def _ordered(document: dict[str, Any]) -> dict[str, Any]:
     """In a stable order: a diff of two documents shows what has changed."""
     schemas = document["components"]["schemas"]
-    document["components"]["schemas"] = {name: schemas[name] for name in sorted(schemas)}
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
     first = ("openapi", "info", "servers", "security", "tags", "paths", "webhooks", "components")
     return {name: document[name] for name in first}

@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from gateway_api.web import access, parse, responses
 from gateway_api.web.context import services
 from gateway_api.web.records import AuditRecordList
-from gateway_api.web.schemas.audit import AuditQuery
+from gateway_api.web.schemas.queries import AuditQuery
 
 routes = Blueprint("audit", __name__, url_prefix="/api/v1/audit")
 

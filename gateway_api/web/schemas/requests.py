@@ -5,13 +5,12 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, post_load, validate
 from marshmallow.fields import List, Nested, Raw
 
-from gateway_api.base.fields import LINE, Flag, Parsed, Schema, Text, Whole, is_line
+from gateway_api.base.fields import LINE, Flag, Parsed, Schema, Text, Whole, is_line, says
 from gateway_api.base.texts import parse_rate
 from gateway_api.daemon.configuration import Edit
 from gateway_api.hub.destination import LONGEST, PATTERN, check_url
 from gateway_api.hub.message import NAMES as NAMES_OF_WEBHOOKS
 from gateway_api.hub.message import key_of
-from gateway_api.web.schemas.describe import says
 from gateway_api.wire.core.configuration import EditAction
 
 #: A number with a digit that isn't 0, and a unit. JSON Schema can't say more of how large it may be.

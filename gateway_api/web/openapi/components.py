@@ -1,0 +1,164 @@
+"""What operations refer to: schemas of requests and of records, headers, and error responses."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow.openapi import OpenAPIConverter
+from marshmallow.fields import Field
+
+from gateway_api.base.fields import Parsed, Schema
+from gateway_api.base.http import guards
+from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
+from gateway_api.web.request_id import HEADER
+from gateway_api.web.responses import JSON
+
+_REFERENCE = "#/components/schemas/{name}"
+
+
+# Requests
+
+
+class _Converter(OpenAPIConverter):
+    field_mapping = {**OpenAPIConverter.field_mapping, Parsed: ("string", None)}
+
+    def field2default(self, field: Field[Any], **more: Any) -> dict[str, Any]:
+        made = super().field2default(field, **more)
+        # A view gets None where the client sent nothing. A client does not send it.
+        return {} if made.get("default", 0) is None else made
+
+    def field2choices(self, field: Field[Any], **more: Any) -> dict[str, Any]:
+        made = super().field2choices(field, **more)
+        choices = made.get("enum", ())
+        return {"const": choices[0]} if len(choices) == 1 else made
+
+    def schema2jsonschema(self, schema: Any) -> dict[str, Any]:
+        made: dict[str, Any] = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
+        # Rules about more than one field.
+        made.update(getattr(schema, "json_schema", {}))
+        return made
+
+
+class RequestPlugin(MarshmallowPlugin):
+    """Converts the schemas of requests, for one document: it keeps their names."""
+
+    Converter = _Converter
+
+
+def request_reference(converter: OpenAPIConverter, schema: type[Schema]) -> dict[str, Any]:
+    """A reference to the schema, which it adds to the document's components."""
+    made: dict[str, Any] = converter.resolve_nested_schema(schema)  # type: ignore[no-untyped-call]
+    return made
+
+
+# Records
+
+
+def record_reference(record: type[msgspec.Struct]) -> dict[str, str]:
+    """A reference to the component of a record."""
+    return {"$ref": _REFERENCE.format(name=record.__name__)}
+
+
+def add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
+    """Adds the schemas of these records, of those of errors, and of all that they refer to."""
+    errors = (shared.record for shared in _ERRORS.values() if shared.record is not None)
+    _, made = msgspec.json.schema_components([*records, *errors], ref_template=_REFERENCE)
+    for component, schema in made.items():
+        schema["description"] = " ".join(schema["description"].split())
+        if "enum" in schema:
+            schema["type"] = "string"
+        for name, described in schema.get("properties", {}).items():
+            # A default is for readers on the wire. A response has every field that may not be absent.
+            if "default" in described:
+                del described["default"]
+                schema["required"] = [*schema.get("required", ()), name]
+        spec.components.schema(component, schema)
+
+
+# Headers
+
+_HEADERS: dict[str, tuple[str, str | int]] = {
+    HEADER: (
+        "The request's own, or one that was made for it; log lines have it, too.",
+        "8a576e8995a64329bbe1797224eb4759",
+    ),
+    "X-Content-Type-Options": ("Keeps browsers from guessing the type.", "nosniff"),
+    "Cache-Control": ("`no-store`, unless the response is the same for every client.", "no-store"),
+    "Strict-Transport-Security": ("Keeps browsers from plain HTTP (RFC 6797).", "max-age=31536000"),
+    "ETag": ("Entity tag, for If-Match or If-None-Match.", '"2f9c1a7be0d4"'),
+    "Location": ("Path of what was made.", "/api/v1/webhooks/wh_0123456789abcdef"),
+    "WWW-Authenticate": ("Scheme that would do (RFC 6750).", "Bearer"),
+    "Retry-After": ("Seconds until a next attempt is looked at.", 4),
+}
+
+
+def add_headers(spec: APISpec) -> None:
+    """Adds the components that `headers` refers to."""
+    for name, (description, example) in _HEADERS.items():
+        schema = {"type": "integer" if isinstance(example, int) else "string", "examples": [example]}
+        spec.components.header(name, {"description": description, "required": True, "schema": schema})
+
+
+def headers(*names: str) -> dict[str, Any]:
+    """References to these headers, and to those that every response has."""
+    every = (HEADER, *guards(tls=True))
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*every, *names)}
+
+
+# Errors
+
+
+@dataclass(frozen=True)
+class _Shared:
+    name: str
+    description: str
+    record: type[msgspec.Struct] | None = Error
+    headers: tuple[str, ...] = ()
+
+
+# `web/errors.py` sends them.
+_ERRORS = {
+    304: _Shared("NotModified", "It is what `If-None-Match` names.", None, ("ETag",)),
+    400: _Shared("BadRequest", "Something in the request breaks a rule. Nothing was done.", RequestError),
+    401: _Shared("Unauthorized", "No token that holds, or a wrong login.", Refusal, ("WWW-Authenticate",)),
+    403: _Shared("Forbidden", "Only an admin may do this.", RoleRefusal),
+    404: _Shared("NotFound", "What the request names doesn't exist."),
+    409: _Shared("Conflict", "The request makes no sense as things stand."),
+    412: _Shared(
+        "PreconditionFailed", "The configuration has changed since. Nothing was done.", headers=("ETag",)
+    ),
+    413: _Shared("ContentTooLarge", "The body is over 1 MiB."),
+    414: _Shared("URITooLong", "Path and query are too long."),
+    429: _Shared(
+        "TooManyRequests",
+        "Too many logins have failed, or too many streams are open.",
+        headers=("Retry-After",),
+    ),
+    431: _Shared("RequestHeaderFieldsTooLarge", "A header is too long."),
+    500: _Shared(
+        "InternalError", "The core daemon could not be reached, or something failed.", InternalError
+    ),
+    # Retry-After comes with one of the two only. A header of the document is always there.
+    503: _Shared(
+        "ServiceUnavailable",
+        "The running configuration has turned the API off; or, with `Retry-After`, too many whole lists are "
+        "under way: `limit` asks for a page.",
+    ),
+}
+
+
+def add_errors(spec: APISpec) -> None:
+    """Adds the components that `error_reference` refers to."""
+    for shared in _ERRORS.values():
+        described = {"description": shared.description, "headers": headers(*shared.headers)}
+        if shared.record is not None:
+            described["content"] = {JSON: {"schema": record_reference(shared.record)}}
+        spec.components.response(shared.name, described)
+
+
+def error_reference(status: int) -> dict[str, str]:
+    """A reference to the response."""
+    return {"$ref": f"#/components/responses/{_ERRORS[status].name}"}
