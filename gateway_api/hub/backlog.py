@@ -1,7 +1,7 @@
 """Messages that wait for a first attempt, held once for all queues; and the pause of a receiver that fails.
 
-A queue keeps only its place in the backlog. So a message costs the same however many receivers are dead, and
-to drop messages is to move a number.
+A queue keeps only its place in the backlog. So a message takes the same memory however many receivers are
+dead, and to drop messages is to move a number.
 """
 
 import math
@@ -11,40 +11,41 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from gateway_api.hub.message import Message
+from gateway_api.hub.message import WebhookMessage
 
-#: Messages between two looks at which of them nobody waits for any more.
+#: After so many messages, the backlog frees those that no queue needs.
 _TIDY = 1000
 
 
 class Follower(Protocol):
-    """A queue, as the backlog sees it. Both methods are called with the lock held."""
+    """A queue, as the backlog sees it. The lock is held when the backlog calls it."""
 
     #: The number of the last message that it took or dropped.
     place: int
-    #: Whether it is to be woken when a message comes.
+    #: Whether `wake` is called when a message arrives.
     listens: bool
 
     def wake(self) -> None: ...
 
-    def make_room(self) -> None: ...
+    def make_room(self) -> None:
+        """Drops messages if too many wait."""
 
 
 class Backlog:
-    """Messages by number, from 1 on. `clock` gives monotonic seconds. Queues share the `lock`: what doesn't
-    take it is called with it held."""
+    """Messages by number, from 1 on. `clock` gives monotonic seconds. Its queues share the `lock`; methods
+    that do not acquire it require that the caller holds it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.lock = threading.Lock()
         self._followers: list[Follower] = []
-        self._held: deque[tuple[float, Message]] = deque()
+        self._held: deque[tuple[float, WebhookMessage]] = deque()
         self._untidy = 0
         #: The number of the last message.
         self.newest = 0
 
-    def offer(self, messages: Iterable[Message]) -> None:
-        """Takes messages in their order, if anybody follows. Takes the lock."""
+    def offer(self, messages: Iterable[WebhookMessage]) -> None:
+        """Adds messages in their order, if there is a queue. Acquires the lock."""
         with self.lock:
             if not self._followers:
                 return
@@ -60,7 +61,7 @@ class Backlog:
                 self._tidy()
 
     def join(self, follower: Follower) -> None:
-        """It follows from now on. Takes the lock."""
+        """Adds a queue, which gets messages from now on. Acquires the lock."""
         with self.lock:
             follower.place = self.newest
             self._followers.append(follower)
@@ -70,8 +71,8 @@ class Backlog:
             self._followers.remove(follower)
             self._tidy()
 
-    def get(self, number: int) -> tuple[float, Message]:
-        """When a message came, and the message. It must be there: after some follower's place."""
+    def get(self, number: int) -> tuple[float, WebhookMessage]:
+        """The arrival of a message in seconds, and the message. Its number is after some queue's place."""
         return self._held[number - self.newest - 1]
 
     def _tidy(self) -> None:
@@ -84,34 +85,30 @@ class Backlog:
 
 
 #: Failures in a row that begin a pause.
-FAILURES = 3
+_FAILURES = 3
 #: Seconds of the first pause, and of the longest.
-SHORTEST, LONGEST = 5.0, 300.0
+_SHORTEST, _LONGEST = 5.0, 300.0
 
 
 class Pause:
-    """One receiver's. Times are monotonic seconds."""
+    """The pause of one receiver, which the first success ends. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._failures = 0
-        #: How long this one is, 0 for none.
-        self._seconds = 0.0
-        #: Until when no first attempt is made; then one, the probe, whose failure makes a longer pause.
-        self.until = -math.inf
-
-    def __bool__(self) -> bool:
-        """Whether it lasts: until an attempt succeeds."""
-        return bool(self._seconds)
+        self.end()
 
     def end(self) -> None:
-        """An attempt succeeded, whichever."""
-        self._failures, self._seconds, self.until = 0, 0.0, -math.inf
+        """After an attempt that succeeded."""
+        self._failures = 0
+        #: Its length, 0 without a pause.
+        self._seconds = 0.0
+        #: No first attempt is made until then. The next one is the probe: its failure doubles the pause.
+        self.until = -math.inf
 
     def failed(self, now: float, *, probe: bool) -> float | None:
-        """An attempt failed. The seconds of the pause that this begins; None if it begins none."""
+        """After an attempt that failed. Returns the length of the pause that begins, None if none does."""
         self._failures += 1
-        if self._failures < FAILURES or (self and not probe):
+        if self._failures < _FAILURES or (self._seconds and not probe):
             return None
-        self._seconds = min(2 * self._seconds, LONGEST) or SHORTEST
+        self._seconds = min(2 * self._seconds, _LONGEST) or _SHORTEST
         self.until = now + self._seconds
         return self._seconds

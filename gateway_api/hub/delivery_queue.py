@@ -1,8 +1,8 @@
-"""A webhook's queue of deliveries and its log: in order at the first attempt, again after 5, 30 and 300 s.
+"""A webhook's queue and its delivery log. First attempts are in order, retries come after 5, 30 and 300 s.
 
-Each queue has a thread, so that a receiver that is slow or dead delays no other. A receiver that fails
-several times in a row is paused. Without a pause, the queue of one that rejects at once would try one message
-after the other, and all queues share one interpreter.
+Each queue has a thread, so that a slow or dead receiver delays no other. A receiver that fails several times
+in a row is paused. Without a pause, a receiver that rejects at once would keep its thread busy, and all
+threads share one interpreter.
 """
 
 import math
@@ -14,33 +14,37 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from gateway_api.hub.attempt import AttemptResult
 from gateway_api.hub.backlog import Backlog, Pause
-from gateway_api.hub.message import Message
+from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.sender import AttemptResult
 from gateway_api.wire.hub import Delivery, DeliveryResult
 
 #: Seconds from the end of a failed attempt to the next.
 RETRIES = (5.0, 30.0, 300.0)
-#: Messages that wait, the ones to be tried again included.
+#: Messages that wait, those for a retry included.
 MOST_WAITING = 10_000
-#: The same while the receiver takes one after another, which it can't as fast as a restarted gateway's
-#: sessions come up.
+#: The same while the receiver responds quickly. After a restart of the gateway, sessions come up faster than
+#: any receiver accepts them.
 MOST_WAITING_IN_A_BURST = 100_000
-_BRISK = 0.25
-#: Seconds for which a receiver is taken for one that takes, though it doesn't: one attempt that never ends is
-#: no reason to drop a burst.
+#: Seconds of an attempt that counts as quick.
+_QUICK = 0.25
+#: Seconds for which a receiver still counts as quick without such an attempt: a single one that hangs is no
+#: reason to drop a burst.
 _DOUBT = 15.0
+
+#: Entries of a delivery log.
+LOGGED = 100
 
 
 @dataclass(slots=True)
 class _Waiting:
-    #: Monotonic seconds; what is due first goes first, a first attempt as soon as it came.
+    #: Monotonic seconds. A first attempt is due when the message arrives.
     due: float
-    #: The order in which messages came.
+    #: Messages are numbered in the order in which they arrive.
     number: int
-    message: Message
+    message: WebhookMessage
     attempts: int = 0
-    #: Still in the backlog.
+    #: Whether it is still in the backlog.
     new: bool = False
 
     def __lt__(self, other: "_Waiting") -> bool:
@@ -58,12 +62,12 @@ class Counts:
 
 
 class DeliveryQueue:
-    """Delivers with `send` what is offered to the `backlog`, in the thread that calls `run`. `clock` gives
-    monotonic seconds, `wall` epoch seconds."""
+    """Delivers the messages of a backlog with `send`, in the thread that calls `run`. `clock` gives monotonic
+    seconds, `wall` epoch seconds."""
 
     def __init__(
         self,
-        send: Callable[[Message], AttemptResult],
+        send: Callable[[WebhookMessage], AttemptResult],
         backlog: Backlog,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -73,50 +77,44 @@ class DeliveryQueue:
         self._wall = wall
         self._backlog = backlog
         self._changed = threading.Condition(backlog.lock)
-        #: What isn't in the backlog, by the attempts that were made: first tests, then what is tried again.
-        #: Each is in the order of both due times and numbers: attempts end one after another, and the wait
-        #: after the same number of them is the same.
+        #: Messages that are not in the backlog, by the number of their attempts: tests first, then retries.
+        #: Each line is in the order of due times and of numbers, since attempts end one after another, and
+        #: the wait after the same number of them is the same.
         self._own: list[deque[_Waiting]] = [deque() for _ in range(len(RETRIES) + 1)]
         self._pause = Pause()
-        self._paused_until: float | None = None
-        #: Until when the receiver is one that takes, if no attempt succeeds quickly before.
+        #: Epoch seconds of the next probe, or of an earlier time if no message waits then. None while the
+        #: receiver is not paused.
+        self.paused_until: float | None = None
+        #: The receiver counts as quick until this time. A quick attempt makes it infinite.
         self._takes_until = math.inf
         self._closed = False
-        self._log = DeliveryLog()
+        self._log: deque[Delivery] = deque(maxlen=LOGGED)
         self._counts = Counts()
         self.place = 0
         self.listens = False
         backlog.join(self)
 
     def __len__(self) -> int:
-        """How many messages wait."""
+        """The number of messages that wait."""
         with self._changed:
             self.make_room()
             return sum(self._lengths())
 
     @property
     def counts(self) -> Counts:
-        """As of now."""
         with self._changed:
             self.make_room()
             return replace(self._counts)
 
-    @property
-    def paused_until(self) -> float | None:
-        """When the next probe is made, epoch seconds, or later if no message waits then; None while the
-        receiver isn't paused."""
-        with self._changed:
-            return self._paused_until
-
-    def test(self, message: Message) -> None:
-        """Takes a message for this receiver alone. It is sent in a pause, too, and may end it."""
+    def test(self, message: WebhookMessage) -> None:
+        """Adds a message for this receiver alone. It is also sent in a pause, and may end the pause."""
         with self._changed:
             if not self._closed:
                 self._own[0].append(_Waiting(self._clock(), self._backlog.newest, message))
                 self.wake()
 
     def close(self) -> None:
-        """What waits is forgotten."""
+        """Ends `run`, after the attempt in progress. The messages that wait are dropped."""
         with self._changed:
             self._closed = True
             for line in self._own:
@@ -126,26 +124,25 @@ class DeliveryQueue:
             self.wake()
 
     def log(self) -> list[Delivery]:
-        """The last deliveries, newest first."""
+        """The last deliveries, the newest first."""
         with self._changed:
             self.make_room()
-            return self._log.newest_first()
+            return list(reversed(self._log))
 
     def run(self) -> None:
         """Delivers until the queue is closed."""
         while (one := self._next()) is not None:
             started = self._wall()
-            outcome = self._send(one.message)
-            self._settle(one, outcome, started)
+            self._settle(one, self._send(one.message), started)
 
     def wake(self) -> None:
         """As `Follower`."""
         self._changed.notify()
 
     def make_room(self) -> None:
-        """As `Follower`. Drops the oldest of what is more than may wait; whether of those that were attempted
-        or of those that were not, whichever are more: some retries are no reason to drop what is new, and a
-        message that was tried once has its other attempts while a dead receiver's queue is full."""
+        """As `Follower`. Drops the oldest messages when too many wait: those for a retry or those in the
+        backlog, whichever are more. So a few retries drop no new message, and a message that failed once has
+        its retries while the queue of a dead receiver is full."""
         taking = self._clock() < self._takes_until
         most = MOST_WAITING_IN_A_BURST if taking else MOST_WAITING
         while not self._closed and (excess := sum(lengths := self._lengths()) - most) > 0:
@@ -162,12 +159,10 @@ class DeliveryQueue:
                 ]
                 oldest, attempts = gone[0].message, gone[0].attempts
             self._counts.dropped += dropped
-            self._log.add(
-                Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped)
-            )
+            self._record(Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped))
 
     def _lengths(self) -> tuple[int, int]:
-        """How many wait that are the queue's own, and how many in the backlog."""
+        """The numbers of messages that wait: of the queue's own, and in the backlog."""
         return sum(map(len, self._own)), self._backlog.newest - self.place if not self._closed else 0
 
     def _next(self) -> _Waiting | None:
@@ -182,14 +177,14 @@ class DeliveryQueue:
                     else:
                         self._own[first.attempts].popleft()
                     return first
-                # One whose next message waits for the end of a pause has no use for those after it.
+                # While an older message waits for the end of a pause, a new one changes nothing.
                 self.listens = self.place == self._backlog.newest
                 self._changed.wait(first.due - now if first is not None else None)
                 self.listens = False
             return None
 
     def _first(self) -> _Waiting | None:
-        """What is due before all others."""
+        """The message that is due first."""
         heads = [line[0] for line in self._own if line]
         if self.place < self._backlog.newest:
             came, message = self._backlog.get(self.place + 1)
@@ -206,8 +201,8 @@ class DeliveryQueue:
                 result = DeliveryResult.DELIVERED
                 self._counts.delivered += 1
                 self._pause.end()
-                self._paused_until = None
-                if outcome.seconds < _BRISK:
+                self.paused_until = None
+                if outcome.seconds < _QUICK:
                     self._takes_until = math.inf
             else:
                 result = DeliveryResult.FAILED if attempts <= len(RETRIES) else DeliveryResult.SKIPPED
@@ -215,14 +210,14 @@ class DeliveryQueue:
                 now = self._clock()
                 pause = self._pause.failed(now, probe=one.new)
                 if pause is not None:
-                    self._paused_until = paused_until = self._wall() + pause
+                    self.paused_until = paused_until = self._wall() + pause
                 if attempts <= len(RETRIES):
                     wait = RETRIES[attempts - 1]
                     next_attempt_at = self._wall() + wait
                     self._own[attempts].append(_Waiting(now + wait, one.number, one.message, attempts))
                 else:
                     self._counts.skipped += 1
-            self._log.add(
+            self._record(
                 Delivery(
                     message_id=one.message.id,
                     event=one.message.event,
@@ -237,23 +232,10 @@ class DeliveryQueue:
                 )
             )
 
-
-LOGGED = 100
-
-
-class DeliveryLog:
-    """The last entries. Not for several threads at once."""
-
-    def __init__(self) -> None:
-        self._entries: deque[Delivery] = deque(maxlen=LOGGED)
-
-    def add(self, entry: Delivery) -> None:
-        """What is dropped goes on in one entry: or a queue that is full would push out all that tells why."""
-        last = self._entries[-1] if self._entries else None
+    def _record(self, entry: Delivery) -> None:
+        # One entry for all that is dropped in a row: more would push out the failures that explain it.
+        last = self._log[-1] if self._log else None
         if last is not None and entry.result == last.result == DeliveryResult.DROPPED:
-            self._entries[-1] = structs.replace(last, dropped=last.dropped + entry.dropped)
+            self._log[-1] = structs.replace(last, dropped=last.dropped + entry.dropped)
         else:
-            self._entries.append(entry)
-
-    def newest_first(self) -> list[Delivery]:
-        return list(reversed(self._entries))
+            self._log.append(entry)

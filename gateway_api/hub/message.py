@@ -1,7 +1,6 @@
-"""What a receiver gets: the body of an event, and the headers that go with it."""
+"""Messages to webhooks: their bodies, and the headers of Standard Webhooks that identify and sign them."""
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -21,38 +20,34 @@ from gateway_api.wire.events import (
     data_of,
 )
 
-NAMES = ("session.up", "session.down")
-
-_PREFIX = "whsec_"
-
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """`id` is the same for every attempt, `body` the same bytes."""
+class WebhookMessage:
+    """Every attempt sends the same `id` and the same `body`."""
 
     id: str
     event: str
     body: bytes
 
 
-def message_of(boot_id: str, event: SessionEvent) -> Message:
-    """The message about an event of the core."""
+def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
+    """The message about an event."""
     made: SessionUpDelivery | SessionDownDelivery
     if event.event == EventName.UP:
         made = SessionUpDelivery("session.up", _time(event.at), data_of(event, SessionUpOnInterface))
     else:
         made = SessionDownDelivery("session.down", _time(event.at), data_of(event, SessionDown))
-    return Message(f"{boot_id}-{event.sequence}", made.event, msgspec.json.encode(made))
+    return WebhookMessage(f"{boot_id}-{event.sequence}", made.event, msgspec.json.encode(made))
 
 
-def test_message(now: float) -> Message:
-    """One that shows whether a receiver receives."""
+def test_message(now: float) -> WebhookMessage:
+    """A message that shows whether the receiver can be reached. `now` is epoch seconds."""
     made = TestDelivery("webhook.test", _time(int(now)), Empty())
-    return Message(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
+    return WebhookMessage(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
 
 
-def headers(message: Message, secret: str | None, now: float) -> dict[str, str]:
-    """What identifies and signs an attempt (Standard Webhooks). `now` is epoch seconds."""
+def headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
+    """The headers of one attempt, signed if there is a secret. `now` is epoch seconds."""
     made = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
     if secret is not None:
         signed = f"{message.id}.{int(now)}.".encode() + message.body
@@ -62,11 +57,10 @@ def headers(message: Message, secret: str | None, now: float) -> dict[str, str]:
 
 
 def key_of(secret: str) -> bytes:
-    """The key in a secret: base64 of 24 to 64 bytes, `whsec_` before it or not. Raises ValueError with the
-    rule."""
+    """The key in a secret. Raises ValueError with the rule."""
     try:
-        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except ValueError:
         key = b""
     if not 24 <= len(key) <= 64:
         raise ValueError("must be base64 of 24 to 64 bytes, with whsec_ before it or without")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
 from gateway_api.base.errors import GatewayApiError, NotFound
-from gateway_api.hub.attempt import Sender
 from gateway_api.hub.backlog import Backlog
 from gateway_api.hub.delivery_queue import Counts, DeliveryQueue
-from gateway_api.hub.message import Message
+from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.sender import Sender
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Registry:
         with self._lock:
             return self._found(id).queue
 
-    def offer(self, messages: list[Message]) -> None:
+    def offer(self, messages: list[WebhookMessage]) -> None:
         """Gives every queue the messages that its webhook wants."""
         with self._lock:
             backlogs = list(self._backlogs.items())

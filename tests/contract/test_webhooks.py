@@ -29,9 +29,9 @@ import requests
 import standardwebhooks
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway_api.hub.attempt import TIMEOUT, AttemptResult, Sender
 from gateway_api.hub.delivery_queue import MOST_WAITING
-from gateway_api.hub.message import Message
+from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.sender import TIMEOUT, AttemptResult, Sender
 from tests.support.prometheus import scrape
 from tests.support.receivers import (
     OK,
@@ -326,7 +326,7 @@ def test_a_tls_receiver_that_closes_each_connection_waits_for_no_acknowledgement
     closing = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     with Receiver(closing, tls=server_tls) as receiver:
         sender = Sender(receiver.url, None, list, str(gateway.state / "certificate.pem"))
-        outcomes = [sender.send(Message(f"m-{number}", "session.up", b"{}")) for number in range(10)]
+        outcomes = [sender.send(WebhookMessage(f"m-{number}", "session.up", b"{}")) for number in range(10)]
         sender.close()
     assert all(outcome.delivered for outcome in outcomes)
     # The best of them: a busy machine adds to each, and a delayed acknowledgement is 40 ms always.
@@ -1333,8 +1333,8 @@ def test_a_receiver_that_refuses_is_paused_and_shown_as_such(beside: Beside) -> 
 # One sender, where a deadline can be moved.
 
 
-def message() -> Message:
-    return Message("life-1", "session.up", b"{}")
+def message() -> WebhookMessage:
+    return WebhookMessage("life-1", "session.up", b"{}")
 
 
 @contextmanager

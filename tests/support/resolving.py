@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
-from gateway_api.hub.attempt import AttemptResult, Sender
 from gateway_api.hub.destination import check_url
-from gateway_api.hub.message import Message
+from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.sender import AttemptResult, Sender
 
 PORT = 8080
 METADATA = "169.254.169.254"
@@ -126,7 +126,7 @@ def _attempt(name: str, denied: list[str] | None = None) -> tuple[Sender, list[s
 
 
 def _send(sender: Sender) -> dict[str, object]:
-    outcome: AttemptResult = sender.send(Message("life-1", "session.up", b"{}"))
+    outcome: AttemptResult = sender.send(WebhookMessage("life-1", "session.up", b"{}"))
     return {"status": outcome.status, "error": outcome.error, "seconds": outcome.seconds}
 
 

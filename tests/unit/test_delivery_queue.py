@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway_api.hub.attempt import AttemptResult
 from gateway_api.hub.backlog import Backlog
 from gateway_api.hub.delivery_queue import LOGGED, MOST_WAITING, MOST_WAITING_IN_A_BURST, DeliveryQueue
-from gateway_api.hub.message import Message
+from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.sender import AttemptResult
 from gateway_api.wire.hub import Delivery
 from tests.support.clocks import SteppedClock
 from tests.support.stack import wait_for
@@ -21,7 +21,7 @@ DELIVERED = AttemptResult(200, None, 0.01)
 REFUSED = AttemptResult(None, "the connection was refused", 0.01)
 
 #: What comes of an attempt to deliver this message: the first, the second and so on.
-Answer = Callable[[Message, int], AttemptResult]
+Answer = Callable[[WebhookMessage, int], AttemptResult]
 
 
 class Receiver:
@@ -30,13 +30,13 @@ class Receiver:
     def __init__(self, clock: SteppedClock, answer: Answer) -> None:
         self._clock = clock
         self._answer = answer
-        self.attempts: list[tuple[float, Message]] = []
+        self.attempts: list[tuple[float, WebhookMessage]] = []
         self._times = Counter[str]()
         self.takes = 0.0
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, message: Message) -> AttemptResult:
+    def __call__(self, message: WebhookMessage) -> AttemptResult:
         self.attempts.append((self._clock.now, message))
         self._times[message.id] += 1
         assert self.gate.wait(20)
@@ -55,7 +55,7 @@ class Alone(DeliveryQueue):
         self.backlog = Backlog(clock)
         super().__init__(receiver, self.backlog, clock, clock.wall)
 
-    def offer(self, messages: Iterable[Message]) -> None:
+    def offer(self, messages: Iterable[WebhookMessage]) -> None:
         self.backlog.offer(messages)
 
     def look(self) -> None:
@@ -64,11 +64,11 @@ class Alone(DeliveryQueue):
             self.wake()
 
 
-def message(number: int) -> Message:
-    return Message(f"life-{number}", "session.up", b'{"number":%d}' % number)
+def message(number: int) -> WebhookMessage:
+    return WebhookMessage(f"life-{number}", "session.up", b'{"number":%d}' % number)
 
 
-def messages(first: int, last: int) -> list[Message]:
+def messages(first: int, last: int) -> list[WebhookMessage]:
     return [message(number) for number in range(first, last + 1)]
 
 
@@ -429,7 +429,7 @@ def test_messages_that_were_attempted_keep_their_attempts_while_a_lane_is_full()
 def test_what_waits_for_a_retry_is_dropped_where_it_is_more_than_what_is_new() -> None:
     """A receiver that fails now and then, but never often enough in a row for a pause."""
 
-    def answer(sent: Message, _: int) -> AttemptResult:
+    def answer(sent: WebhookMessage, _: int) -> AttemptResult:
         return AttemptResult(200, None, 0.5) if int(sent.id[5:]) % 3 == 0 else REFUSED
 
     with running(answer) as (queue, receiver, clock):
@@ -530,7 +530,7 @@ def test_a_probe_that_succeeds_opens_the_lane() -> None:
 
 
 def test_a_retry_that_succeeds_opens_the_lane() -> None:
-    def answer(sent: Message, attempt: int) -> AttemptResult:
+    def answer(sent: WebhookMessage, attempt: int) -> AttemptResult:
         number = int(sent.id[5:])
         return DELIVERED if number > 4 or (number, attempt) == (4, 2) else REFUSED
 
@@ -626,7 +626,7 @@ def test_lanes_that_share_a_backlog_get_what_came_since_they_were_there() -> Non
         thread.join(10)
 
 
-class Watched(Message):
+class Watched(WebhookMessage):
     """One that tells when it is gone."""
 
 

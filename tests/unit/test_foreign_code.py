@@ -14,7 +14,7 @@ from gateway_api.base.fields import Text
 
 #: Who reads it, and the digests of what was read.
 READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
-    "gateway_api/hub/connection.py": [
+    "gateway_api/hub/sender.py": [
         (HTTPConnection._new_conn, "83e6a5dd7db98a0a"),
         (HTTPConnection.host.fget, "f4a39fd3f30ea1fe"),
         (HTTPConnection.connect, "b70c63e7308857b1"),

@@ -20,15 +20,15 @@ from gateway_api.base.errors import NotFound
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
-from gateway_api.hub import attempt as attempts
 from gateway_api.hub import hosted
 from gateway_api.hub import registry as registries
-from gateway_api.hub.attempt import AttemptResult, Sender
+from gateway_api.hub import sender as senders
 from gateway_api.hub.delivery_queue import Counts
 from gateway_api.hub.destination import Denied
 from gateway_api.hub.hosted import DeniedNetworks
-from gateway_api.hub.message import Message
+from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.registry import MOST, Full, Registry
+from gateway_api.hub.sender import AttemptResult, Sender
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, NoParameters, ServedInterface
@@ -41,8 +41,8 @@ IDENTITY = Identity("v", "p", "1", "urn:example")
 BOTH = ("session.up", "session.down")
 
 
-def message(number: int = 1, event: str = "session.up") -> Message:
-    return Message(f"life-{number}", event, b'{"number":%d}' % number)
+def message(number: int = 1, event: str = "session.up") -> WebhookMessage:
+    return WebhookMessage(f"life-{number}", event, b'{"number":%d}' % number)
 
 
 # The networks that are denied
@@ -186,7 +186,7 @@ def test_a_core_that_hangs_costs_an_attempt_less_than_it_has(path: Path, denied:
     with Core(path) as core, Receiver() as receiver:
         core.answers.clear()
         sender = Sender(receiver.url, None, denied, None)
-        assert sender.send(message()).seconds < attempts.TIMEOUT / 2
+        assert sender.send(message()).seconds < senders.TIMEOUT / 2
         sender.close()
 
 
@@ -276,7 +276,7 @@ def test_a_webhook_without_a_thread_takes_nothing(registry: Registry) -> None:
     assert registry.counts() == (0, 0, 0, Counts())
 
 
-class Watched(Message):
+class Watched(WebhookMessage):
     """One that tells when it is gone."""
 
 
@@ -409,7 +409,7 @@ def watched(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reg
 
     passing = Passing()
     monkeypatch.setattr(registries, "time", passing)
-    monkeypatch.setattr(attempts, "TIMEOUT", 0.5)
+    monkeypatch.setattr(senders, "TIMEOUT", 0.5)
     thread = threading.Thread(target=watch)
     thread.start()
     yield registry

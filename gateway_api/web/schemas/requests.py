@@ -9,9 +9,9 @@ from gateway_api.base.fields import LINE, Flag, Parsed, Schema, Text, Whole, is_
 from gateway_api.base.texts import parse_rate
 from gateway_api.daemon.configuration import Edit
 from gateway_api.hub.destination import LONGEST, PATTERN, check_url
-from gateway_api.hub.message import NAMES as NAMES_OF_WEBHOOKS
 from gateway_api.hub.message import key_of
 from gateway_api.wire.core.configuration import EditAction
+from gateway_api.wire.core.gateway import EventName
 
 #: A number with a digit that isn't 0, and a unit. JSON Schema can't say more of how large it may be.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
@@ -195,7 +195,7 @@ class NewWebhook(Schema):
         ),
     )
     events = List(
-        Text(validate=validate.OneOf(NAMES_OF_WEBHOOKS, error="must be one of {choices}")),
+        Text(validate=validate.OneOf(list(EventName), error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _each_once],
         metadata=says("Which events, each once.", ["session.up", "session.down"], uniqueItems=True),

@@ -1,0 +1,259 @@
+"""Sends messages to one receiver. An attempt ends by its deadline, whatever the receiver does.
+
+Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in 2.34.2
+(`HTTPAdapter`). A test fails when their code changes.
+"""
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.structures import CaseInsensitiveDict
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, NewConnectionError
+
+from gateway_api.hub import destination
+from gateway_api.hub.message import WebhookMessage, headers
+
+_log = logging.getLogger(__name__)
+
+#: Seconds for an attempt, from the connection to the status.
+TIMEOUT = 10.0
+#: The body of a response is read up to this many bytes and seconds, to keep the connection.
+_MAX_BODY, _BODY_TIMEOUT = 16 << 10, 1.0
+
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1.0"}
+
+
+@dataclass(frozen=True)
+class AttemptResult:
+    """`status` is the receiver's HTTP status. Without one it is None, and `error` is the reason."""
+
+    status: int | None
+    error: str | None
+    seconds: float
+
+    @property
+    def delivered(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+
+class Sender:
+    """Sends to one URL, one message at a time, and follows no redirect. `denied` returns networks that are
+    denied in addition; `certificates` is a file of trusted CA certificates, None for those of requests."""
+
+    def __init__(
+        self, url: str, secret: str | None, denied: Callable[[], Iterable[str]], certificates: str | None
+    ) -> None:
+        self._url = url
+        self._secret = secret
+        self._denied = denied
+        self._verify = certificates or True
+        self._adapter = ReceiverAdapter(self._connect)
+        #: The address at the other end of the open connection.
+        self._peer: destination.Address | None = None
+        #: A second descriptor of the connection, for `cut`.
+        self._watched: socket.socket | None = None
+        self._deadline: float | None = None
+        #: No attempt begins while `cut` ends the one before.
+        self._cutting = threading.Lock()
+
+    def send(self, message: WebhookMessage) -> AttemptResult:
+        """Makes one attempt."""
+        began = time.monotonic()
+        deadline = began + TIMEOUT
+        self._set_deadline(deadline)
+        status, error = None, None
+        try:
+            response = self._post(message)
+        except destination.Denied as denied:
+            error = str(denied)
+        except (requests.RequestException, OSError, ValueError) as failure:
+            error = "timeout" if time.monotonic() >= deadline else _reason(failure)
+        except Exception:  # noqa: BLE001 - logged; the queue must go on
+            _log.exception("an attempt to deliver failed")
+            error = "internal error"
+        else:
+            # A response that is cut inside its header looks complete.
+            if time.monotonic() >= deadline:
+                error = "timeout"
+                response.raw.close()
+            else:
+                status = response.status_code
+                self._finish(response)
+        self._set_deadline(None)
+        return AttemptResult(status, error, time.monotonic() - began)
+
+    def cut(self, now: float) -> None:
+        """Ends the attempt if its deadline has passed; for other threads. `now` is monotonic seconds."""
+        with self._cutting:
+            if self._watched is None or self._deadline is None or now < self._deadline:
+                return
+            try:
+                self._watched.shutdown(socket.SHUT_RDWR)
+            except OSError as error:
+                _log.debug("the connection was closed already: %s", error)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._adapter.close()
+        if self._watched is not None:
+            self._watched.close()
+
+    def _set_deadline(self, deadline: float | None) -> None:
+        with self._cutting:
+            self._deadline = deadline
+
+    @cached_property
+    def _request(self) -> requests.PreparedRequest:
+        return requests.Request("POST", self._url).prepare()
+
+    def _post(self, message: WebhookMessage) -> requests.Response:
+        if self._peer is not None:
+            try:
+                destination.check(self._peer, self._denied())
+            except destination.Denied:
+                self._adapter.close()
+                self._peer = None
+                raise
+        request = self._request
+        request.body = message.body
+        request.headers = CaseInsensitiveDict(_HEADERS)
+        request.headers["Content-Length"] = str(len(message.body))
+        request.headers.update(headers(message, self._secret, time.time()))
+        # Not through a Session: it uses proxies and passwords of the environment, keeps cookies, and reads
+        # the body of a redirect to its end.
+        return self._adapter.send(request, timeout=TIMEOUT, stream=True, verify=self._verify)
+
+    def _finish(self, response: requests.Response) -> None:
+        """Reads a short body, and keeps the connection. Otherwise closes it."""
+        # RFC 9110 section 8.6: 204 has no Content-Length, and no body.
+        length = "0" if response.status_code == 204 else response.headers.get("Content-Length", "")
+        try:
+            if length.isdigit() and int(length) <= _MAX_BODY:
+                self._set_deadline(time.monotonic() + _BODY_TIMEOUT)
+                response.raw.read(_MAX_BODY)
+            else:
+                response.raw.close()
+        except (OSError, HTTPError) as error:
+            # The result is the status, which is complete.
+            _log.debug("the body of a response is incomplete: %s", error)
+            response.raw.close()
+        response.close()
+
+    def _connect(self, host: str, port: int, timeout: float | None) -> socket.socket:
+        connection, self._peer = destination.connect(host, port, timeout, self._denied)
+        if self._watched is not None:
+            self._watched.close()
+        # TLS takes over the descriptor of the socket. The duplicate stays valid.
+        self._watched = connection.dup()
+        return connection
+
+
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (socket.gaierror, "the name has no address"),
+    (ssl.SSLError, "TLS failed"),
+    (TimeoutError, "timeout"),
+    (ConnectionRefusedError, "the connection was refused"),
+    (ConnectionResetError, "the connection was reset"),
+)
+
+
+def _reason(failure: BaseException | None) -> str:
+    """The reason for a delivery log, without the texts of a library."""
+    while failure is not None:
+        for kind, reason in _REASONS:
+            if isinstance(failure, kind):
+                return reason
+        failure = failure.__cause__ or failure.__context__
+    return "the connection failed"
+
+
+class _Connection(HTTPConnection):
+    """Sends header and body of a request together. Separately, they would be two system calls on either side,
+    and each releases the interpreter's lock."""
+
+    _header: bytes | None = None
+
+    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
+        self._header = b""
+        super().endheaders(message_body, encode_chunked=encode_chunked)
+
+    def send(self, data: Any) -> None:
+        if self._header == b"":
+            self._header = data
+            return
+        if self._header:
+            data, self._header = self._header + data, None
+        super().send(data)
+        # A TLS receiver has just sent session tickets. Its kernel may hold the response back until ours
+        # acknowledges them, which takes 40 ms when we send nothing more.
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+class ReceiverAdapter(HTTPAdapter):
+    """The adapter of requests for one URL, over connections that `connect` opens. It computes once what is
+    the same for every request, and ignores cookies: these take more than half of the time of a request."""
+
+    def __init__(self, connect: Callable[[str, int, float | None], socket.socket]) -> None:
+        self._connect = connect
+        self._pool: HTTPConnectionPool | None = None
+        self._path = ""
+        super().__init__(pool_connections=1, pool_maxsize=1)
+
+    def get_connection_with_tls_context(self, *arguments: Any, **more: Any) -> HTTPConnectionPool:
+        if self._pool is None:
+            self._pool = super().get_connection_with_tls_context(*arguments, **more)
+        return self._pool
+
+    def cert_verify(self, conn: Any, *arguments: Any, **more: Any) -> None:
+        # Only a new pool has no connection yet.
+        if not conn.num_connections:
+            super().cert_verify(conn, *arguments, **more)
+
+    def request_url(self, *arguments: Any, **more: Any) -> str:
+        self._path = self._path or super().request_url(*arguments, **more)
+        return self._path
+
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
+        response = requests.Response()
+        response.status_code, response.headers, response.raw = resp.status, resp.headers, resp
+        return response
+
+    def close(self) -> None:
+        self._pool = None
+        super().close()
+
+    def init_poolmanager(self, *arguments: object, **more: object) -> None:
+        super().init_poolmanager(*arguments, **more)  # type: ignore[arg-type]
+        connect = self._connect
+
+        def opened(connection: HTTPConnection) -> socket.socket:
+            try:
+                return connect(connection._dns_host, connection.port, connection.timeout)
+            except OSError as error:
+                # urllib3 would take a reset for one in the middle of a request, and look for a response.
+                raise NewConnectionError(connection, str(error)) from error
+
+        class PlainConnection(_Connection):
+            _new_conn = opened
+
+        class TlsConnection(_Connection, HTTPSConnection):
+            _new_conn = opened
+
+        class PlainPool(HTTPConnectionPool):
+            ConnectionCls = PlainConnection
+
+        class TlsPool(HTTPSConnectionPool):
+            ConnectionCls = TlsConnection
+
+        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": TlsPool}
