@@ -17,7 +17,7 @@ import msgspec
 
 from gateway_api.base import durable
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
-from gateway_api.wire.varlink.peer import Peer
+from gateway_api.wire.varlink.protocol import Peer
 
 _log = logging.getLogger(__name__)
 

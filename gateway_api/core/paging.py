@@ -14,7 +14,7 @@ from gateway_api.wire.contract import Record
 from gateway_api.wire.core.gateway import Page, ReplyTooLargeError
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
-from gateway_api.wire.varlink.message import REPLY_CAP
+from gateway_api.wire.varlink.protocol import REPLY_CAP
 
 T = TypeVar("T")
 

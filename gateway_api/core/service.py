@@ -16,7 +16,7 @@ from gateway_api.core.paging import Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.session import Session, sort_key
 from gateway_api.core.sessions import SessionTable
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.wire.contract import Method
+from gateway_api.wire.contract import Method, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges
 from gateway_api.wire.core.gateway import (
     DisconnectInterface,
@@ -40,14 +40,8 @@ from gateway_api.wire.core.gateway import (
     SubscribeEvents,
 )
 from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.interface import served
-from gateway_api.wire.varlink.dispatcher import (
-    Identity,
-    ServedInterface,
-    invalid_parameter,
-)
-from gateway_api.wire.varlink.message import ErrorReply
-from gateway_api.wire.varlink.peer import Peer
+from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
+from gateway_api.wire.varlink.protocol import ErrorReply, Peer
 
 IDENTITY = Identity(
     vendor="gateway-api",

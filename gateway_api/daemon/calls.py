@@ -21,7 +21,7 @@ from gateway_api.wire.contract import Command, Method, reply_of
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply
 
 #: Fields of a reply, each still JSON bytes.
 Fields: TypeAlias = dict[str, msgspec.Raw]

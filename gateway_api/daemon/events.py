@@ -13,7 +13,7 @@ from gateway_api.wire.core.configuration import ChangesReply, ListChanges
 from gateway_api.wire.core.gateway import EventsReply, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from gateway_api.wire import hub as wire
 from gateway_api.wire.contract import Method
 from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply
 
 
 class Hub:

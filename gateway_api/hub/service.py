@@ -7,10 +7,10 @@ from gateway_api.hub.message import test_message
 from gateway_api.hub.registry import MOST, Full, Registration, Registry
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire import hub as wire
+from gateway_api.wire.contract import served
 from gateway_api.wire.hub import HUB
-from gateway_api.wire.interface import served
 from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply
 
 IDENTITY = Identity("gateway-api", f"{PRODUCT} hub", VERSION, "urn:gateway-api")
 

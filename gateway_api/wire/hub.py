@@ -3,15 +3,7 @@ webhooks."""
 
 from typing import Annotated
 
-from gateway_api.wire.contract import (
-    Contract,
-    Enumeration,
-    Failure,
-    Method,
-    Record,
-    about,
-    count,
-)
+from gateway_api.wire.contract import Contract, Enumeration, Failure, Method, Record, about, count
 
 
 class DeliveryResult(Enumeration):

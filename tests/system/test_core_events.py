@@ -14,7 +14,7 @@ import pytest
 
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.message import Call, ErrorReply, MessageBuffer, encode
+from gateway_api.wire.varlink.protocol import Call, ErrorReply, MessageBuffer, encode
 from tests.support.stack import running_core, wait_for
 
 METHOD = f"{CORE.name}.SubscribeEvents"

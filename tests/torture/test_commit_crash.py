@@ -32,7 +32,7 @@ from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import render
 from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.stack import descendants, running_core, wait_for
 from tests.support.zygote import Core, Zygote
 

@@ -17,7 +17,7 @@ from gateway_api.wire.core.gateway import Page
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply
 from gateway_api.wire.varlink.server import Server
 
 Ask = Callable[[Daemon], Any]

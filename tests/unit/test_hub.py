@@ -31,8 +31,14 @@ from gateway_api.hub.registry import MOST, Full, Registry
 from gateway_api.hub.sender import AttemptResult, Sender
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
-from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, NoParameters, ServedInterface
-from gateway_api.wire.varlink.message import ErrorReply
+from gateway_api.wire.varlink.dispatcher import (
+    Dispatcher,
+    Handler,
+    Identity,
+    NoParameters,
+    ServedInterface,
+)
+from gateway_api.wire.varlink.protocol import ErrorReply
 from gateway_api.wire.varlink.server import AlreadyServed, Server
 from tests.support.receivers import OK, Received, Receiver, Rude, answer, trickle
 from tests.support.stack import wait_for

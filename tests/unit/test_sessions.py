@@ -36,7 +36,7 @@ from gateway_api.wire.core.gateway import (
     SessionSummary,
 )
 from gateway_api.wire.varlink.dispatcher import NoParameters
-from gateway_api.wire.varlink.message import REPLY_CAP, ErrorReply
+from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
 from tests.support.clocks import StillClock
 
 #: A busy machine is no reason to fail.

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.message import REQUEST_CAP, Call, ErrorReply, encode
+from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, encode
 from tests.support.liar import PAUSE
 from tests.support.stack import wait_for
 

@@ -20,7 +20,7 @@ from gateway_api.wire.varlink.dispatcher import (
     ServedInterface,
     invalid_parameter,
 )
-from gateway_api.wire.varlink.message import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
+from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
 from gateway_api.wire.varlink.server import AlreadyServed, Server
 
 INTERFACE = "org.example.test"

@@ -28,7 +28,7 @@ from gateway_api.wire.contract import Method
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
-from gateway_api.wire.varlink.peer import Peer
+from gateway_api.wire.varlink.protocol import Peer
 
 _log = logging.getLogger(__name__)
 

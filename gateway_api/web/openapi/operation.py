@@ -9,7 +9,7 @@ from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from werkzeug.routing import Rule
 
 from gateway_api.web.access import Access, access_of
-from gateway_api.web.openapi.components import error_reference, headers, record_reference, request_reference
+from gateway_api.web.openapi import components
 from gateway_api.web.parse import ENTITY_TAGS, MAX_ID, taken_by
 from gateway_api.web.responses import EVENT_STREAM, JSON, ViewResponse
 from gateway_api.wire.events import DELIVERIES
@@ -118,14 +118,14 @@ def operation(converter: OpenAPIConverter, rule: Rule, view: View, response: Vie
     if parameters:
         described["parameters"] = parameters
     if takes.body is not None:
-        content = {JSON: {"schema": request_reference(converter, takes.body)}}
+        content = {JSON: {"schema": components.request_reference(converter, takes.body)}}
         described["requestBody"] = {"required": not takes.optional, "content": content}
     success = {
         "description": "Created." if response.status == 201 else "Done.",
-        "headers": headers(*response.headers),
+        "headers": components.headers(*response.headers),
         "content": {response.media_type: {"schema": _schema(response)}},
     }
-    references = {str(status): error_reference(status) for status in sorted(errors)}
+    references = {str(status): components.error_reference(status) for status in sorted(errors)}
     described["responses"] = {str(response.status): success, **references}
     return described
 
@@ -135,7 +135,7 @@ def _schema(response: ViewResponse) -> dict[str, Any]:
         return {"oneOf": [_event(name, record) for name, record in response.events.items()]}
     if response.media_type != JSON:
         return {"type": "string"}
-    references = [record_reference(record) for record in response.records]
+    references = [components.record_reference(record) for record in response.records]
     one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
     if response.bare:
         return one
@@ -145,7 +145,7 @@ def _schema(response: ViewResponse) -> dict[str, Any]:
 
 def _event(name: str, record: type[msgspec.Struct]) -> dict[str, Any]:
     """One event of a stream by its fields, as later versions of OpenAPI have it (3.2 section 4.14.4)."""
-    json = {"contentMediaType": JSON, "contentSchema": record_reference(record)}
+    json = {"contentMediaType": JSON, "contentSchema": components.record_reference(record)}
     fields = {
         "id": {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]},
         "event": {"type": "string", "const": name, "description": "Event name."},
@@ -182,7 +182,7 @@ def webhooks() -> dict[str, Any]:
                 "parameters": _DELIVERY,
                 "requestBody": {
                     "required": True,
-                    "content": {JSON: {"schema": record_reference(DELIVERIES[name])}},
+                    "content": {JSON: {"schema": components.record_reference(DELIVERIES[name])}},
                 },
                 "responses": {"2XX": {"description": "The receiver has it."}},
             }

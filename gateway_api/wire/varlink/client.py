@@ -16,17 +16,17 @@ from typing import Any
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.wire.varlink.message import (
+from gateway_api.wire.varlink.protocol import (
     REPLY_CAP,
     REQUEST_CAP,
     Call,
     ErrorReply,
     MessageBuffer,
     Reply,
+    check_peer,
     decode_reply,
     encode,
 )
-from gateway_api.wire.varlink.peer import check_peer
 
 _CHUNK = 256 << 10
 #: Seconds until a peer whose queue is full is tried again.

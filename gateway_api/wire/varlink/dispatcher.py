@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.wire.varlink.message import Call, ErrorReply, Reply, decode_call, encode
-from gateway_api.wire.varlink.peer import Peer
+from gateway_api.wire.varlink.protocol import Call, ErrorReply, Peer, Reply, decode_call, encode
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,14 @@ from pathlib import Path
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.process import places
 from gateway_api.wire.varlink.dispatcher import Dispatcher
-from gateway_api.wire.varlink.message import REQUEST_CAP, MessageBuffer, ProtocolError
-from gateway_api.wire.varlink.peer import Peer, Stranger, check_peer
+from gateway_api.wire.varlink.protocol import (
+    REQUEST_CAP,
+    MessageBuffer,
+    Peer,
+    ProtocolError,
+    Stranger,
+    check_peer,
+)
 
 _log = logging.getLogger(__name__)
 

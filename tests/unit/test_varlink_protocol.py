@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.wire.varlink.message import (
+from gateway_api.wire.varlink.protocol import (
     Call,
     ErrorReply,
     MessageBuffer,

@@ -1,11 +1,13 @@
-"""Varlink messages as bytes: JSON objects, each ended by a NUL.
+"""What both ends of a varlink connection share: messages as bytes, and the check of the peer.
 
-This file has never seen a socket. A buffer is fed bytes as they come and gives whole messages;
-`None` means that it needs more. That makes one reader for the client, the server and the tests.
-Source: https://varlink.org, "Protocol".
+Messages are JSON objects, each ended by a NUL. A buffer takes bytes as they come and gives whole messages;
+`None` means that it needs more. Source: https://varlink.org, "Protocol".
 """
 
-from typing import Any, TypeVar
+import os
+import socket
+import struct
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +18,9 @@ T = TypeVar("T")
 #: The most bytes of one message, by direction: calls are small, a list of 200,000 sessions is not.
 REQUEST_CAP = 1 << 20
 REPLY_CAP = 64 << 20
+
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
+_ROOT = 0
 
 #: The parameters of a message that has none.
 NOTHING = msgspec.Raw(b"{}")
@@ -143,3 +148,28 @@ class MessageBuffer:
         del self._buffer[: end + 1]
         self._searched = 0
         return message
+
+
+class Stranger(GatewayApiError):
+    """The process at the other end is neither root's, nor of our own user or group."""
+
+
+class Peer(NamedTuple):
+    """A process as the kernel knows it. `user` and `group` are numbers, as they look from here."""
+
+    process: int
+    user: int
+    group: int
+
+
+def check_peer(connection: socket.socket) -> Peer:
+    """The peer: of a server the process that listened, of a client the one that connected. Raises Stranger.
+
+    The group counts because a service in a user namespace of its own (`PrivateUsers=`) sees all other users
+    as one, but its group as it is. It is the primary group: the kernel does not report the others.
+    """
+    held = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    peer = Peer(*_CREDENTIALS.unpack(held))
+    if peer.user not in (_ROOT, os.geteuid()) and peer.group != os.getegid():
+        raise Stranger(f"the peer is of user {peer.user} and group {peer.group}, whom nobody here trusts")
+    return peer

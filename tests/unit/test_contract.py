@@ -17,10 +17,11 @@ from gateway_api.wire.contract import (
     Parameters,
     Record,
     about,
+    description,
+    served,
 )
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.hub import HUB
-from gateway_api.wire.interface import description, served
 
 FOLDER = Path(gateway_api.wire.__file__).parent
 CONTRACTS = [CORE, HUB]
