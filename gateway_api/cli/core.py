@@ -24,10 +24,9 @@ from gateway_api.base.process import notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
-from gateway_api.core.configuration.outcome import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import check
-from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.store import Store, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.configuration.outcome import StepFailed
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import check, render
+from gateway_api.core.configuration.store import StepFailed
 
 
 def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:

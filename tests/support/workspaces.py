@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import StillClock
+
+ADMIN = ChangeRequest("admin")
 
 
 @contextmanager
@@ -26,12 +29,12 @@ def opened(
 
 
 def stage(workspace: Workspace, hostname: str) -> None:
-    workspace.edit([Operation("set", "system.hostname", hostname)], None)
+    workspace.edit([Operation("set", "system.hostname", hostname)], ADMIN)
 
 
 def commit(workspace: Workspace, hostname: str, confirm_seconds: int | None = None) -> None:
     stage(workspace, hostname)
-    workspace.commit("admin", None, confirm_seconds, None)
+    workspace.commit(ADMIN, confirm_seconds)
 
 
 @contextmanager

@@ -29,15 +29,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway_api.base.errors import GatewayApiError, Invalid, NotFound
+from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale
 from gateway_api.core.clock import Clock
-from gateway_api.core.configuration.edit import Operation, Refused
-from gateway_api.core.configuration.outcome import NothingToConfirm, Stale, StepFailed
+from gateway_api.core.configuration.edit import EditRefused, Operation
+from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.state import Commit
-from gateway_api.core.configuration.store import Store
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.store import Commit, StepFailed, Store
+from gateway_api.core.configuration.workspace import NothingToConfirm, Workspace
 
 Document = dict[str, Any]
 
@@ -664,7 +663,7 @@ class Pair:
         operations = [edit.operation() for edit in edits]
         self._both(
             "edit",
-            lambda: self._is_current(self.workspace.edit(operations, etags)[1]),
+            lambda: self._is_current(self.workspace.edit(operations, ChangeRequest(if_match=etags)).etag),
             lambda: self.model.edit(edits, contents),
         )
 
@@ -673,9 +672,9 @@ class Pair:
         staged = self.model.compare(None)
 
         def discard() -> None:
-            before, etag = self.workspace.discard(etags)
-            self._is_current(etag)
-            assert before.diff.splitlines() == staged
+            reply = self.workspace.discard(ChangeRequest(if_match=etags))
+            self._is_current(reply.etag)
+            assert reply.before.diff.splitlines() == staged
 
         self._both("discard", discard, lambda: self.model.discard(contents))
 
@@ -684,10 +683,10 @@ class Pair:
         staged = self.model.compare(None)
 
         def roll_back() -> int:
-            before, found, etag = self.workspace.rollback(revision, etags)
-            self._is_current(etag)
-            assert before.diff.splitlines() == staged
-            return found
+            reply = self.workspace.rollback(revision, ChangeRequest(if_match=etags))
+            self._is_current(reply.etag)
+            assert reply.before.diff.splitlines() == staged
+            return reply.changes
 
         self._both("rollback", roll_back, lambda: self.model.rollback(revision, contents))
 
@@ -703,12 +702,11 @@ class Pair:
         staged, etag = self.model.compare(None), self.workspace.view.etag
 
         def commit() -> tuple[int, str, str | None, int, int | None]:
-            outcome = self.workspace.commit(author, comment, seconds, etags)
-            self._is_current(outcome.etag)
-            before = outcome.before
+            reply = self.workspace.commit(ChangeRequest(author, comment, etags), seconds)
+            self._is_current(reply.etag)
+            before = reply.before
             assert (before.diff.splitlines(), before.etag, before.confirm_deadline) == (staged, etag, was)
-            made = outcome.commit
-            return outcome.changes, made.author, made.comment, made.committed_at, outcome.deadline
+            return reply.changes, reply.author, reply.comment, reply.committed_at, reply.confirm_deadline
 
         self.model.refusing = refusing
         found = self._both("commit", commit, lambda: self.model.commit(author, comment, seconds, contents))
@@ -721,7 +719,7 @@ class Pair:
         self._both("view", lambda: self._archived(revision), lambda: self.model.archived(revision))
 
     def confirm(self) -> None:
-        self._both("confirm", self.workspace.confirm, self.model.confirm)
+        self._both("confirm", lambda: self.workspace.confirm(ChangeRequest()), self.model.confirm)
 
     def return_if_due(self, refusing: bool = False) -> None:
         self.model.refusing = refusing
@@ -758,7 +756,9 @@ class Pair:
         # As text, for Python takes True for 1.
         assert in_json([view.running.document, view.candidate]) == model.contents()
         assert self.workspace.compare(None).confirm_deadline == model.shown_deadline()
-        listed = [(commit.committed_at, commit.author, commit.comment) for commit in self.workspace.archive()]
+        listed = [
+            (commit.committed_at, commit.author, commit.comment) for commit in self.workspace.view.commits[1:]
+        ]
         assert listed == [(held.committed_at, held.author, held.comment) for held in model.archive]
         happened["the archive is full"] += len(listed) == ARCHIVED
 
@@ -824,7 +824,7 @@ class Pair:
             return "done", do()
         except No as no:
             return no.args
-        except Refused as error:
+        except EditRefused as error:
             reason = error.reason
             code = reason.problems[0].code if isinstance(reason, Invalid) else "absent"
             return "Refused", error.number, error.path, code

@@ -10,8 +10,8 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.base.logs import MASK, redacted
-from gateway_api.core.configuration.outcome import Unreadable
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.store import Unreadable
 from tests.support.documents import FACTORY, SECRET_HASH, problems, put, remove, valid_document
 
 #: A user like the document's own.

@@ -7,18 +7,21 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import Invalid
+from gateway_api.base.errors import Invalid, Stale
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration.documents import unmasked
 from gateway_api.core.configuration.edit import Operation
-from gateway_api.core.configuration.outcome import Staged, Stale, StepFailed
+from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import LARGEST
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.configuration.workspace import Staged, Workspace
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import SECRET_HASH, put
-from tests.support.workspaces import opened, stage
+from tests.support.workspaces import ADMIN, opened, stage
 
 OTHER_HASH = SECRET_HASH[:-1] + "a"
+
+ME = ChangeRequest("me")
 
 
 @pytest.fixture
@@ -124,29 +127,29 @@ def test_it_is_one_commit_and_archives_what_ran(workspace: Workspace, document: 
     workspace.follow(lambda sections: seen.append(sections.system.hostname))
     wanted = {**redacted(document), "system": {"hostname": "bng7"}, "qos": {**document["qos"]}}
     wanted["qos"]["default_up"] = "5mbit"
-    outcome = workspace.replace_running(wanted, "me", "all of it", None)
-    assert (outcome.changes, outcome.deadline, seen) == (2, None, ["bng7"])
-    assert (outcome.commit.author, outcome.commit.comment) == ("me", "all of it")
+    reply = workspace.replace_running(wanted, ChangeRequest("me", "all of it"))
+    assert (reply.changes, reply.confirm_deadline, seen) == (2, None, ["bng7"])
+    assert (reply.author, reply.comment) == ("me", "all of it")
     assert workspace.view.running.document == {
         **document, "system": {"hostname": "bng7"}, "qos": wanted["qos"],
     }  # fmt: skip
     assert workspace.view.changes() == []
     assert workspace.archived(1)[1] == document
-    assert outcome.etag == workspace.view.etag
+    assert reply.etag == workspace.view.etag
 
 
 def test_it_outlives_the_process(tmp_path: Path, document: dict[str, Any], clock: StillClock) -> None:
     with opened(tmp_path, document, clock) as workspace:
-        workspace.replace_running({**redacted(document), "bgp": None}, "me", None, None)
+        workspace.replace_running({**redacted(document), "bgp": None}, ME)
     with opened(tmp_path, document, clock) as again:
         assert again.view.running.document == {**document, "bgp": None}
 
 
 def test_what_runs_already_is_no_commit(workspace: Workspace, document: dict[str, Any]) -> None:
     before = workspace.view.etag
-    outcome = workspace.replace_running(redacted(document), "me", None, None)
-    assert (outcome.changes, outcome.commit.author, outcome.etag) == (0, "factory", before)
-    assert workspace.archive() == ()
+    reply = workspace.replace_running(redacted(document), ME)
+    assert (reply.changes, reply.author, reply.etag) == (0, "factory", before)
+    assert workspace.view.commits[1:] == ()
 
 
 def test_a_document_that_does_not_hold_changes_nothing(
@@ -155,7 +158,7 @@ def test_a_document_that_does_not_hold_changes_nothing(
     before = workspace.view
     wanted = {**document, "extra": {}, "qos": {"default_down": "fast"}}
     with pytest.raises(Invalid) as caught:
-        workspace.replace_running(wanted, "me", None, None)
+        workspace.replace_running(wanted, ME)
     assert {problem.path for problem in caught.value.problems} == {
         "extra", "qos.default_down", "qos.default_up",
     }  # fmt: skip
@@ -168,10 +171,10 @@ def test_what_somebody_has_staged_is_neither_mixed_in_nor_lost(
     stage(workspace, "bng2")
     before = workspace.view
     with pytest.raises(Staged):
-        workspace.replace_running({**document, "bgp": None}, "me", None, None)
+        workspace.replace_running({**document, "bgp": None}, ME)
     assert workspace.view is before
-    workspace.discard(None)
-    assert workspace.replace_running({**document, "bgp": None}, "me", None, None).changes > 0
+    workspace.discard(ADMIN)
+    assert workspace.replace_running({**document, "bgp": None}, ME).changes > 0
 
 
 def test_what_was_staged_and_taken_back_is_nobody_s_work(
@@ -179,16 +182,16 @@ def test_what_was_staged_and_taken_back_is_nobody_s_work(
 ) -> None:
     stage(workspace, "bng2")
     stage(workspace, "bng1")
-    assert workspace.replace_running({**document, "bgp": None}, "me", None, None).changes > 0
+    assert workspace.replace_running({**document, "bgp": None}, ME).changes > 0
 
 
 def test_it_wants_the_configuration_that_the_caller_has_seen(
     workspace: Workspace, document: dict[str, Any]
 ) -> None:
     seen = workspace.view.etag
-    workspace.replace_running({**document, "bgp": None}, "me", None, [seen])
+    workspace.replace_running({**document, "bgp": None}, ChangeRequest("me", None, [seen]))
     with pytest.raises(Stale) as caught:
-        workspace.replace_running(document, "me", None, [seen])
+        workspace.replace_running(document, ChangeRequest("me", None, [seen]))
     assert caught.value.etag == workspace.view.etag
     assert workspace.view.running.document["bgp"] is None
 
@@ -197,9 +200,9 @@ def test_as_any_commit_it_confirms_one_that_waits(
     workspace: Workspace, document: dict[str, Any], clock: StillClock
 ) -> None:
     stage(workspace, "bng2")
-    workspace.commit("admin", None, 60, None)
-    assert workspace.replace_running(redacted(workspace.view.running.document), "me", None, None).deadline
-    assert workspace.replace_running({**document, "bgp": None}, "me", None, None).deadline is None
+    workspace.commit(ADMIN, 60)
+    assert workspace.replace_running(redacted(workspace.view.running.document), ME).confirm_deadline
+    assert workspace.replace_running({**document, "bgp": None}, ME).confirm_deadline is None
     clock.now = NOW + 61
     assert not workspace.return_if_due()
 
@@ -208,10 +211,10 @@ def test_after_the_deadline_of_another_commit_it_is_refused_for_a_second_look(
     workspace: Workspace, document: dict[str, Any], clock: StillClock
 ) -> None:
     stage(workspace, "bng2")
-    workspace.commit("admin", None, 60, None)
+    workspace.commit(ADMIN, 60)
     clock.now = NOW + 61
     with pytest.raises(Stale):
-        workspace.replace_running({**document, "bgp": None}, "me", None, None)
+        workspace.replace_running({**document, "bgp": None}, ME)
     assert workspace.view.running.document == document
 
 
@@ -219,7 +222,7 @@ def test_one_that_has_grown_too_large_is_refused(workspace: Workspace, document:
     local = [{"username": f"user{n:05}{'x' * 50}", "password": "y" * 128} for n in range(10_000)]
     assert len(str(local)) > LARGEST
     with pytest.raises(Invalid, match="at most"):
-        workspace.replace_running({**document, "subscribers": {"local": local}}, "me", None, None)
+        workspace.replace_running({**document, "subscribers": {"local": local}}, ME)
 
 
 def test_a_check_that_fails_changes_nothing(
@@ -233,10 +236,10 @@ def test_a_check_that_fails_changes_nothing(
     with opened(tmp_path, document, clock, check) as workspace:
         fails, before = True, workspace.view
         with pytest.raises(StepFailed):
-            workspace.replace_running({**document, "bgp": None}, "me", None, None)
+            workspace.replace_running({**document, "bgp": None}, ME)
         assert workspace.view is before
         fails = False
-        assert workspace.replace_running({**document, "bgp": None}, "me", None, None).changes > 0
+        assert workspace.replace_running({**document, "bgp": None}, ME).changes > 0
 
 
 def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
@@ -244,7 +247,7 @@ def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
 ) -> None:
     wanted = redacted(document)
     wanted["api"]["auth_token"] = "fedcba9876543210"
-    assert workspace.replace_running(wanted, "me", None, None).changes == 1
-    workspace.edit([Operation("set", "api.auth_token", "0123456789abcdef")], None)
+    assert workspace.replace_running(wanted, ME).changes == 1
+    workspace.edit([Operation("set", "api.auth_token", "0123456789abcdef")], ADMIN)
     lines = [line for change in workspace.view.changes() for line in change.lines()]
     assert lines == [f"- api.auth_token = {MASK}", f"+ api.auth_token = {MASK}"]

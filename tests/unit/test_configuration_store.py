@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.outcome import StepFailed, Unreadable
-from gateway_api.core.configuration.state import Commit, Deadline, State
-from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.store import Commit, Deadline, State, StepFailed, Store, Unreadable
 from tests.support.workspaces import no_file_longer_than
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")

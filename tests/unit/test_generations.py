@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.edit import Operation
-from gateway_api.core.configuration.outcome import NoSuchUser
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import NoSuchUser, Workspace
 from tests.support.clocks import StillClock
 from tests.support.documents import SECRET_HASH
-from tests.support.workspaces import commit, no_file_longer_than, opened
+from tests.support.workspaces import ADMIN, commit, no_file_longer_than, opened
 
 Document = dict[str, Any]
 
@@ -27,8 +26,8 @@ def generations(workspace: Workspace) -> dict[str, str]:
 
 
 def make_run(workspace: Workspace, *operations: Operation, confirm_seconds: int | None = None) -> None:
-    workspace.edit(list(operations), None)
-    workspace.commit("admin", None, confirm_seconds, None)
+    workspace.edit(list(operations), ADMIN)
+    workspace.commit(ADMIN, confirm_seconds)
 
 
 def set_operators(name: str, value: str) -> Operation:
@@ -72,8 +71,8 @@ def test_a_user_who_was_deleted_and_comes_back_has_another_generation(
         before = generations(workspace)
         make_run(workspace, Operation("delete", "api.users.operator"))
         assert set(generations(workspace)) == {"admin"}
-        workspace.rollback(1, None)
-        workspace.commit("admin", None, None, None)
+        workspace.rollback(1, ADMIN)
+        workspace.commit(ADMIN)
         after = generations(workspace)
     assert after["operator"] != before["operator"]
     assert after["admin"] == before["admin"]
@@ -100,7 +99,7 @@ def test_a_user_whom_a_replacement_changes_gets_another_generation(
         before = generations(workspace)
         document = json.loads(json.dumps(document))
         document["api"]["users"][1]["password_hash"] = _OTHER_HASH
-        workspace.replace_running(document, "admin", None, None)
+        workspace.replace_running(document, ADMIN)
         after = generations(workspace)
     assert after["operator"] != before["operator"]
     assert after["admin"] == before["admin"]
@@ -111,7 +110,7 @@ def test_the_end_of_a_user_s_tokens_outlives_a_restart_and_changes_nothing_else(
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         before, etag = generations(workspace), workspace.view.etag
-        workspace.end_tokens("operator")
+        workspace.end_tokens("operator", ADMIN)
         after = generations(workspace)
         assert workspace.view.etag == etag
     assert after["operator"] != before["operator"]
@@ -122,7 +121,7 @@ def test_the_end_of_a_user_s_tokens_outlives_a_restart_and_changes_nothing_else(
 
 def test_nobody_s_tokens_cannot_be_ended(tmp_path: Path, document: Document) -> None:
     with opened(tmp_path, document, StillClock()) as workspace, pytest.raises(NoSuchUser):
-        workspace.end_tokens("nobody")
+        workspace.end_tokens("nobody", ADMIN)
 
 
 def test_a_state_of_an_older_version_gets_generations_that_stay(tmp_path: Path, document: Document) -> None:

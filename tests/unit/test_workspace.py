@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import Invalid
+from gateway_api.base.errors import Invalid, Stale
 from gateway_api.core.configuration.edit import Operation
-from gateway_api.core.configuration.outcome import Stale, StepFailed
+from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import LARGEST
+from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import NOW, StillClock
-from tests.support.workspaces import commit, no_file_longer_than, opened, stage
+from tests.support.workspaces import ADMIN, commit, no_file_longer_than, opened, stage
 
 HOUR, DAY, YEAR = 3_600, 86_400, 365 * 86_400
 
@@ -35,10 +36,10 @@ def test_while_a_commit_takes_long_all_can_be_read_and_another_change_is_refused
         stage(workspace, "bng3")
         entered.clear()
         go_on.clear()
-        under_way = threading.Thread(target=workspace.commit, args=("admin", None, None, None))
+        under_way = threading.Thread(target=workspace.commit, args=(ADMIN,))
         under_way.start()
         assert entered.wait(30)
-        assert len(workspace.archive()) == 1
+        assert len(workspace.view.commits[1:]) == 1
         assert workspace.archived(1)[1] == document
         assert workspace.compare(1).diff
         with pytest.raises(StepFailed, match="wait for the change under way"):
@@ -58,7 +59,7 @@ def test_a_commit_that_comes_after_the_deadline_of_another_is_refused_for_a_seco
         stage(workspace, "bng3")
         clock.now += 60
         with pytest.raises(Stale):
-            workspace.commit("admin", None, None, None)
+            workspace.commit(ADMIN)
         assert workspace.view.running.document == document
         assert workspace.view.candidate["system"]["hostname"] == "bng3"
 
@@ -299,7 +300,7 @@ def refused_amendment(workspace: Workspace, error: type[Exception], *operations:
     """One that changes neither what runs nor what would come back."""
     before = workspace.view.state
     with pytest.raises(error):
-        workspace.amend(operations, "root", None, None)
+        workspace.amend(operations, ChangeRequest("root"))
     assert workspace.view.state == before
 
 
@@ -308,8 +309,8 @@ def test_an_amendment_that_holds_only_for_what_would_come_back_changes_nothing(
 ) -> None:
     document["interfaces"]["uplinks"].append("spare0")
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.edit([Operation("delete", "interfaces.uplinks.spare0")], None)
-        workspace.commit("admin", None, 60, None)
+        workspace.edit([Operation("delete", "interfaces.uplinks.spare0")], ADMIN)
+        workspace.commit(ADMIN, 60)
         refused_amendment(workspace, Invalid, Operation("set", "cgnat.handoff_interface", "spare0"))
 
 
@@ -318,8 +319,8 @@ def test_an_amendment_that_holds_only_for_what_runs_changes_nothing(
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         uplinks = [*document["interfaces"]["uplinks"], "spare0"]
-        workspace.edit([Operation("set", "interfaces.uplinks", uplinks)], None)
-        workspace.commit("admin", None, 60, None)
+        workspace.edit([Operation("set", "interfaces.uplinks", uplinks)], ADMIN)
+        workspace.commit(ADMIN, 60)
         refused_amendment(workspace, Invalid, Operation("set", "cgnat.handoff_interface", "spare0"))
 
 
@@ -335,8 +336,8 @@ def test_an_amendment_that_makes_one_of_both_too_large_changes_nothing(
     document["subscribers"] = first
     more = [{**subscriber, "username": f"t{each}"} for each in range(10)]
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.edit([Operation("set", "subscribers", second)], None)
-        workspace.commit("admin", None, 60, None)
+        workspace.edit([Operation("set", "subscribers", second)], ADMIN)
+        workspace.commit(ADMIN, 60)
         adds = [Operation("set", f"subscribers.local.{one['username']}", one) for one in more]
         refused_amendment(workspace, Invalid, *adds)
 
@@ -350,14 +351,16 @@ def test_an_amendment_whose_second_revision_finds_no_room_changes_nothing(
 ) -> None:
     local = [{"username": f"s{number}", "password": "x" * 128} for number in range(300)]
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.edit([Operation("set", "subscribers.local", local)], None)
-        workspace.commit("admin", None, 60, None)
+        workspace.edit([Operation("set", "subscribers.local", local)], ADMIN)
+        workspace.commit(ADMIN, 60)
         deadline = workspace.view.state.deadline
         assert deadline is not None
         # Room for what would come back, and not for what runs.
         with no_file_longer_than(longest_file(tmp_path / "revisions" / str(deadline.baseline)) + 1000):
             refused_amendment(workspace, StepFailed, Operation("set", "qos.default_up", "9mbit"))
-        assert workspace.amend([Operation("set", "qos.default_up", "9mbit")], "root", None, None).changes == 1
+        assert (
+            workspace.amend([Operation("set", "qos.default_up", "9mbit")], ChangeRequest("root")).changes == 1
+        )
 
 
 def test_an_amendment_is_on_disk_for_what_runs_and_what_would_come_back(
@@ -366,7 +369,7 @@ def test_an_amendment_is_on_disk_for_what_runs_and_what_would_come_back(
     clock = StillClock()
     with opened(tmp_path, document, clock) as workspace:
         commit(workspace, "bng2", confirm_seconds=60)
-        workspace.amend([Operation("set", "qos.default_up", "9mbit")], "root", None, None)
+        workspace.amend([Operation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
     with opened(tmp_path, document, clock) as workspace:
         running = workspace.view.running.document
         assert (running["system"]["hostname"], running["qos"]["default_up"]) == ("bng2", "9mbit")

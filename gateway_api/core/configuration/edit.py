@@ -1,23 +1,31 @@
 """Changes to a candidate: values set and deleted at paths.
 
-The schema tells the names that an object may have, and the lists whose items have keys.
+The schema tells the names that an object may have, and the lists whose items have keys. A command line has
+only text, so text is read as the schema requires at its place. The rules of single values are checked here.
+The commit finds what is missing, and what must match a value elsewhere.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
-from marshmallow.fields import Field, List, Nested
+from marshmallow import ValidationError
+from marshmallow.fields import Boolean, Field, Integer, List, Nested
+from marshmallow.validate import Length
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Problem
+from gateway_api.base.fields import MOST_PROBLEMS, Text, decode_json, shown
 from gateway_api.base.logs import MASK, is_secret, redacted
 from gateway_api.base.texts import Path, Segment, parse_path, path_text
-from gateway_api.core.configuration.fields import item_key, key_of
+from gateway_api.core.configuration.fields import broken_rules, item_key, key_of
 from gateway_api.core.configuration.sections import ROOT
-from gateway_api.core.configuration.values import coerced
 from gateway_api.wire.core.configuration import EditAction, EditedValue
+
+_FLAGS = {"true": True, "false": False}
+_LONGEST_INTEGER = 20
 
 #: The place of a value that does not exist; null is a value.
 _ABSENT = object()
@@ -32,7 +40,7 @@ class Operation:
     value: Any = None
 
 
-class Refused(GatewayApiError):
+class EditRefused(GatewayApiError):
     """One operation failed, so none was done."""
 
     def __init__(self, number: int, path: str, reason: Invalid | NotFound) -> None:
@@ -49,14 +57,14 @@ def edited(
     document: dict[str, Any], operations: Sequence[Operation]
 ) -> tuple[dict[str, Any], list[EditedValue]]:
     """A copy of the document with all operations done, in their order; and what each operation changed.
-    Raises Refused."""
+    Raises EditRefused."""
     made, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
             path = _parsed(operation.path)
             change = _set(made, path, operation.value) if operation.action == "set" else _delete(made, path)
         except (Invalid, NotFound) as error:
-            raise Refused(number, operation.path, error) from error
+            raise EditRefused(number, operation.path, error) from error
         # As JSON at once: a later operation may change a part of the same value.
         before, after = (_masked_json(path[-1].text, value) for value in change)
         values.append(EditedValue(operation.path, before, after))
@@ -100,7 +108,7 @@ def _entered(holder: Any, field: Any, segment: Segment, path: Path, here: str) -
     if place is None:
         if key is None or segment.index is not None:
             raise _unknown(path)
-        holder.append({key: coerced(field.inner.schema.fields[key], segment.text, f"{here}.{key}")})
+        holder.append({key: _coerced(field.inner.schema.fields[key], segment.text, f"{here}.{key}")})
         place = len(holder) - 1
     return holder[place], field.inner
 
@@ -109,7 +117,7 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> t
     here = path_text(path)
     if isinstance(field, Nested):
         # A copy: a later operation may change a part of it. Only after the check, which limits its depth.
-        made = copy.deepcopy(coerced(_named(field, segment, path), value, here))
+        made = copy.deepcopy(_coerced(_named(field, segment, path), value, here))
         _check_key(holder, field, segment, made, here)
         before = holder.get(segment.text, _ABSENT)
         holder[segment.text] = made
@@ -119,7 +127,7 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> t
         raise Invalid(Problem(here, "invalid", "must end in an index"))
     if place is None and segment.index not in (None, len(holder)):
         raise Invalid(Problem(here, "invalid", f"must be an index up to {len(holder)}, which appends"))
-    made = copy.deepcopy(coerced(field.inner, value, here))
+    made = copy.deepcopy(_coerced(field.inner, value, here))
     if key is not None:
         if segment.index is None:
             made = {key: segment.text, **made}
@@ -192,3 +200,95 @@ def _place(holder: list[Any], field: Any, segment: Segment) -> int | None:
     key = key_of(field)
     texts = [item if key is None else item.get(key) for item in holder]
     return texts.index(segment.text) if segment.text in texts else None
+
+
+def _coerced(field: Field[Any], value: Any, path: str) -> Any:
+    """The JSON value to store in the document. Raises Invalid with the path of each problem."""
+    if isinstance(value, str):
+        value = _read(field, value)
+    problems = list(islice(_problems(field, value, path), MOST_PROBLEMS))
+    if problems:
+        raise Invalid(*problems)
+    return value
+
+
+def _read(field: Field[Any], text: str) -> Any:
+    """The value of a text for a field; the text itself if it has none, so that its type is rejected."""
+    if field.allow_none and text == "null" and not isinstance(field, Text):
+        return None
+    if isinstance(field, Boolean):
+        return _FLAGS.get(text.lower(), text)
+    if isinstance(field, Integer):
+        digits = text.removeprefix("-")
+        return int(text) if digits.isascii() and digits.isdigit() and len(text) <= _LONGEST_INTEGER else text
+    if isinstance(field, List | Nested):
+        try:
+            return decode_json(text)
+        except (msgspec.MsgspecError, RecursionError):
+            return text
+    return text
+
+
+def _problems(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
+    if value is None:
+        if not field.allow_none:
+            yield Problem(path, "invalid", "must not be null")
+    elif value == MASK:
+        yield Problem(path, "invalid", "must be a value, not the mask that hides one")
+    elif isinstance(field, Nested):
+        yield from _problems_of_object(field, value, path)
+    elif isinstance(field, List):
+        yield from _problems_of_list(field, value, path)
+    else:
+        yield from _broken_rules(field, value, path)
+
+
+def _problems_of_object(field: Nested, value: Any, path: str) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield Problem(path, "invalid", "must be an object, in JSON")
+        return
+    for name, held in value.items():
+        below = f"{path}.{shown(name)}"
+        if name in field.schema.fields:
+            yield from _problems(field.schema.fields[name], held, below)
+        else:
+            yield Problem(below, "unknown", "is not a known field")
+
+
+def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Problem]:
+    if not isinstance(value, list):
+        yield Problem(path, "invalid", "must be a list, in JSON")
+        return
+    # The length first: the other rules need complete items.
+    for rule in field.validators:
+        if isinstance(rule, Length) and rule.max is not None and len(value) > rule.max:
+            yield Problem(path, "invalid", str(rule.error))
+            return
+    broken = False
+    for number, item in enumerate(value):
+        for problem in _problems(field.inner, item, f"{path}.{number}"):
+            broken = True
+            yield problem
+    key = key_of(field)
+    if key is None:
+        if not broken:
+            yield from _broken_rules(field, value, path)
+        return
+    # Without a key, no path could name the item.
+    seen: set[str] = set()
+    for number, item in enumerate(value):
+        held = item.get(key) if isinstance(item, dict) else None
+        if held is None:
+            yield Problem(f"{path}.{number}.{key}", "missing", "is required")
+        elif isinstance(held, str):
+            if held in seen:
+                yield Problem(f"{path}.{number}.{key}", "invalid", "must not be that of another item")
+            seen.add(held)
+
+
+def _broken_rules(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
+    try:
+        field.deserialize(value)
+    except ValidationError as error:
+        yield from (Problem(path, "invalid", str(message)) for message in error.messages)
+    yield from (Problem(path, "invalid", rule) for rule in broken_rules(field, value))

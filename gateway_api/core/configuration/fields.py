@@ -127,13 +127,23 @@ def item_key(field: Any) -> str | None:
     return schema.made_of.key if isinstance(schema, SectionSchema) else None
 
 
-def strict_rules(field: Any) -> tuple[Callable[[Any], Any], ...]:
-    """Rules that only new values must keep. Each takes a loaded value and raises ValidationError.
+def broken_rules(field: Field[Any], value: Any) -> Iterator[str]:
+    """The strict rules that a value breaks; none where the field cannot load it.
 
     A rule that comes with a new version must be strict: values that an older version stored must load.
     """
-    rules: tuple[Callable[[Any], Any], ...] = field.metadata.get(_STRICT, ())
-    return rules
+    rules = field.metadata.get(_STRICT, ())
+    if not rules or value is None:
+        return
+    try:
+        loaded = field.deserialize(value)
+    except ValidationError:
+        return
+    for rule in rules:
+        try:
+            rule(loaded)
+        except ValidationError as error:
+            yield from map(str, error.messages)
 
 
 # Attributes of sections. Each is required unless it has a `load_default`.

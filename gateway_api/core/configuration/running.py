@@ -1,26 +1,30 @@
-"""The running configuration, what is staged on top of it, and the note of a change to them."""
+"""The running configuration, what is staged on top of it, and the note of a change to them.
+
+A configuration is checked by the schema and by strict rules, which reject what a service would misread. New
+values must keep the strict rules, stored values may break them: a version that adds one must still load, run
+and restore what an older version stored.
+"""
 
 import hashlib
 import logging
+import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from marshmallow.fields import Field, List, Nested
 from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, load
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.configuration.documents import Change, changes, diff_text
-from gateway_api.core.configuration.fields import schema_of
-from gateway_api.core.configuration.outcome import NoSuchUser
-from gateway_api.core.configuration.sections import Configuration, User
-from gateway_api.core.configuration.state import Commit, State
-from gateway_api.core.configuration.store import read_json
-from gateway_api.core.configuration.values import violations
+from gateway_api.core.configuration.fields import broken_rules, key_of, schema_of
+from gateway_api.core.configuration.sections import NAME_OF_AN_INTERFACE, ROOT, Configuration, User
+from gateway_api.core.configuration.store import Commit, State, read_json
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +52,12 @@ class RunningConfiguration:
             sections = load(_SCHEMA, document)
         except Invalid as error:
             problems = list(error.problems)
-        known = {} if before is None else violations(before.document, before.sections)
-        found = violations(document, sections)
+        known = {} if before is None else _violations(before.document, before.sections)
+        found = _violations(document, sections)
         problems += [problem for violation, problem in found.items() if violation not in known]
         if problems or sections is None:
             raise Invalid(*problems[:MOST_PROBLEMS])
+        refuse_too_large(document)
         return cls(document, sections)
 
     @classmethod
@@ -60,7 +65,7 @@ class RunningConfiguration:
         """One that ran before, perhaps with an older version: a broken strict rule is only logged. Raises
         Invalid where it does not match the schema."""
         sections = load(_SCHEMA, document)
-        for problem in violations(document, sections).values():
+        for problem in _violations(document, sections).values():
             _log.warning("a stored configuration breaks a rule: %s %s", problem.path, problem.message)
         return cls(document, sections)
 
@@ -81,16 +86,50 @@ def refuse_too_large(document: dict[str, Any]) -> None:
         raise Invalid(Problem("", "invalid", f"A configuration has at most {LARGEST} bytes of JSON"))
 
 
+#: A broken strict rule: the names in the path of the value, with the keys of items, as an item may move in
+#: its list; the value; and the rule.
+_Violation = tuple[tuple[str, ...], str, str]
+
+
+def _violations(document: Any, sections: Configuration | None) -> dict[_Violation, Problem]:
+    """All of a document, with their problems. `sections` are its typed values, None if it is invalid."""
+    found = dict(_violations_in(ROOT, document, (), ""))
+    if sections is not None:
+        # A VLAN interface of that name may appear later, with its first session.
+        name = sections.cgnat.vrf_name
+        if any(re.fullmatch(rf"{re.escape(one)}(\.[0-9]+)+", name) for one in sections.interfaces.trunks):
+            violation = ("cgnat", "vrf_name"), name, NAME_OF_AN_INTERFACE
+            found[violation] = Problem("cgnat.vrf_name", "invalid", NAME_OF_AN_INTERFACE)
+    return found
+
+
+def _violations_in(
+    field: Field[Any], value: Any, place: tuple[str, ...], path: str
+) -> Iterator[tuple[_Violation, Problem]]:
+    if isinstance(field, Nested) and isinstance(value, dict):
+        for name, below in field.schema.fields.items():
+            yield from _violations_in(below, value.get(name), (*place, name), f"{path}.{name}".lstrip("."))
+    elif isinstance(field, List) and isinstance(value, list):
+        key = key_of(field)
+        for number, item in enumerate(value):
+            known = item.get(key) if key is not None and isinstance(item, dict) else number
+            yield from _violations_in(field.inner, item, (*place, str(known)), f"{path}.{number}")
+    else:
+        for rule in broken_rules(field, value):
+            yield (place, value, rule), Problem(path, "invalid", rule)
+
+
 class View:
     """The configurations at one moment, to read without a lock."""
 
     def __init__(self, state: State, running: RunningConfiguration, commits: Sequence[Commit]) -> None:
-        self.state = state
+        #: Without a candidate that equals the running configuration.
+        self.state = replace(state, candidate=None) if state.candidate == running.document else state
         self.running = running
         #: Of the running configuration, and then of the archived ones, newest first.
         self.commits = commits
         #: The document of the candidate; the running one if nothing is staged.
-        self.candidate = running.document if state.candidate is None else state.candidate
+        self.candidate = running.document if self.state.candidate is None else self.state.candidate
         canonical = msgspec.json.encode((running.document, self.candidate), order="sorted")
         #: A hash of both documents, secrets included: a changed password is a change.
         self.etag = hashlib.blake2b(canonical, key=state.key.encode(), digest_size=16).hexdigest()
@@ -104,13 +143,6 @@ class View:
         if not 1 <= revision <= len(self.state.archive):
             raise NotFound("No such revision")
         return self.state.archive[revision - 1]
-
-
-def tidy(state: State, running: RunningConfiguration) -> State:
-    """The same without a candidate that equals the running configuration."""
-    if state.candidate == running.document:
-        return replace(state, candidate=None)
-    return state
 
 
 def note_of(caller: Caller, at: float, before: View, after: View) -> Note | None:
@@ -148,10 +180,3 @@ def renewed(held: Mapping[str, str], before: Iterable[User], after: Iterable[Use
         user.username: (user in unchanged and held.get(user.username)) or secrets.token_hex(8)
         for user in after
     }
-
-
-def ended(held: Mapping[str, str], username: str) -> dict[str, str]:
-    """The generations with a new one for one user. Raises NoSuchUser."""
-    if username not in held:
-        raise NoSuchUser("the running configuration has no such user")
-    return {**held, username: secrets.token_hex(8)}

@@ -4,27 +4,25 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from gateway_api.base.errors import Invalid, NotFound, Problem
+from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
 from gateway_api.base.logs import redacted
 from gateway_api.core.changes import Caller
-from gateway_api.core.configuration.edit import Operation, Refused
-from gateway_api.core.configuration.outcome import (
+from gateway_api.core.configuration.edit import EditRefused, Operation
+from gateway_api.core.configuration.publisher import ChangeRequest
+from gateway_api.core.configuration.running import View
+from gateway_api.core.configuration.store import StepFailed, Unreadable
+from gateway_api.core.configuration.workspace import (
     NoSuchUser,
     NothingToConfirm,
-    Outcome,
     Staged,
-    Stale,
-    StepFailed,
-    Unreadable,
+    Workspace,
 )
-from gateway_api.core.configuration.running import View
-from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.wire.contract import Method
+from gateway_api.wire.contract import Method, Nothing
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
@@ -34,13 +32,6 @@ _log = logging.getLogger(__name__)
 
 _LONGEST_TEXT = 256
 _ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
-
-
-class _FromTheApi(Protocol):
-    """A call of the API has the id of the request that caused it."""
-
-    @property
-    def request_id(self) -> str | None: ...
 
 
 class ConfigurationService:
@@ -70,10 +61,10 @@ class ConfigurationService:
         webhooks = self._workspace.view.running.sections.api.webhooks
         return wire.DeniedNetworksReply(tuple(map(str, webhooks.denied_networks)))
 
-    def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> dict[str, Any]:
+    def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> Nothing:
         with self._errors():
-            self._workspace.end_tokens(call.username, _caller("end_tokens", call, peer))
-        return {}
+            self._workspace.end_tokens(call.username, _request("end_tokens", call, peer))
+        return Nothing()
 
     def get_token_access(self, _: Method[Any]) -> wire.TokenAccess:
         api = self._workspace.view.running.sections.api
@@ -89,85 +80,60 @@ class ConfigurationService:
         return wire.ConfigurationReply(redacted(view.candidate), view.etag)
 
     def edit_candidate(self, call: wire.EditCandidate, peer: Peer | None) -> wire.EditReply:
-        operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
         with self._errors():
-            values, etag = self._workspace.edit(operations, call.if_match, _caller("edit_all", call, peer))
-        return wire.EditReply(etag, tuple(values))
+            return self._workspace.edit(_operations(call.edits), _request("edit_all", call, peer))
 
     def discard_candidate(self, call: wire.DiscardCandidate, peer: Peer | None) -> wire.DiscardReply:
         with self._errors():
-            before, etag = self._workspace.discard(call.if_match, _caller("discard", call, peer))
-        return wire.DiscardReply(etag, before)
+            return self._workspace.discard(_request("discard", call, peer))
 
     def rollback_candidate(self, call: wire.RollbackCandidate, peer: Peer | None) -> wire.RollbackReply:
-        with self._errors(revision=call.revision):
-            caller = _caller("rollback", call, peer)
-            before, changes, etag = self._workspace.rollback(call.revision, call.if_match, caller)
-        return wire.RollbackReply(changes, etag, before)
+        with self._errors(call.revision):
+            return self._workspace.rollback(call.revision, _request("rollback", call, peer))
 
     def compare_configuration(self, call: wire.CompareConfiguration) -> wire.ConfigurationDifference:
-        with self._errors(revision=call.revision):
+        with self._errors(call.revision):
             return self._workspace.compare(call.revision)
 
     def commit_candidate(self, call: wire.CommitCandidate, peer: Peer | None) -> wire.CommitReply:
-        _refuse_more_than_a_line(call)
-        caller = _caller("commit", call, peer)
         with self._errors():
-            outcome = self._workspace.commit(
-                call.author, call.comment, call.confirm_seconds, call.if_match, caller
-            )
-        return _reply(outcome)
+            return self._workspace.commit(_request("commit", call, peer), call.confirm_seconds)
 
     def replace_configuration(self, call: wire.ReplaceConfiguration, peer: Peer | None) -> wire.CommitReply:
-        _refuse_more_than_a_line(call)
         with self._errors():
-            outcome = self._workspace.replace_running(
-                call.configuration,
-                call.author,
-                call.comment,
-                call.if_match,
-                _caller("replace", call, peer),
-            )
-        return _reply(outcome)
+            return self._workspace.replace_running(call.configuration, _request("replace", call, peer))
 
-    def confirm_commit(self, call: wire.ConfirmCommit, peer: Peer | None) -> dict[str, Any]:
+    def confirm_commit(self, call: wire.ConfirmCommit, peer: Peer | None) -> Nothing:
         with self._errors():
-            self._workspace.confirm(_caller("confirm", call, peer))
-        return {}
+            self._workspace.confirm(_request("confirm", call, peer))
+        return Nothing()
 
     def amend_configuration(self, call: wire.AmendConfiguration, peer: Peer | None) -> wire.CommitReply:
-        _refuse_more_than_a_line(call)
-        operations = [_operation(number, edit) for number, edit in enumerate(call.edits)]
-        caller = _named_caller("amend", call.action, peer)
         with self._errors():
-            return _reply(self._workspace.amend(operations, call.author, call.comment, call.if_match, caller))
+            return self._workspace.amend(_operations(call.edits), _request("amend", call, peer))
 
     def restore_revision(self, call: wire.RestoreRevision, peer: Peer | None) -> wire.CommitReply:
-        _refuse_more_than_a_line(call)
-        caller = _named_caller("restore", call.action, peer)
-        with self._errors(revision=call.revision):
-            return _reply(self._workspace.restore(call.revision, call.author, call.comment, caller))
+        with self._errors(call.revision):
+            return self._workspace.restore(call.revision, _request("restore", call, peer))
 
-    def list_archive(self, _: Method[Any]) -> dict[str, Any]:
-        commits = enumerate(self._workspace.archive(), 1)
+    def list_archive(self, _: Method[Any]) -> wire.ArchiveReply:
+        commits = enumerate(self._workspace.view.commits[1:], 1)
         revisions = [wire.ArchivedRevision(n, c.committed_at, c.author, c.comment) for n, c in commits]
-        return {"revisions": revisions, "count": len(revisions)}
+        return wire.ArchiveReply(tuple(revisions), len(revisions))
 
-    def get_archived_revision(self, call: wire.GetArchivedRevision) -> dict[str, Any]:
-        with self._errors(revision=call.revision):
+    def get_archived_revision(self, call: wire.GetArchivedRevision) -> wire.ArchivedRevisionReply:
+        with self._errors(call.revision):
             commit, document = self._workspace.archived(call.revision)
-        return {
-            "revision": call.revision,
-            **msgspec.structs.asdict(commit),
-            "configuration": redacted(document),
-        }
+        return wire.ArchivedRevisionReply(
+            call.revision, commit.committed_at, commit.author, commit.comment, redacted(document)
+        )
 
     @contextmanager
     def _errors(self, revision: int | None = None) -> Iterator[None]:
         """The workspace's errors as those of the interface."""
         try:
             yield
-        except Refused as error:
+        except EditRefused as error:
             if isinstance(error.reason, Invalid):
                 problems = _problems(error.reason.problems)
                 raise CORE.error(wire.EditRefusedError(error.number, problems)) from error
@@ -193,15 +159,18 @@ class ConfigurationService:
             raise CORE.error(wire.StepFailedError("read an archived revision", reason)) from error
 
 
-def _caller(verb: str, call: _FromTheApi, peer: Peer | None) -> Caller | None:
-    """None for a call of the API, which records the change itself."""
-    return None if call.request_id is not None else Caller(f"configuration.{verb}", peer)
-
-
-def _named_caller(verb: str, action: str | None, peer: Peer | None) -> Caller:
+def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
+    """What a call says of its change. One of the API has no caller: the API records the change itself."""
+    said = msgspec.structs.asdict(call)
+    author, comment, action = said.get("author", ""), said.get("comment"), said.get("action")
+    for name, text in (("author", author), ("comment", comment or "")):
+        if len(text) > _LONGEST_TEXT or not is_line(text):
+            raise invalid_parameter(name)
     if action is not None and not _ACTION.fullmatch(action):
         raise invalid_parameter("action")
-    return Caller(action or f"configuration.{verb}", peer)
+    noted = said.get("request_id") is None
+    caller = Caller(action or f"configuration.{verb}", peer) if noted else None
+    return ChangeRequest(author, comment, said.get("if_match"), caller)
 
 
 def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
@@ -214,39 +183,19 @@ def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, s
     ]
 
 
-def _operation(number: int, edit: wire.ConfigurationEdit) -> Operation:
-    value = None
-    if edit.value_json is not None:
+def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[Operation]:
+    operations = []
+    for number, edit in enumerate(edits):
+        text = edit.value_json
         try:
-            value = msgspec.json.decode(edit.value_json)
+            value = None if text is None else msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise invalid_parameter(f"edits.{number}.value_json") from error
-    elif edit.action == "set":
-        raise invalid_parameter(f"edits.{number}.value_json")
-    return Operation(edit.action, edit.path, value)
+        if text is None and edit.action == "set":
+            raise invalid_parameter(f"edits.{number}.value_json")
+        operations.append(Operation(edit.action, edit.path, value))
+    return operations
 
 
 def _problems(problems: Iterable[Problem]) -> tuple[wire.ConfigurationProblem, ...]:
     return tuple(wire.ConfigurationProblem(p.path, wire.ProblemCode(p.code), p.message) for p in problems)
-
-
-def _refuse_more_than_a_line(
-    call: wire.CommitCandidate | wire.ReplaceConfiguration | wire.AmendConfiguration | wire.RestoreRevision,
-) -> None:
-    for name, text in (("author", call.author), ("comment", call.comment or "")):
-        if len(text) > _LONGEST_TEXT or not is_line(text):
-            raise invalid_parameter(name)
-
-
-def _reply(outcome: Outcome) -> wire.CommitReply:
-    return wire.CommitReply(
-        committed=outcome.changes > 0,
-        changes=outcome.changes,
-        archived_revision=1 if outcome.changes else None,
-        author=outcome.commit.author,
-        comment=outcome.commit.comment,
-        committed_at=outcome.commit.committed_at,
-        confirm_deadline=outcome.deadline,
-        etag=outcome.etag,
-        before=outcome.before,
-    )

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
-from gateway_api.core.configuration.outcome import StepFailed, disk_step
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import StepFailed, disk_step
 
 ACCEL_PPP = "accel-ppp.conf"
 FRR = "frr.conf"

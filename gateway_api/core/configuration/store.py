@@ -11,21 +11,131 @@ is one rename, that of `state.json`. A revision that it does not name never took
 
 import fcntl
 import logging
+import math
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.outcome import Unreadable, disk_step
-from gateway_api.core.configuration.state import Commit, State
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.changes import Note
+from gateway_api.core.clock import Clock
+from gateway_api.wire.core.configuration import LONGEST_CONFIRMATION
 
 T = TypeVar("T")
 
+#: Seconds by which the two clocks may drift apart before the wall clock counts as set.
+_DRIFT = 1
+
 _log = logging.getLogger(__name__)
+
+
+class Unreadable(GatewayApiError):
+    """A file is missing or has unexpected content."""
+
+
+class StepFailed(GatewayApiError):
+    """A valid change failed. The former state still holds."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        #: The step, as a verb and an object: `write the revision`.
+        self.name = name
+        #: Why it failed, for a client: no path, no secret.
+        self.reason = reason
+        super().__init__(f"cannot {name}: {reason}")
+
+
+@contextmanager
+def disk_step(name: str) -> Iterator[None]:
+    """Raises StepFailed for an OSError in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise StepFailed(name, error.strerror or "an error without a name") from error
+
+
+class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unless confirmed in time, the revision `baseline` is to run again.
+
+    Within a boot, the steady clock alone decides: the `seconds` of the request end at its time `due` of the
+    boot `boot_id`. Over a reboot only the wall clock knows how long the machine was down, and it may be wrong
+    until the network corrects it. So a deadline that is `rebooted` has come as soon as the wall clock reaches
+    `at`, in epoch seconds, and at the latest when the requested seconds have passed again. A wall clock that
+    is ahead undoes the commit too early. That is the safe side: an operator who cannot confirm may be locked
+    out.
+
+    The defaults are for a deadline of an earlier version, which stored `at` alone.
+    """
+
+    at: int
+    baseline: int
+    seconds: int = LONGEST_CONFIRMATION
+    boot_id: str = ""
+    due: float = 0.0
+    rebooted: bool = False
+
+    @classmethod
+    def after(cls, seconds: int, baseline: int, clock: Clock) -> "Deadline":
+        """The deadline of a commit made now."""
+        now = clock.wall()
+        at = math.ceil(now + seconds)
+        return cls(at, baseline, seconds, clock.boot_id, clock.steady() + at - now)
+
+    def resumed(self, clock: Clock) -> "Deadline":
+        """The same for a core that starts now."""
+        if self.boot_id == clock.boot_id:
+            return self
+        left = min(float(self.seconds), self.at - clock.wall())
+        return replace(self, boot_id=clock.boot_id, due=clock.steady() + left, rebooted=True)
+
+    def following(self, clock: Clock) -> "Deadline":
+        """The same, with `at` by the wall clock as it is set now."""
+        at = self._due_by_wall(clock)
+        return self if self.rebooted or abs(at - self.at) <= _DRIFT else replace(self, at=at)
+
+    def shown(self, clock: Clock) -> int:
+        """The time to show, by the wall clock as it is set now, in epoch seconds."""
+        at = self.following(clock).at
+        return min(at, self._due_by_wall(clock)) if self.rebooted else at
+
+    def has_come(self, clock: Clock) -> bool:
+        return clock.steady() >= self.due or (self.rebooted and clock.wall() >= self.at)
+
+    def _due_by_wall(self, clock: Clock) -> int:
+        return round(clock.wall() + self.due - clock.steady())
+
+
+class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When, by whom and why a revision was committed. `committed_at` is epoch seconds."""
+
+    committed_at: int
+    author: str
+    comment: str | None
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`running` and the `archive`, newest first, are numbers of revisions. Without a `candidate`, nothing is
+    staged. `key` is for entity tags: without it, a client could find out secrets by trying. `generations` are
+    those of the API's users, by name; None in a state of an older version. `change` is the last noted change,
+    which the log of changes may not have yet."""
+
+    running: int
+    archive: tuple[int, ...] = ()
+    candidate: dict[str, Any] | None = None
+    deadline: Deadline | None = None
+    key: str = ""
+    generations: dict[str, str] | None = None
+    change: Note | None = None
+
+    def names(self) -> set[int]:
+        """The revisions that must not be removed."""
+        return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}
 
 
 def read_json(path: Path, type: type[T]) -> T:
@@ -36,7 +146,7 @@ def read_json(path: Path, type: type[T]) -> T:
         raise Unreadable(f"cannot read the configuration in {path}: {error}") from error
 
 
-def json_bytes(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     """The content of a file, indented for readers."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
@@ -55,24 +165,19 @@ class Store:
         self._ahead = False
         try:
             durable.make_folder(self._revisions)
-            self._state = read_json(self._state_file, State) if self._state_file.exists() else None
+            #: The state that counts; None before the first commit.
+            self.state = read_json(self._state_file, State) if self._state_file.exists() else None
             numbers = self._numbers()
+            if self.state is None and len(numbers) > 1:
+                # An interrupted first start leaves one revision. More are configurations that were in use.
+                raise Unreadable(f"{folder} has revisions, but no state.json that says which one runs")
         except OSError as error:
             self.close()
             raise Unreadable(f"cannot read the configuration in {folder}: {error.strerror}") from error
         except Unreadable:
             self.close()
             raise
-        if self._state is None and len(numbers) > 1:
-            self.close()
-            # An interrupted first start leaves one revision. More are configurations that were in use.
-            raise Unreadable(f"{folder} has revisions, but no state.json that says which one runs")
         self._last = max(numbers, default=0)
-
-    @property
-    def state(self) -> State | None:
-        """The state that counts; None before the first commit."""
-        return self._state
 
     def document(self, number: int) -> dict[str, Any]:
         """The configuration of a revision. Raises Unreadable."""
@@ -95,7 +200,11 @@ class Store:
     ) -> int:
         """Writes a new revision to disk, and returns its number. It does not count yet. Removes all others
         that do not count, except `keep`. Raises StepFailed."""
-        self._sweep(set(keep))
+        with disk_step("remove old revisions"):
+            # First: a state on disk that is ahead could name a removed revision.
+            self._mend()
+            for old in self._numbers().difference(keep, self.state.names() if self.state else ()):
+                shutil.rmtree(self._revision(old))
         number = self._last + 1
         folder = self._revision(number)
         with disk_step("write the revision"):
@@ -106,8 +215,8 @@ class Store:
             for name, text in services.items():
                 durable.write(folder / "services" / name, text.encode())
             durable.sync(folder / "services")
-            durable.write(folder / "configuration.json", json_bytes(document))
-            durable.write(folder / "commit.json", json_bytes(commit))
+            durable.write(folder / "configuration.json", _json_bytes(document))
+            durable.write(folder / "commit.json", _json_bytes(commit))
             durable.sync(folder)
             durable.sync(self._revisions)
         return number
@@ -116,36 +225,25 @@ class Store:
         """Makes the state count, for good. Raises StepFailed with the name `step`."""
         with disk_step(step):
             try:
-                durable.replace(self._state_file, json_bytes(state))
+                durable.replace(self._state_file, _json_bytes(state))
             except durable.NotSynced:
                 self._ahead = True
-                self._restore()
+                try:
+                    # Else the next start would find a change that was reported as failed.
+                    self._mend()
+                except OSError as error:
+                    _log.critical("the state on disk may be ahead of the one that counts: %s", error.strerror)
                 raise
-        self._state, self._ahead = state, False
+        self.state, self._ahead = state, False
 
     def close(self) -> None:
         """Unlocks the folder for another core."""
         os.close(self._lock)
 
-    def _restore(self) -> None:
-        # Else the next start would find a change that was reported as failed.
-        try:
-            self._mend()
-        except OSError as error:
-            _log.critical("the state on disk may be ahead of the one that counts: %s", error.strerror)
-
     def _mend(self) -> None:
-        if self._ahead and self._state is not None:
-            durable.replace(self._state_file, json_bytes(self._state))
+        if self._ahead and self.state is not None:
+            durable.replace(self._state_file, _json_bytes(self.state))
             self._ahead = False
-
-    def _sweep(self, keep: set[int]) -> None:
-        """Removes the revisions that do not count: old ones, and those of failed commits."""
-        with disk_step("remove old revisions"):
-            # First: a state on disk that is ahead could name a removed revision.
-            self._mend()
-            for number in self._numbers() - keep - (self._state.names() if self._state else set()):
-                shutil.rmtree(self._revision(number))
 
     def _numbers(self) -> set[int]:
         return {int(entry.name) for entry in self._revisions.iterdir() if entry.name.isdigit()}
