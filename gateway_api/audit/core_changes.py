@@ -14,8 +14,7 @@ from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import AuditEntry, gap, masked
 from gateway_api.audit.trail import Place
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.events import Changes
+from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.client import Client
 
@@ -29,15 +28,15 @@ _CALL_TIMEOUT = 3.0
 
 def start(core_socket: Path, log: AuditLog) -> None:
     """Records on a thread, until the process ends."""
-    changes = Changes(Calls(Client(core_socket, timeout=_CALL_TIMEOUT)))
-    threading.Thread(target=_record_forever, args=(changes, log), daemon=True).start()
+    daemon = Daemon(Client(core_socket, timeout=_CALL_TIMEOUT))
+    threading.Thread(target=_record_forever, args=(daemon, log), daemon=True).start()
 
 
-def record_new(changes: Changes, log: AuditLog) -> bool:
+def record_new(daemon: Daemon, log: AuditLog) -> bool:
     """Records the next changes; True where there may be more. Raises CoreUnavailable and AuditUnavailable:
     then the next call tries again."""
     place = log.place()
-    told = changes.after(*(place or (None, 0)))
+    told = daemon.changes(*(place or (None, 0)))
     records = _records(told, place)
     if not records:
         return False
@@ -46,12 +45,12 @@ def record_new(changes: Changes, log: AuditLog) -> bool:
     return sequence < told.newest
 
 
-def _record_forever(changes: Changes, log: AuditLog) -> None:
+def _record_forever(daemon: Daemon, log: AuditLog) -> None:
     failed = False
     while True:
         more = False
         try:
-            more = record_new(changes, log)
+            more = record_new(daemon, log)
             failed = False
         except GatewayApiError as error:
             (_log.debug if failed else _log.warning)("cannot record changes at the core: %s", error)

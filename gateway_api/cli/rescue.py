@@ -12,9 +12,7 @@ from pathlib import Path
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound
 from gateway_api.base.settings import core_socket
-from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.configuration import ConfigurationCommands, Edit
+from gateway_api.daemon.commands import ConfigurationCommands, Daemon, Edit
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.varlink.client import Client
 
@@ -49,8 +47,7 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
         raise CannotRescue("only root may do this")
     path = core_socket(environment)
     with closing(Client(path, timeout=_CALL_TIMEOUT)) as client:
-        calls = Calls(client)
-        configuration = ConfigurationCommands(calls)
+        configuration = ConfigurationCommands(client)
         try:
             # The core trusts peers of its group, which is that of its socket.
             os.setegid(path.stat().st_gid)
@@ -59,7 +56,7 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
                     return _enable(configuration)
                 case "password":
                     user = arguments.user
-                    return _set_password(Daemon(calls), configuration, user, ask, arguments.create_admin)
+                    return _set_password(Daemon(client), configuration, user, ask, arguments.create_admin)
                 case _:
                     return _undo(configuration)
         except CannotRescue:

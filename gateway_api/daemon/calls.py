@@ -1,8 +1,8 @@
-"""Calls of the core's methods. The errors of the wire end here, and become those of `base/errors.py`."""
+"""Calls of the core's methods. Errors of the wire become those of `base/errors.py`."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class EditRefused(Invalid):
-    """The core refused one of several edits, and did none."""
+    """The core rejected one of several edits, and made none."""
 
     def __init__(self, number: int, problems: Iterable[Problem]) -> None:
         #: The number of the edit, from 0.
@@ -40,7 +40,7 @@ class EditRefused(Invalid):
 
 
 class EditNotFound(NotFound):
-    """One of several edits deletes what is not there, and the core did none."""
+    """One of several edits deletes a path that does not exist. The core made none."""
 
     def __init__(self, number: int, message: str) -> None:
         #: The number of the edit, from 0.
@@ -50,33 +50,32 @@ class EditNotFound(NotFound):
 
 class Calls:
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
-    contract; and what the core's own errors become. `timeout` is seconds, the client's own if None."""
+    contract, and the translation of the core's errors. `timeout` is in seconds; None is the client's own."""
 
     def __init__(self, client: Client, request_id: str | None = None) -> None:
         self._client = client
         self._request_id = request_id
 
-    def for_request(self, id: str) -> "Calls":
-        """The same for one request, whose changes the API records under that id."""
-        return Calls(self._client, id)
+    def for_request(self, id: str) -> Self:
+        """For one request: the API records its changes under this id."""
+        return type(self)(self._client, id)
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
         if self._request_id is not None and isinstance(call, Command):
-            # Without it the core would report the change as made by another process.
+            # Or the core would report the change as another process's.
             call = msgspec.structs.replace(call, request_id=self._request_id)
         with _translated(call):
             return self._client.call(CORE.method(type(call)), call, timeout=timeout)
 
     def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
-        """The reply."""
         reply: type[R] = reply_of(type(call))
         return decoded(reply, self.raw(call, timeout=timeout))
 
     def fields(self, call: Method[Any], *names: str, timeout: float | None = None) -> Fields:
-        """The fields of these names, which must be there, as JSON bytes."""
+        """These fields of the reply, all required, as JSON bytes."""
         held = decoded(Fields, self.raw(call, timeout=timeout))
-        # A field that may be null may be left out as well.
+        # A reply may omit a field that is null.
         held.setdefault("next_cursor", msgspec.Raw(b"null"))
         try:
             return {name: held[name] for name in names}
@@ -85,11 +84,11 @@ class Calls:
 
 
 def decoded(type: type[T], raw: msgspec.Raw) -> T:
-    """The bytes as a value of that type. Raises CoreUnavailable."""
+    """A part of a reply as a value. Raises CoreUnavailable."""
     try:
         return msgspec.json.decode(raw, type=type)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise CoreUnavailable(f"a reply that isn't as the interface says: {error}") from error
+        raise CoreUnavailable(f"a reply breaks the contract: {error}") from error
 
 
 @contextmanager
@@ -97,7 +96,7 @@ def _translated(call: Method[Any]) -> Iterator[None]:
     try:
         yield
     except RecursionError as error:
-        # It was just not too deep to be read.
+        # The decoder allows a little more depth.
         raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
     except TooLarge as error:
         raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
@@ -142,7 +141,7 @@ def _translation(error: ErrorReply, call: Method[Any]) -> Exception:
         case "org.varlink.service.InvalidParameter" if _has_parameters(call):
             return Invalid(_problem(decoded(dict[str, Any], error.parameters).get("parameter")))
         case _:
-            return CoreUnavailable(f"the core answered with {error.name}")
+            return CoreUnavailable(f"the core replied with {error.name}")
 
 
 def _has_parameters(call: Method[Any]) -> bool:
@@ -155,7 +154,7 @@ def _problems(problems: Iterable[wire.ConfigurationProblem]) -> list[Problem]:
 
 
 def _problem(parameter: Any) -> Problem:
-    # What the core calls page.cursor, the request calls cursor.
+    # The core's page.cursor is the request's cursor.
     name = parameter.rpartition(".")[2] if isinstance(parameter, str) else ""
     message = "must be what the last page gave as next_cursor" if name == "cursor" else "is invalid"
     return Problem(name, "invalid", message)

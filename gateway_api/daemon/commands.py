@@ -1,133 +1,243 @@
-"""What the API asks of the core daemon about sessions and the system, one method a call.
+"""The core daemon's commands, one method for each call.
 
-Long replies are taken apart only as far as the API has to look: records stay the bytes that the core
-sent (`Fields`).
+Records stay the bytes that the core sent (`Fields`), unless the API needs their values.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
 
-from gateway_api.daemon.calls import Calls, Fields, decoded
-from gateway_api.wire.core import gateway as wire
-from gateway_api.wire.core.configuration import (
-    AccessReply,
-    CheckAccess,
-    EndTokens,
-    GetDeniedNetworks,
-    GetLogin,
-    GetTokenAccess,
-    LoginReply,
-    TokenAccess,
-)
+from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
+from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
+from gateway_api.wire.contract import Method
+from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core import gateway
 from gateway_api.wire.core.gateway import Page
 
-#: Before every request, so it has to leave time for what the request itself asks: together they
-#: stay below the 5 s in which a client has its answer, come what may.
+#: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
+#: A commit writes a dozen files, runs FRR's parser and changes 100,000 sessions. After a timeout, a second
+#: try would find nothing to commit.
+_COMMIT_TIMEOUT = 30.0
 #: No user has a longer name.
 _LONGEST_NAME = 256
 
+IfMatch = Sequence[str] | None
+Sections = dict[str, msgspec.Raw]
 
-class _Gone(msgspec.Struct):
-    sessions: list[msgspec.Raw]
+R = TypeVar("R")
 
 
-class Daemon:
-    """Every method raises CoreUnavailable when the core can't be asked, or answers nonsense."""
+class Daemon(Calls):
+    """Commands for sessions, users and the system."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def health(self) -> gateway.Health:
+        return self.reply(gateway.GetHealth())
 
-    def for_request(self, id: str) -> "Daemon":
-        """The same; the API records its changes under that request id."""
-        return Daemon(self._calls.for_request(id))
+    def statistics(self) -> gateway.Statistics:
+        return self.reply(gateway.GetStatistics())
 
-    def health(self) -> wire.Health:
-        return self._calls.reply(wire.GetHealth())
-
-    def statistics(self) -> wire.Statistics:
-        return self._calls.reply(wire.GetStatistics())
-
-    def check_access(self, usernames: Iterable[str]) -> AccessReply:
+    def check_access(self, usernames: Iterable[str]) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""
-        names = tuple(filter(_may_be_a_name, usernames))
-        return self._calls.reply(CheckAccess(names), timeout=_ACCESS_TIMEOUT)
+        return self._access(wire.CheckAccess(tuple(filter(_may_be_a_name, usernames))))
 
-    def login(self, username: str) -> LoginReply:
-        """What the check of a password requires. Any text may be the name."""
-        name = username if _may_be_a_name(username) else ""
-        return self._calls.reply(GetLogin(name), timeout=_ACCESS_TIMEOUT)
+    def login(self, username: str) -> wire.LoginReply:
+        """What the check of a password requires. The name is any text."""
+        return self._access(wire.GetLogin(username if _may_be_a_name(username) else ""))
+
+    def token_access(self) -> wire.TokenAccess:
+        """The token and the listening address of the alternative profile."""
+        return self._access(wire.GetTokenAccess())
 
     def denied_networks(self) -> tuple[str, ...]:
-        """To which no webhook is delivered, in CIDR."""
-        return self._calls.reply(GetDeniedNetworks(), timeout=_ACCESS_TIMEOUT).networks
+        """Networks to which no webhook is delivered, in CIDR notation."""
+        return self._access(wire.GetDeniedNetworks()).networks
+
+    def changes(self, log: str | None, sequence: int) -> wire.ChangesReply:
+        """The changes after one of a log; all that the core holds if its log has another name."""
+        return self.reply(wire.ListChanges(log, sequence))
 
     def end_tokens(self, username: str) -> None:
         """Ends all tokens of a user, for good. Raises NotFound and NotDone."""
-        self._calls.raw(EndTokens(username))
-
-    def token_access(self) -> TokenAccess:
-        """With which token the alternative profile is to be used, as of now."""
-        return self._calls.reply(GetTokenAccess(), timeout=_ACCESS_TIMEOUT)
+        self.raw(wire.EndTokens(username))
 
     def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Fields:
         """`sessions`, `count`, and with a page `total` and `next_cursor`."""
-        wanted = msgspec.convert(filter, wire.SessionFilter)
-        return self._listing(wire.ListSessions(wanted, sort, page=page), "sessions")
+        wanted = msgspec.convert(filter, gateway.SessionFilter)
+        return self._listing(gateway.ListSessions(wanted, sort, page=page), "sessions")
 
     def session(self, id: int) -> msgspec.Raw:
         """The session's record. Raises NotFound."""
-        return self._calls.fields(wire.GetSession(id), "session")["session"]
+        return self.fields(gateway.GetSession(id), "session")["session"]
 
-    def disconnect_session(self, id: int) -> wire.SessionSnapshot:
+    def disconnect_session(self, id: int) -> gateway.SessionSnapshot:
         """The session at its end. Raises NotFound."""
-        return wire.SessionSnapshot.of(self._calls.reply(wire.DisconnectSession(id)).session)
+        return gateway.SessionSnapshot.of(self.reply(gateway.DisconnectSession(id)).session)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
-        """The records of the sessions that went or, in a dry run, would go. Raises NotFound."""
-        return decoded(_Gone, self._calls.raw(wire.DisconnectInterface(interface, dry_run))).sessions
+        """The records of the sessions that ended or, in a dry run, would end. Raises NotFound."""
+        reply = self.fields(gateway.DisconnectInterface(interface, dry_run), "sessions")
+        return decoded(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
         self, id: int, down_bps: int, up_bps: int
-    ) -> tuple[wire.SessionSnapshot, wire.SessionRates]:
-        """The session before, and its rates after. Raises NotFound."""
-        reply = self._calls.reply(wire.SetSessionRate(id, down_bps, up_bps))
-        return wire.SessionSnapshot.of(reply.before), wire.SessionRates.of(reply.after)
+    ) -> tuple[gateway.SessionSnapshot, gateway.SessionRates]:
+        """The session before the change, and its rates after it. Raises NotFound."""
+        reply = self.reply(gateway.SetSessionRate(id, down_bps, up_bps))
+        return gateway.SessionSnapshot.of(reply.before), gateway.SessionRates.of(reply.after)
 
     def list_interfaces(self, page: Page | None) -> Fields:
-        return self._listing(wire.ListInterfaces(page=page), "interfaces")
+        return self._listing(gateway.ListInterfaces(page=page), "interfaces")
 
     def list_vlans(self, page: Page | None) -> Fields:
-        return self._listing(wire.ListVlans(page=page), "vlans")
+        return self._listing(gateway.ListVlans(page=page), "vlans")
 
     def list_qos(self, page: Page | None) -> Fields:
-        return self._listing(wire.ListQos(page=page), "sessions")
+        return self._listing(gateway.ListQos(page=page), "sessions")
 
     def overhead_profiles(self) -> Fields:
         """`profiles` and `count`."""
-        return self._calls.fields(wire.ListOverheadProfiles(), "profiles", "count")
+        return self.fields(gateway.ListOverheadProfiles(), "profiles", "count")
 
     def bgp_summary(self) -> msgspec.Raw:
-        """What FRR's `show bgp summary json` says."""
-        return self._calls.fields(wire.GetBgpSummary(), "summary")["summary"]
+        """FRR's `show bgp summary json`."""
+        return self.fields(gateway.GetBgpSummary(), "summary")["summary"]
 
     def list_routes(self, page: Page | None) -> Fields:
-        return self._listing(wire.ListRoutes(page=page), "routes")
+        return self._listing(gateway.ListRoutes(page=page), "routes")
 
     def list_cgnat_sessions(self, page: Page | None) -> Fields:
-        return self._listing(wire.ListCgnatSessions(page=page), "sessions")
+        return self._listing(gateway.ListCgnatSessions(page=page), "sessions")
 
     def demux_state(self, page: Page | None) -> Fields:
         """`vlans`, `count`, `rate_limited_total`, and with a page `total` and `next_cursor`."""
-        return self._listing(wire.GetDemuxState(page=page), "vlans", "rate_limited_total")
+        return self._listing(gateway.GetDemuxState(page=page), "vlans", "rate_limited_total")
 
-    def _listing(self, call: wire.PagedMethod[Any], *names: str) -> Fields:
+    def _access(self, call: Method[R]) -> R:
+        try:
+            return self.reply(call, timeout=_ACCESS_TIMEOUT)
+        except Invalid as error:
+            # Any name is valid in a request, so the client cannot correct it.
+            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
+
+    def _listing(self, call: gateway.PagedMethod[Any], *names: str) -> Fields:
         paged = () if call.page is None else ("total", "next_cursor")
-        return self._calls.fields(call, *names, "count", *paged)
+        return self.fields(call, *names, "count", *paged)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`value` is any JSON; a deletion ignores it."""
+
+    action: wire.EditAction
+    path: str
+    value: Any = None
+
+
+class ConfigurationCommands(Calls):
+    """Commands for the configuration. Entity tags stand for the running configuration and the candidate
+    together. A command with `if_match` requires one of these tags, or any if it is None. It raises Stale, and
+    NotDone."""
+
+    def running(self) -> tuple[Sections, str]:
+        """Its sections, secrets masked, and the entity tag."""
+        return self._sections(wire.GetConfiguration())
+
+    def candidate(self) -> tuple[Sections, str]:
+        """Its sections, secrets masked, and the entity tag."""
+        return self._sections(wire.GetCandidate())
+
+    def compare(self, revision: int | None) -> wire.ConfigurationDifference:
+        """From the running configuration, or from an archived revision, to the candidate. Raises NotFound."""
+        return self.reply(wire.CompareConfiguration(None if revision is None else _revision(revision)))
+
+    def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> wire.EditReply:
+        """Stages all or none. Raises EditRefused, Invalid and EditNotFound."""
+        return self.reply(wire.EditCandidate(_sent(edits), if_match))
+
+    def edit_all(self, edits: Sequence[Edit], if_match: IfMatch) -> wire.EditReply:
+        """As `edit`, but errors name the edit: `operations` and its number."""
+        try:
+            return self.edit(edits, if_match)
+        except EditRefused as error:
+            above = f"operations.{error.number}"
+            problems = (Problem(f"{above}.{p.path}", p.code, p.message) for p in error.problems)
+            raise Invalid(*problems) from error
+        except EditNotFound as error:
+            raise NotFound(f"operations.{error.number}: {error}") from error
+
+    def commit(
+        self, author: str, comment: str | None, confirm_seconds: int | None, if_match: IfMatch
+    ) -> wire.CommitReply:
+        """Raises Invalid."""
+        call = wire.CommitCandidate(author, comment, confirm_seconds, if_match)
+        return self.reply(call, timeout=_COMMIT_TIMEOUT)
+
+    def replace(self, document: dict[str, Any], author: str, if_match: IfMatch) -> wire.CommitReply:
+        """Commits a whole configuration. Raises Invalid, and Conflict while the candidate has changes."""
+        call = wire.ReplaceConfiguration(document, author, if_match=if_match)
+        return self.reply(call, timeout=_COMMIT_TIMEOUT)
+
+    def amend(self, edits: Sequence[Edit], author: str, action: str) -> wire.CommitReply:
+        """Commits edits of the running configuration; the candidate keeps its changes. The core reports the
+        change as `action`. Raises EditRefused, Invalid and EditNotFound."""
+        call = wire.AmendConfiguration(_sent(edits), author, action=action)
+        return self.reply(call, timeout=_COMMIT_TIMEOUT)
+
+    def restore(self, revision: int, author: str, action: str) -> wire.CommitReply:
+        """Commits an archived revision; the candidate keeps its changes. The core reports the change as
+        `action`. Raises NotFound."""
+        call = wire.RestoreRevision(_revision(revision), author, action=action)
+        return self.reply(call, timeout=_COMMIT_TIMEOUT)
+
+    def confirm(self) -> None:
+        """Raises Conflict."""
+        self.raw(wire.ConfirmCommit())
+
+    def rollback(self, revision: int, if_match: IfMatch) -> wire.RollbackReply:
+        """Stages an archived revision. Raises NotFound."""
+        return self.reply(wire.RollbackCandidate(_revision(revision), if_match))
+
+    def discard(self, if_match: IfMatch) -> wire.DiscardReply:
+        return self.reply(wire.DiscardCandidate(if_match))
+
+    def archive(self) -> Fields:
+        """`revisions`, newest first, and `count`."""
+        return self.fields(wire.ListArchive(), "revisions", "count")
+
+    def archived(self, revision: int) -> Fields:
+        """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
+        call = wire.GetArchivedRevision(_revision(revision))
+        return self.fields(call, *wire.ArchivedRevisionReply.__struct_fields__)
+
+    def _sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
+        reply = self.fields(call, "configuration", "etag")
+        return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
+
+
+def _sent(edits: Iterable[Edit]) -> tuple[wire.ConfigurationEdit, ...]:
+    return tuple(wire.ConfigurationEdit(edit.action, edit.path, _json(edit)) for edit in edits)
+
+
+def _json(edit: Edit) -> str | None:
+    if edit.action == wire.EditAction.DELETE:
+        return None
+    try:
+        return msgspec.json.encode(edit.value).decode()
+    except RecursionError as error:
+        # The decoder allows a little more depth.
+        raise Invalid(Problem(edit.path, "invalid", "must not be nested as deeply")) from error
+
+
+def _revision(number: int) -> int:
+    """The same number. Raises NotFound for one that the core cannot read."""
+    if not 1 <= number < 1 << 31:
+        raise NotFound("No such revision")
+    return number
 
 
 def _may_be_a_name(username: str) -> bool:
-    # A text as long as a request, or with half a surrogate pair, is more than a call can have.
+    # A call cannot carry half a surrogate pair, or a text as long as a request.
     return len(username) <= _LONGEST_NAME and username.isprintable()

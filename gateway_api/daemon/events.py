@@ -1,15 +1,14 @@
-"""What happens at the core: the events of sessions, and changes that others than the API made.
+"""The events of the core's sessions.
 
-No event is lost silently. After a break the follower continues behind the last event that it got. Where the
-core no longer holds that event, a batch has its `gap` set.
+No event is lost silently. After a break the follower continues after its last event. If the core no longer
+holds that event, a batch has `gap` set.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.daemon.calls import Calls, decoded
-from gateway_api.wire.core.configuration import ChangesReply, ListChanges
+from gateway_api.daemon.calls import decoded
 from gateway_api.wire.core.gateway import EventsReply, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, Unreachable
@@ -23,27 +22,30 @@ _PAUSE = 0.2
 
 
 class Events:
-    """Follows the events at the socket of `client`."""
-
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def after(self, boot_id: str, sequence: int) -> Iterator[EventsReply]:
-        """Batches that follow an event. Ends with CoreUnavailable."""
-        return self._batches(boot_id, sequence)
+    def after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
+        """Batches after an event, or from now on if both are None. Ends with CoreUnavailable."""
+        wanted = SubscribeEvents(boot_id, sequence)
+        try:
+            for raw in self._client.stream(CORE.method(SubscribeEvents), wanted, silence=_SILENCE):
+                yield decoded(EventsReply, raw)
+        except (Unreachable, ErrorReply) as error:
+            raise CoreUnavailable(str(error)) from error
 
     def for_ever(
         self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
     ) -> Iterator[EventsReply]:
-        """Batches from now on, and the last events before now, `behind` at the most. Between a break and the
-        next try it calls `pause` with seconds. With `all_held`, it continues after a gap with the oldest
-        event that the core holds, not with the next to come."""
+        """Batches from now on, and at most the last `behind` events before now. After a break it calls
+        `pause` with seconds. After a gap it continues with the next event or, with `all_held`, with the
+        oldest event that the core holds."""
         boot_id: str | None = None
         last: int | None = None
         warned = False
         while True:
             try:
-                for batch in self._batches(boot_id, last):
+                for batch in self.after(boot_id, last):
                     warned = False
                     if boot_id is None and behind:
                         boot_id, last = batch.boot_id, max(batch.oldest - 1, batch.newest - behind)
@@ -63,22 +65,3 @@ class Events:
                 (_log.debug if warned else _log.warning)("cannot follow the core's events: %s", error)
                 warned = True
                 pause(_PAUSE)
-
-    def _batches(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
-        wanted = SubscribeEvents(boot_id, sequence)
-        try:
-            for raw in self._client.stream(CORE.method(SubscribeEvents), wanted, silence=_SILENCE):
-                yield decoded(EventsReply, raw)
-        except (Unreachable, ErrorReply) as error:
-            raise CoreUnavailable(str(error)) from error
-
-
-class Changes:
-    """The changes that the core reports. Raises CoreUnavailable as `Calls` does."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    def after(self, log: str | None, sequence: int) -> ChangesReply:
-        """What followed a change of a log. For a log of another name, all that the core holds."""
-        return self._calls.reply(ListChanges(log, sequence))

@@ -1,7 +1,7 @@
-"""Whole lists: one at a time in a worker, made once for all requests that wait for it.
+"""Whole lists: one at a time in a worker, and one call for all requests that wait for the same list.
 
-A list of 200,000 sessions takes 54 MB, several times over while the core makes it and the worker hands it on.
-Without a bound, 32 readers take gigabytes of the core and of the workers, and nobody else gets the processor.
+A list of 200,000 sessions takes 54 MB, several times over in the core and in the worker. Without a bound, 32
+clients would use gigabytes of memory, and all of the processor.
 """
 
 import threading
@@ -11,32 +11,32 @@ from functools import partial
 
 from gateway_api.base.errors import TooManyLists
 
-#: Bytes of lists that are being sent, beyond which the next one waits. With that one a worker stays below
-#: what the answers that wait for clients may take, beyond which slow clients are cut off.
+#: Bytes of lists that are being sent. Beyond them the next list waits. With that one, a worker stays below
+#: the limit of unsent responses, beyond which slow clients are disconnected.
 MOST = 64 << 20
-#: Seconds after which a list that is still being sent keeps no other back: its last readers are slow.
+#: Seconds after which a list that is being sent no longer counts: its clients are slow.
 SLOW = 30.0
-#: Seconds that a list waits for its turn. With the access check before it and the call after it, a request
-#: has its response within 5 s.
+#: Seconds that a list waits for others. With the access check before it and the call after it, a request has
+#: its response within 5 s.
 PATIENCE = 0.5
-#: Seconds after which it is worth another try.
+#: Seconds after which a client should try again.
 _RETRY_AFTER = 1
 
 
 class _List:
-    """One that is to be made, or is being sent."""
+    """A list that is to be made, or is being sent."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
         self.body = b""
         self.error: Exception | None = None
-        #: How many have asked for it and have not yet sent it.
+        #: Requests that wait for it, or send it.
         self.readers = 0
         self.made_at = 0.0
 
 
 class WholeLists:
-    """Those of one worker. `patience` is seconds, `most` bytes; `clock` gives monotonic seconds."""
+    """The lists of one worker. `patience` is in seconds, `most` in bytes; `clock` gives monotonic seconds."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class WholeLists:
         self._most = most
         self._clock = clock
         self._changed = threading.Condition()
-        #: Those that no call has been made for yet, and that others may still join.
+        #: Lists that other requests can join: their calls have not begun.
         self._next: dict[Hashable, _List] = {}
         self._is_making = False
         self._sending: set[_List] = set()
@@ -57,12 +57,10 @@ class WholeLists:
         """The list that `make` returns, and a function to call when it is sent.
 
         All requests with this key that arrive before the call share it: no client gets a list that is older
-        than its request. Raises what `make` raises, and TooManyLists when the wait is too long."""
+        than its request. Raises the errors of `make`, and TooManyLists after a long wait."""
         with self._changed:
-            wanted = self._next.get(key)
-            is_first = wanted is None
-            if wanted is None:
-                wanted = self._next[key] = _List()
+            is_first = key not in self._next
+            wanted = self._next.setdefault(key, _List())
             wanted.readers += 1
         if is_first:
             self._make(key, wanted, make)
@@ -76,13 +74,13 @@ class WholeLists:
             has_turn = self._changed.wait_for(self._has_room, self._patience)
             del self._next[key]
             self._is_making |= has_turn
-        # For those who joined, should this one be ended before it is done.
+        # For the other requests, if this greenlet is killed.
         wanted.error = TooManyLists(_RETRY_AFTER)
         try:
             if has_turn:
                 wanted.body = make()
                 wanted.error = None
-        except Exception as error:  # noqa: BLE001 - raised by each who asked
+        except Exception as error:  # noqa: BLE001 - raised in each request
             wanted.error = error
         finally:
             if has_turn:

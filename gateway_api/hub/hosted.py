@@ -17,7 +17,6 @@ from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.settings import Settings
-from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
 from gateway_api.hub.destination import Denied
@@ -67,7 +66,7 @@ def start(settings: Settings) -> None:
     # It warns of a receiver's broken headers with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
     client = Client(settings.core_socket, timeout=_CALL_TIMEOUT)
-    registry = Registry(DeniedNetworks(Daemon(Calls(client))), settings.webhook_certificates)
+    registry = Registry(DeniedNetworks(Daemon(client)), settings.webhook_certificates)
     server = Server(settings.hub_socket, Dispatcher(IDENTITY, [HubService(registry).interface()]))
     for target in (server.serve_forever, registry.watch):
         threading.Thread(target=target, daemon=True).start()

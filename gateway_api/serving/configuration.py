@@ -18,7 +18,6 @@ from gunicorn.glogging import Logger
 from gateway_api.base import http, logs
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.settings import BadSetting, Profile, Settings, log_format, log_level
-from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.varlink.client import Client
 
@@ -73,7 +72,7 @@ def address(settings: Settings) -> str:
     """Address and port as gunicorn takes them, from the running configuration. Raises Off and
     CoreUnavailable."""
     with closing(Client(settings.core_socket, timeout=_CALL_TIMEOUT)) as client:
-        access = Daemon(Calls(client)).token_access()
+        access = Daemon(client).token_access()
     if access.auth_token is None:
         raise Off("the running configuration has no api.auth_token")
     try:

@@ -7,8 +7,7 @@ from flask import Flask, current_app, g, request
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.tokens import Claims
 from gateway_api.base import http
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.daemon.commands import ConfigurationCommands, Daemon
 from gateway_api.hub.client import Hub
 from gateway_api.web.request_id import request_id
 from gateway_api.web.services import Parts, Services

@@ -14,9 +14,7 @@ from gateway_api.auth.login import Login
 from gateway_api.auth.throttle import Failures, Throttle
 from gateway_api.auth.tokens import Tokens
 from gateway_api.base.settings import Profile, Settings
-from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.daemon.commands import ConfigurationCommands, Daemon
 from gateway_api.daemon.events import Events
 from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
@@ -81,11 +79,12 @@ class Services(Parts):
 
 
 def _common(settings: Settings, core: Client) -> dict[str, Any]:
-    calls, pool = Calls(core), gevent.get_hub().threadpool
     return {
         "profile": settings.profile,
-        "daemon": Daemon(calls),
-        "configuration": ConfigurationCommands(calls),
-        "audit": AuditLog(settings.audit, settings.audit_size, pool, beside=settings.token_audit),
+        "daemon": Daemon(core),
+        "configuration": ConfigurationCommands(core),
+        "audit": AuditLog(
+            settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
+        ),
         "whole_lists": WholeLists(),
     }

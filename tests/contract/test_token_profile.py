@@ -24,8 +24,7 @@ from gateway_api.base.logs import MASK
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import BadSetting, Settings
 from gateway_api.base.texts import rate_text
-from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.configuration import ConfigurationCommands, Edit
+from gateway_api.daemon.commands import ConfigurationCommands, Daemon, Edit
 from gateway_api.serving.configuration import Off, address
 from gateway_api.web.app import create_app
 from gateway_api.web.configuration_records import Committed, Configuration
@@ -84,7 +83,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         self.core = Client(self.socket, timeout=5)
-        self.commands = ConfigurationCommands(Calls(self.core))
+        self.commands = ConfigurationCommands(self.core)
 
     def send(self, method: str, path: str, token: str | None = TOKEN, **more: Any) -> requests.Response:
         headers = {"Connection": "close", **more.pop("headers", {})}
@@ -388,12 +387,12 @@ def test_one_session_is_the_other_profile_s_record_in_texts_besides(profile: Pro
 
 
 def test_rates_that_change_show(profile: Profile) -> None:
-    calls = Calls(profile.core)
+    daemon = Daemon(profile.core)
     for down, up, texts in (
         (1_000_000_000, 64_000, ("1 Gbit/s", "64 kbit/s")),
         (1_500_000, 999, ("1.5 Mbit/s", "999 bit/s")),
     ):
-        calls.raw(SetSessionRate(3, down, up))
+        daemon.raw(SetSessionRate(3, down, up))
         shown = profile.get("/subscribers/3")
         assert (shown["speed_down"], shown["speed_up"]) == texts
         found = profile.get("/subscribers", params={"username": shown["username"]})["subscribers"]

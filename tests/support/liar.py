@@ -86,6 +86,12 @@ def wrongshape(connection: socket.socket, calls: Iterator[bytes]) -> None:
     _repeat(connection, calls, b'{"parameters":{"unexpected":1}}')
 
 
+def invalid(connection: socket.socket, calls: Iterator[bytes]) -> None:
+    """Rejects the parameters of each call."""
+    error = b'{"error":"org.varlink.service.InvalidParameter","parameters":{"parameter":"usernames"}}'
+    _repeat(connection, calls, error)
+
+
 def twice(connection: socket.socket, calls: Iterator[bytes]) -> None:
     """Answers each call with two replies at once."""
     _repeat(connection, calls, b'{"parameters":{"answer":1}}\0{"parameters":{"answer":2}}')
@@ -130,7 +136,7 @@ MODES: dict[str, Mode] = {
     mode.__name__: mode
     for mode in (
         refuse, cut, hangup, once, hang, half, garbage, text, array, list_of_parameters, badutf8,
-        wrongshape, twice, late, endless, trickle, echo, full,
+        wrongshape, invalid, twice, late, endless, trickle, echo, full,
     )
 }  # fmt: skip
 

@@ -17,7 +17,6 @@ import requests
 
 from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
-from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.varlink.client import Client
 
@@ -144,7 +143,7 @@ def running_stack(
 def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:
     """A token as a running stack issues it, for so many seconds and at any time."""
     client = Client(state / "core.sock", timeout=10)
-    user = Daemon(Calls(client)).check_access([username]).user(username)
+    user = Daemon(client).check_access([username]).user(username)
     client.close()
     assert user is not None
     secret = (state / "secret").read_bytes()

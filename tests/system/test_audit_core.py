@@ -23,8 +23,7 @@ from gateway_api.audit.record import gap as gap_record
 from gateway_api.audit.trail import Place
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.changes import ChangeLog as Noted
-from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.events import Changes
+from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import Gateway, children, kept_in
@@ -206,9 +205,10 @@ class Apart:
     def noted(self) -> list[int]:
         """The numbers of all changes that the core tells of."""
         with closing(Client(self.socket, timeout=10)) as client:
-            log = Changes(Calls(client))
+            daemon = Daemon(client)
+            name = daemon.changes(None, 0).log
             found: list[int] = []
-            while changes := log.after(self._name(log), len(found)).changes:
+            while changes := daemon.changes(name, len(found)).changes:
                 found += [change.sequence for change in changes]
         return found
 
@@ -222,9 +222,6 @@ class Apart:
             return []
         told = [record["request_id"] for record in records if record["role"] == "system"]
         return [int(name.rpartition("-")[2]) for name in told]
-
-    def _name(self, log: Changes) -> str:
-        return log.after(None, 0).log
 
 
 @pytest.fixture
@@ -290,20 +287,20 @@ def test_workers_that_are_forked_while_records_are_written_can_write_theirs(gate
 # The follower alone
 
 
-class Scripted(Changes):
+class Scripted(Daemon):
     """A core's log that holds what a test wants."""
 
     def __init__(self, name: str, *held: int) -> None:
         self.name = name
         self.held = held
 
-    def after(self, log: str | None, sequence: int) -> ChangesReply:
+    def changes(self, log: str | None, sequence: int) -> ChangesReply:
         after = sequence if log == self.name else 0
         changes = [ChangeRecord(n, NOW, "subscribers.disconnect", "root", 1) for n in self.held if n > after]
         return ChangesReply(self.name, min(self.held, default=1), max(self.held, default=0), changes[:100])
 
 
-def followed(folder: Path, log: Changes) -> list[tuple[str, str, str]]:
+def followed(folder: Path, log: Daemon) -> list[tuple[str, str, str]]:
     """Action, request id and message of all records, once a new process has found nothing more."""
     while record_new(log, AuditLog(folder, 1 << 20, Here())):
         pass
@@ -311,7 +308,7 @@ def followed(folder: Path, log: Changes) -> list[tuple[str, str, str]]:
     return [(record["action"], record["request_id"], record["message"]) for record in records]
 
 
-def names(folder: Path, log: Changes) -> list[str]:
+def names(folder: Path, log: Daemon) -> list[str]:
     return [name for _, name, _ in followed(folder, log)]
 
 
@@ -336,9 +333,9 @@ def test_a_request_id_that_a_client_chose_is_not_taken_for_a_change(tmp_path: Pa
 
 def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_path: Path) -> None:
     class Overtaken(Scripted):
-        def after(self, log: str | None, sequence: int) -> ChangesReply:
+        def changes(self, log: str | None, sequence: int) -> ChangesReply:
             names(tmp_path, Scripted("log", 1, 2))
-            return super().after(log, sequence)
+            return super().changes(log, sequence)
 
     record_new(Overtaken("log", 1, 2), AuditLog(tmp_path, 1 << 20, Here()))
     assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
@@ -359,7 +356,7 @@ def test_another_core_s_log_is_followed_from_its_beginning(tmp_path: Path) -> No
     assert names(tmp_path, Scripted("two", 1))[3:] == ["core-two-1"]
 
 
-class Kept(Changes):
+class Kept(Daemon):
     """What the core itself keeps in a folder, told without a socket."""
 
     def __init__(self, folder: Path) -> None:
@@ -369,7 +366,7 @@ class Kept(Changes):
         for action in actions:
             self._kept.add(Note.of(Caller(action), NOW))
 
-    def after(self, log: str | None, sequence: int) -> ChangesReply:
+    def changes(self, log: str | None, sequence: int) -> ChangesReply:
         return msgspec.convert(msgspec.to_builtins(self._kept.after(log, sequence)), ChangesReply)
 
 

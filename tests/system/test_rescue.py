@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from gateway_api.auth.passwords import verify
-from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.configuration import ConfigurationCommands, Edit
+from gateway_api.daemon.commands import ConfigurationCommands, Daemon, Edit
 from gateway_api.wire.core.configuration import LoginReply
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
@@ -65,7 +63,7 @@ class Gateway:
 
     @property
     def daemon(self) -> Daemon:
-        return Daemon(Calls(self.client))
+        return Daemon(self.client)
 
     def user(self, username: str) -> LoginReply:
         return self.daemon.login(username)
@@ -76,7 +74,7 @@ class Gateway:
 
     @property
     def configuration(self) -> ConfigurationCommands:
-        return ConfigurationCommands(Calls(self.client))
+        return ConfigurationCommands(self.client)
 
     def commit(self, path: str, value: Any, confirm_seconds: int | None = None) -> None:
         self.configuration.edit([Edit("set", path, value)], None)

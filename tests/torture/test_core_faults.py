@@ -23,10 +23,10 @@ UNREACHABLE = {"status": "error", "message": "Core daemon unreachable"}
 
 LIES = [
     *("refuse", "cut", "hangup", "hang", "half", "garbage", "text", "array", "list_of_parameters"),
-    *("badutf8", "wrongshape", "twice", "endless", "trickle", "full"),
+    *("badutf8", "wrongshape", "invalid", "twice", "endless", "trickle", "full"),
 ]
-#: Lies that begin before a call is read can't be told of one call alone.
-LIES_AFTER_THE_ACCESS_CHECK = [lie for lie in LIES if lie not in ("refuse", "cut", "full")]
+#: Lies that begin before a call is read, or that are right of another call, are of the access check alone.
+LIES_AFTER_THE_ACCESS_CHECK = [lie for lie in LIES if lie not in ("refuse", "cut", "full", "invalid")]
 
 
 @dataclass

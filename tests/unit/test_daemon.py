@@ -10,9 +10,7 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.daemon.calls import Calls
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.configuration import ConfigurationCommands
+from gateway_api.daemon.commands import ConfigurationCommands, Daemon
 from gateway_api.wire.core.gateway import Page
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
@@ -113,14 +111,14 @@ def core(tmp_path: Path) -> Iterator[Core]:
 @pytest.fixture
 def daemon(core: Core, tmp_path: Path) -> Iterator[Daemon]:
     client = Client(tmp_path / "core.sock", timeout=5)
-    yield Daemon(Calls(client))
+    yield Daemon(client)
     client.close()
 
 
 @pytest.fixture
 def configuration(core: Core, tmp_path: Path) -> Iterator[ConfigurationCommands]:
     client = Client(tmp_path / "core.sock", timeout=5)
-    yield ConfigurationCommands(Calls(client))
+    yield ConfigurationCommands(client)
     client.close()
 
 
@@ -204,6 +202,15 @@ def test_an_invalid_parameter_where_the_caller_gave_none_is_core_unavailable(
 ) -> None:
     core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="")
     with pytest.raises(CoreUnavailable):
+        QUESTIONS[method](daemon)
+
+
+@pytest.mark.parametrize("method", ["CheckAccess", "GetLogin"])
+def test_an_invalid_name_of_a_user_is_core_unavailable_as_any_text_may_be_sent(
+    core: Core, daemon: Daemon, method: str
+) -> None:
+    core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
+    with pytest.raises(CoreUnavailable, match=method):
         QUESTIONS[method](daemon)
 
 
@@ -304,7 +311,7 @@ def test_a_configuration_of_another_shape_is_core_unavailable(
 
 def test_a_core_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(CoreUnavailable):
-        Daemon(Calls(Client(tmp_path / "nothing.sock", timeout=1))).health()
+        Daemon(Client(tmp_path / "nothing.sock", timeout=1)).health()
 
 
 def test_after_an_error_the_next_answer_is_good(core: Core, daemon: Daemon) -> None:

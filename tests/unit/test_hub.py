@@ -18,7 +18,6 @@ import pytest
 
 from gateway_api.base.errors import NotFound
 from gateway_api.base.settings import Settings
-from gateway_api.daemon.calls import Calls
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import hosted
 from gateway_api.hub import registry as registries
@@ -94,7 +93,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def denied(path: Path) -> Iterator[DeniedNetworks]:
     client = Client(path, timeout=3)
-    yield DeniedNetworks(Daemon(Calls(client)))
+    yield DeniedNetworks(Daemon(client))
     client.close()
 
 

@@ -11,7 +11,7 @@ import msgspec
 from flask import Blueprint, Response
 
 from gateway_api.daemon.calls import decoded
-from gateway_api.daemon.configuration import Edit
+from gateway_api.daemon.commands import Edit
 from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
