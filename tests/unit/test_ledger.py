@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.auth.ledger import name_of, open_ledger, prepare_ledger
+from gateway_api.base.errors import LedgerUnavailable
 from tests.support.clocks import SteppedClock
 from tests.support.ledger import revocations_of
 
@@ -156,6 +157,15 @@ def test_of_many_revocations_the_newest_stay_and_of_the_others_those_that_have_n
     clock.now += 61
     revocations.revoke("last", int(clock()) + 60)
     assert revocations.among(["long", *map(str, range(5)), "last"]) == {"long", "3", "4", "last"}
+
+
+def test_a_token_is_not_taken_for_valid_where_the_ledger_cannot_be_read(
+    ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    revocations = revocations_of(ledger, clock)
+    ledger.close()
+    with pytest.raises(LedgerUnavailable):
+        revocations.is_revoked("1f")
 
 
 def test_of_several_tokens_it_is_known_which_are_revoked(

@@ -1,0 +1,92 @@
+"""Which tokens still authorize their users."""
+
+import sqlite3
+from collections.abc import Iterable
+
+import pytest
+
+from gateway_api.auth.authorization import Authorization
+from gateway_api.auth.tokens import Claims
+from gateway_api.base.errors import CoreUnavailable
+from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
+from tests.support.clocks import SteppedClock
+from tests.support.ledger import revocations_of
+
+ALICE = ApiUser("alice", Role.OPERATOR, "1")
+
+
+class Core:
+    """What the core replies: nothing while it is `gone`."""
+
+    def __init__(self) -> None:
+        self.enabled = True
+        self.users = (ALICE,)
+        self.gone = False
+
+    def check_access(self, usernames: Iterable[str]) -> AccessReply:
+        if self.gone:
+            raise CoreUnavailable("gone")
+        return AccessReply(self.enabled, tuple(user for user in self.users if user.username in usernames))
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core()
+
+
+@pytest.fixture
+def authorization(core: Core, ledger: sqlite3.Connection, clock: SteppedClock) -> Authorization:
+    return Authorization(core, revocations_of(ledger, clock), clock)  # type: ignore[arg-type]
+
+
+def token(clock: SteppedClock, jti: str = "1f", user: ApiUser = ALICE) -> Claims:
+    """The claims of a token for a minute."""
+    now = int(clock())
+    return Claims("gateway-api", user.username, user.role, user.generation, "a ledger", now, now + 60, jti)
+
+
+@pytest.fixture(params=[False, True], ids=["with a core", "without a core"])
+def either_way(core: Core, request: pytest.FixtureRequest) -> None:
+    core.gone = request.param
+
+
+def test_an_expired_token_authorizes_no_longer(
+    authorization: Authorization, clock: SteppedClock, either_way: None
+) -> None:
+    old = token(clock)
+    assert authorization.still_allowed([old]) == [True]
+    clock.now += 60
+    assert authorization.still_allowed([old, token(clock, "2f")]) == [False, True]
+
+
+def test_a_revoked_token_authorizes_no_longer(
+    authorization: Authorization, ledger: sqlite3.Connection, clock: SteppedClock, either_way: None
+) -> None:
+    revocations_of(ledger, clock).revoke("1f", int(clock()) + 60)
+    assert authorization.still_allowed([token(clock), token(clock, "2f")]) == [False, True]
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        ApiUser("alice", Role.OPERATOR, "2"),
+        ApiUser("alice", Role.ADMIN, "1"),
+        ApiUser("bob", Role.OPERATOR, "1"),
+    ],
+    ids=["another generation", "another role", "another user"],
+)
+def test_a_token_authorizes_only_the_user_that_it_was_issued_for(
+    authorization: Authorization, core: Core, clock: SteppedClock, user: ApiUser
+) -> None:
+    core.users = (user,)
+    assert authorization.still_allowed([token(clock), token(clock, "2f", user)]) == [False, True]
+    access = core.check_access(["alice", "bob"])
+    assert authorization.rejection(token(clock), access) == "the user was deleted or changed since the login"
+    assert authorization.rejection(token(clock, "2f", user), access) is None
+
+
+def test_no_token_authorizes_while_the_api_is_disabled(
+    authorization: Authorization, core: Core, clock: SteppedClock
+) -> None:
+    core.enabled = False
+    assert authorization.still_allowed([token(clock)]) == [False]
