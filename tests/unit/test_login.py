@@ -337,6 +337,29 @@ def test_a_success_in_one_worker_ends_the_pause_in_both(
     assert pause(throttle) == 0
 
 
+def test_after_a_success_in_one_worker_failures_in_another_count_in_both(
+    throttle: Throttle, neighbours_ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    throttle.failed("alice", HERE)
+    throttle.succeeded("alice", HERE)
+    neighbour = throttle_of(neighbours_ledger, clock)
+    for _ in range(7):
+        neighbour.failed("alice", HERE)
+    assert pause(throttle) == pause(neighbour) == 4
+
+
+def test_a_worker_without_a_ledger_counts_the_newest_of_very_many_clients(
+    ledger: sqlite3.Connection, clock: SteppedClock
+) -> None:
+    throttle = throttle_of(ledger, clock)
+    ledger.close()
+    for number in range(10_001):
+        throttle.failed(f"user{number}", HERE)
+    for _ in range(6):
+        throttle.failed("user10000", HERE)
+    assert pause(throttle, "user10000") == 4
+
+
 def test_the_failures_outlive_a_worker(tmp_path: Path, clock: SteppedClock) -> None:
     with closing(open_ledger(tmp_path / "ledger.sqlite")) as ledger:
         for _ in range(7):

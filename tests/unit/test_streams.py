@@ -317,6 +317,8 @@ def test_a_client_has_so_many_streams_whatever_its_address_in_its_network() -> N
     worker.listener(address="2001:db8:0:1::")
     clients[0].greenlet.kill()
     worker.listener(address="2001:db8::9")
+    with pytest.raises(TooManyStreams):
+        worker.streams.open("alice", "2001:db8::10", Wanted())
 
 
 def test_streams_are_counted_while_they_are_open(worker: Worker) -> None:
