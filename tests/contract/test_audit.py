@@ -223,6 +223,14 @@ def test_what_drops_what_is_staged_keeps_it(gateway: Gateway, path: str, body: A
     assert '+ system.hostname = "staged"' in record["before"]["diff"]
 
 
+def test_a_rollback_is_kept_with_how_many_values_a_commit_would_change(gateway: Gateway) -> None:
+    gateway.ask("POST", "/system/config/set", json={"path": "qos.default_up", "value": "35mbit"})
+    gateway.ask("POST", "/system/config/commit")
+    record = gateway.record("POST", "/system/config/rollback", json={"revision": 1})
+    assert record["after"]["changes"] == 1
+    gateway.ask("POST", "/system/config/discard")
+
+
 def test_a_webhook_is_kept_without_its_secret(gateway: Gateway) -> None:
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     body = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"], "secret": secret}
