@@ -237,6 +237,7 @@ WRONG = [
     *[("radius.secret", value) for value in (*NO_TEXTS, "", "a b", "a#b")],
     *[("radius.server", value) for value in (*NO_TEXTS, "", "radius.example", "10.0.0", "::1", "Null")],
     *[("radius.server", value) for value in ("10.0.0.\uff11", "10.0.0.1/32", "010.0.0.1", "10.0.0.1\n")],
+    *[("radius.server", value) for value in ("0.0.0.0", "224.0.0.1", "240.0.0.1", "255.255.255.255")],
     *[("cgnat.source_range", value) for value in (*NO_TEXTS, "", "10.0.0.0", "10.0.0.1/8", "10.0.0.0/31")],
     *[("cgnat.source_range", value) for value in ("0.0.0.0/0", "0.1.0.0/16", "127.0.0.0/8", "126.0.0.0/7")],
     *[("cgnat.source_range", value) for value in ("169.254.0.0/16", "169.254.9.0/24", "169.0.0.0/8")],

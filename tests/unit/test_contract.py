@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 from varlink import scanner
 
@@ -186,6 +187,13 @@ def test_every_member_and_field_is_explained(contract: Contract) -> None:
     fields = [number for number, line in enumerate(types) if re.match(r"  \w", line)]
     assert [types[number] for number in fields if not types[number - 1].startswith("  # ")] == []
     assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
+def test_an_unknown_parameter_is_an_error_in_every_call(contract: Contract) -> None:
+    for method in contract.methods:
+        with pytest.raises(msgspec.ValidationError, match="unknown field `misspelt`"):
+            msgspec.json.decode(b'{"misspelt": null}', type=method)
 
 
 def test_each_method_has_the_handler_of_its_name() -> None:

@@ -179,3 +179,8 @@ def test_a_denied_network_denies_no_other_address() -> None:
 def test_a_denied_network_is_denied_where_it_is_connected_to() -> None:
     with pytest.raises(Denied):
         connect("127.0.0.1", 9, 1.0, lambda: ["127.0.0.0/8"])
+
+
+def test_an_attempt_without_time_left_does_not_connect() -> None:
+    with pytest.raises(TimeoutError):
+        connect("127.0.0.1", 9, 0.0, lambda: ())

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import NotFound
+from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import hosted
 from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
+from gateway_api.hub.client import Hub
 from gateway_api.hub.delivery_queue import Counts
 from gateway_api.hub.destination import Denied
 from gateway_api.hub.hosted import DeniedNetworks
@@ -29,6 +30,7 @@ from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.registry import MOST, Full, Registry
 from gateway_api.hub.sender import AttemptResult, Sender
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import (
     Dispatcher,
@@ -48,6 +50,34 @@ BOTH = ("session.up", "session.down")
 
 def message(number: int = 1, event: str = "session.up") -> WebhookMessage:
     return WebhookMessage(f"life-{number}", event, b'{"number":%d}' % number)
+
+
+# Errors of the hub
+
+
+class Refusing:
+    """A client of a hub that replies with one error."""
+
+    def __init__(self, error: str) -> None:
+        self._error = error
+
+    def call(self, *_: object) -> None:
+        raise ErrorReply.of(self._error)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (f"{HUB.name}.WebhookNotFound", NotFound),
+        (f"{HUB.name}.TooManyWebhooks", Conflict),
+        (f"{HUB.name}.InternalError", HubUnavailable),
+        ("org.varlink.service.MethodNotFound", HubUnavailable),
+    ],
+)
+def test_each_error_of_the_hub_is_one_of_the_api(error: str, expected: type[Exception]) -> None:
+    hub = Hub(Refusing(error))  # type: ignore[arg-type]
+    with pytest.raises(expected):
+        hub.remove("wh_1")
 
 
 # The networks that are denied
