@@ -22,7 +22,7 @@ from gateway_api.audit.record import AuditEntry, gap
 from gateway_api.audit.trail import Filter, Place, Row, Trail
 from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid, Problem
 from gateway_api.base.process import ThreadPool
-from gateway_api.wire.core.gateway import Page
+from gateway_api.wire.contract import Page
 
 #: Records in one response.
 MOST = 10_000

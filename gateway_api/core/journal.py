@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gateway_api.base.ring import Ring
-from gateway_api.wire.core.gateway import EventName, EventsReply, SessionEvent, SessionSummary
+from gateway_api.wire.core.sessions import EventName, EventsReply, SessionEvent, SessionSummary
 
 #: Events that are kept.
 HELD = 1 << 17

@@ -10,9 +10,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gateway_api.wire.contract import Record
-from gateway_api.wire.core.gateway import Page, ReplyTooLargeError
+from gateway_api.wire.contract import Page, Record
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.network import ReplyTooLargeError
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
 from gateway_api.wire.varlink.protocol import REPLY_CAP
 

@@ -16,9 +16,10 @@ from gateway_api.core.paging import Key, Sorted, Unsorted, encoded, listing
 from gateway_api.core.session import Session, sort_key
 from gateway_api.core.sessions import SessionTable
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.wire.contract import Method, served
+from gateway_api.wire.contract import Method, PagedMethod, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges
-from gateway_api.wire.core.gateway import (
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.sessions import (
     DisconnectInterface,
     DisconnectSession,
     EndedSession,
@@ -27,7 +28,6 @@ from gateway_api.wire.core.gateway import (
     Health,
     InterfaceNotFoundError,
     ListSessions,
-    PagedMethod,
     SessionFilter,
     SessionNotFoundError,
     SessionRateReply,
@@ -39,7 +39,6 @@ from gateway_api.wire.core.gateway import (
     Statistics,
     SubscribeEvents,
 )
-from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
 from gateway_api.wire.varlink.protocol import ErrorReply, Peer
 

@@ -7,14 +7,8 @@ from msgspec.structs import asdict
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.wire.contract import Record
-from gateway_api.wire.core.gateway import (
-    CgnatSession,
-    SessionDetail,
-    SessionFilter,
-    SessionQos,
-    SessionSummary,
-    SessionType,
-)
+from gateway_api.wire.core.network import CgnatSession, SessionQos
+from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, SessionSummary, SessionType
 
 #: With the name of a session's device, the name of its IFB.
 IFB_PREFIX = "ifb-"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.paging import Key, Rows, Sorted
 from gateway_api.core.session import IFB_PREFIX, Session
-from gateway_api.wire.core.gateway import SessionFilter, SessionType, Statistics
+from gateway_api.wire.core.sessions import SessionFilter, SessionType, Statistics
 
 S = TypeVar("S", bound=Session)
 

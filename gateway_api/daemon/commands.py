@@ -11,10 +11,9 @@ import msgspec
 
 from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
-from gateway_api.wire.contract import Method
+from gateway_api.wire.contract import Method, Page, PagedMethod
 from gateway_api.wire.core import configuration as wire
-from gateway_api.wire.core import gateway
-from gateway_api.wire.core.gateway import Page
+from gateway_api.wire.core import network, sessions
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
@@ -33,11 +32,11 @@ R = TypeVar("R")
 class Daemon(Calls):
     """Commands for sessions, users and the system."""
 
-    def health(self) -> gateway.Health:
-        return self.reply(gateway.GetHealth())
+    def health(self) -> sessions.Health:
+        return self.reply(sessions.GetHealth())
 
-    def statistics(self) -> gateway.Statistics:
-        return self.reply(gateway.GetStatistics())
+    def statistics(self) -> sessions.Statistics:
+        return self.reply(sessions.GetStatistics())
 
     def check_access(self, usernames: Iterable[str]) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""
@@ -65,55 +64,55 @@ class Daemon(Calls):
 
     def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Fields:
         """`sessions`, `count`, and with a page `total` and `next_cursor`."""
-        wanted = msgspec.convert(filter, gateway.SessionFilter)
-        return self._listing(gateway.ListSessions(wanted, sort, page=page), "sessions")
+        wanted = msgspec.convert(filter, sessions.SessionFilter)
+        return self._listing(sessions.ListSessions(wanted, sort, page=page), "sessions")
 
     def session(self, id: int) -> msgspec.Raw:
         """The session's record. Raises NotFound."""
-        return self.fields(gateway.GetSession(id), "session")["session"]
+        return self.fields(sessions.GetSession(id), "session")["session"]
 
-    def disconnect_session(self, id: int) -> gateway.SessionSnapshot:
+    def disconnect_session(self, id: int) -> sessions.SessionSnapshot:
         """The session at its end. Raises NotFound."""
-        return gateway.SessionSnapshot.of(self.reply(gateway.DisconnectSession(id)).session)
+        return sessions.SessionSnapshot.of(self.reply(sessions.DisconnectSession(id)).session)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
         """The records of the sessions that ended or, in a dry run, would end. Raises NotFound."""
-        reply = self.fields(gateway.DisconnectInterface(interface, dry_run), "sessions")
+        reply = self.fields(sessions.DisconnectInterface(interface, dry_run), "sessions")
         return decoded(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
         self, id: int, down_bps: int, up_bps: int
-    ) -> tuple[gateway.SessionSnapshot, gateway.SessionRates]:
+    ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
         """The session before the change, and its rates after it. Raises NotFound."""
-        reply = self.reply(gateway.SetSessionRate(id, down_bps, up_bps))
-        return gateway.SessionSnapshot.of(reply.before), gateway.SessionRates.of(reply.after)
+        reply = self.reply(sessions.SetSessionRate(id, down_bps, up_bps))
+        return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
     def list_interfaces(self, page: Page | None) -> Fields:
-        return self._listing(gateway.ListInterfaces(page=page), "interfaces")
+        return self._listing(network.ListInterfaces(page=page), "interfaces")
 
     def list_vlans(self, page: Page | None) -> Fields:
-        return self._listing(gateway.ListVlans(page=page), "vlans")
+        return self._listing(network.ListVlans(page=page), "vlans")
 
     def list_qos(self, page: Page | None) -> Fields:
-        return self._listing(gateway.ListQos(page=page), "sessions")
+        return self._listing(network.ListQos(page=page), "sessions")
 
     def overhead_profiles(self) -> Fields:
         """`profiles` and `count`."""
-        return self.fields(gateway.ListOverheadProfiles(), "profiles", "count")
+        return self.fields(network.ListOverheadProfiles(), "profiles", "count")
 
     def bgp_summary(self) -> msgspec.Raw:
         """FRR's `show bgp summary json`."""
-        return self.fields(gateway.GetBgpSummary(), "summary")["summary"]
+        return self.fields(network.GetBgpSummary(), "summary")["summary"]
 
     def list_routes(self, page: Page | None) -> Fields:
-        return self._listing(gateway.ListRoutes(page=page), "routes")
+        return self._listing(network.ListRoutes(page=page), "routes")
 
     def list_cgnat_sessions(self, page: Page | None) -> Fields:
-        return self._listing(gateway.ListCgnatSessions(page=page), "sessions")
+        return self._listing(network.ListCgnatSessions(page=page), "sessions")
 
     def demux_state(self, page: Page | None) -> Fields:
         """`vlans`, `count`, `rate_limited_total`, and with a page `total` and `next_cursor`."""
-        return self._listing(gateway.GetDemuxState(page=page), "vlans", "rate_limited_total")
+        return self._listing(network.GetDemuxState(page=page), "vlans", "rate_limited_total")
 
     def _access(self, call: Method[R]) -> R:
         try:
@@ -122,7 +121,7 @@ class Daemon(Calls):
             # Any name is valid in a request, so the client cannot correct it.
             raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
 
-    def _listing(self, call: gateway.PagedMethod[Any], *names: str) -> Fields:
+    def _listing(self, call: PagedMethod[Any], *names: str) -> Fields:
         paged = () if call.page is None else ("total", "next_cursor")
         return self.fields(call, *names, "count", *paged)
 

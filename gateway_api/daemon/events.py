@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.daemon.calls import decoded
-from gateway_api.wire.core.gateway import EventsReply, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.sessions import EventsReply, SubscribeEvents
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 

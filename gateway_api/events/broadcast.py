@@ -11,7 +11,7 @@ from gateway_api.base.errors import CoreUnavailable
 from gateway_api.base.ring import Ring
 from gateway_api.daemon.events import Events
 from gateway_api.events import sse
-from gateway_api.wire.core.gateway import EventsReply, SessionEvent
+from gateway_api.wire.core.sessions import EventsReply, SessionEvent
 
 #: Events that a client may be behind. One that is further behind is disconnected, and resumes from the core.
 HELD = 10_000

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway_api.wire.contract import Record
-from gateway_api.wire.core.gateway import EventName, SessionEvent
+from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.events import Gap, SessionDown, SessionUp, data_of
 
 NAMES = {EventName.UP: "session_up", EventName.DOWN: "session_down"}

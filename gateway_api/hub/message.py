@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gateway_api.wire.core.gateway import EventName, SessionEvent
+from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.events import (
     Empty,
     SessionDown,

@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
-from gateway_api.wire.contract import Record, about, count
-from gateway_api.wire.core import gateway
+from gateway_api.wire.contract import ListReply, Record, about, count
+from gateway_api.wire.core import sessions
 from gateway_api.wire.hub import MessageId
 
 Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]
@@ -44,7 +44,7 @@ def listing(reply: type[Record]) -> type[msgspec.Struct]:
     record = next(get_args(hint)[0] for hint in hints.values() if get_origin(hint) is tuple)
     return msgspec.defstruct(
         f"{record.__name__}List",
-        [("count", _ListCount), *(_OF_A_PAGE if issubclass(reply, gateway.ListReply) else ())],
+        [("count", _ListCount), *(_OF_A_PAGE if issubclass(reply, ListReply) else ())],
         bases=(reply,),
         namespace={"__doc__": reply.__doc__},
         frozen=True,
@@ -103,17 +103,17 @@ class AuditRecordList(Record, frozen=True, kw_only=True):
 class SessionCounts(Record, frozen=True):
     """The number of sessions by type."""
 
-    total: gateway.AllSessions
-    pppoe: gateway.PppoeSessions
-    dhcp: gateway.DhcpSessions
+    total: sessions.AllSessions
+    pppoe: sessions.PppoeSessions
+    dhcp: sessions.DhcpSessions
 
 
 class CgnatStats(Record, frozen=True):
     """The number of sessions that are steered, and that are not."""
 
-    vrf_steered_sessions: gateway.SteeredSessions
-    public_ip_sessions: gateway.PublicSessions
-    total_sessions: gateway.AllSessions
+    vrf_steered_sessions: sessions.SteeredSessions
+    public_ip_sessions: sessions.PublicSessions
+    total_sessions: sessions.AllSessions
 
 
 class InterfaceDisconnected(Record, frozen=True):
@@ -126,7 +126,7 @@ class InterfaceDisconnected(Record, frozen=True):
 class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
     """A dry run of it."""
 
-    sessions: Annotated[tuple[gateway.SessionSummary, ...], about("The sessions that would end.")]
+    sessions: Annotated[tuple[sessions.SessionSummary, ...], about("The sessions that would end.")]
 
 
 class RateChanged(Record, frozen=True):
@@ -135,8 +135,8 @@ class RateChanged(Record, frozen=True):
     message: Annotated[str, done("Rate change requested for session 7")]
     rate_down: Annotated[str, about("Downstream rate, as it was sent.", "250 Mbit")]
     rate_up: Annotated[str, about("Upstream rate, as it was sent.", "50mbps")]
-    rate_down_bps: gateway.RateDown
-    rate_up_bps: gateway.RateUp
+    rate_down_bps: sessions.RateDown
+    rate_up_bps: sessions.RateUp
 
 
 _PEER = {"10.255.0.2": {"hostname": "core1", "remoteAs": 64513, "pfxRcd": 1, "state": "Established"}}

@@ -15,11 +15,15 @@ from types import NoneType
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from gateway_api.wire.varlink.dispatcher import Handler, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply
 
 R = TypeVar("R")
+
+#: The most records of a page.
+MAX_LIMIT = 10_000
 
 
 def about(description: str, *examples: Any, **schema: Any) -> msgspec.Meta:
@@ -60,6 +64,29 @@ class Command(Method[R], frozen=True, kw_only=True):
     request_id: Annotated[
         str | None, about("Id of the API's request; without one ListChanges reports the change.", "req-42")
     ] = None
+
+
+class Page(Parameters, frozen=True):
+    """A part of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page, 1 to 10000.", 100)]
+    cursor: Annotated[str | None, about("next_cursor of the page before.", "WyJpZCIsWzIsMl1d")] = None
+
+
+class ListReply(Record, frozen=True, kw_only=True):
+    """What all lists have in common."""
+
+    count: Annotated[int, count("Number of records in this reply.", 1)]
+    total: Annotated[int, count("Number of records on all pages.", 1)]
+    next_cursor: Annotated[
+        str | None, about("cursor of the next page, null on the last one.", "WyJpZCIsWzIsMl1d")
+    ] = None
+
+
+class PagedMethod(Method[R], frozen=True, kw_only=True):
+    """A method whose reply is a list."""
+
+    page: Annotated[Page | None, about("The part to reply with, the whole list without.")] = None
 
 
 class Failure(Record, frozen=True):

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, TypeVar
 
 from gateway_api.wire.contract import Record, about
-from gateway_api.wire.core import gateway
+from gateway_api.wire.core import sessions
 
 R = TypeVar("R", bound=Record)
 
@@ -11,43 +11,43 @@ R = TypeVar("R", bound=Record)
 class SessionUp(Record, frozen=True):
     """A session that started."""
 
-    id: gateway.SessionId
-    type: gateway.Type
-    username: gateway.Username
-    ip_address: gateway.AssignedAddress
-    at: gateway.HappenedAt
-    mac_address: gateway.MacAddress
-    access_interface: gateway.AccessInterface
+    id: sessions.SessionId
+    type: sessions.Type
+    username: sessions.Username
+    ip_address: sessions.AssignedAddress
+    at: sessions.HappenedAt
+    mac_address: sessions.MacAddress
+    access_interface: sessions.AccessInterface
 
 
 class SessionUpOnInterface(Record, frozen=True):
     """A session that started, with its interface."""
 
-    id: gateway.SessionId
-    type: gateway.Type
-    username: gateway.Username
-    ip_address: gateway.AssignedAddress
-    interface: gateway.SessionInterface
-    at: gateway.HappenedAt
-    mac_address: gateway.MacAddress
-    access_interface: gateway.AccessInterface
+    id: sessions.SessionId
+    type: sessions.Type
+    username: sessions.Username
+    ip_address: sessions.AssignedAddress
+    interface: sessions.SessionInterface
+    at: sessions.HappenedAt
+    mac_address: sessions.MacAddress
+    access_interface: sessions.AccessInterface
 
 
 class SessionDown(Record, frozen=True):
     """A session that ended."""
 
-    id: gateway.SessionId
-    username: gateway.Username
-    reason: Annotated[str, gateway.REASON]
-    at: gateway.HappenedAt
-    mac_address: gateway.MacAddress
-    access_interface: gateway.AccessInterface
-    bytes_in: Annotated[int, gateway.RECEIVED]
-    bytes_out: Annotated[int, gateway.SENT]
-    duration_seconds: Annotated[int, gateway.DURATION]
+    id: sessions.SessionId
+    username: sessions.Username
+    reason: Annotated[str, sessions.REASON]
+    at: sessions.HappenedAt
+    mac_address: sessions.MacAddress
+    access_interface: sessions.AccessInterface
+    bytes_in: Annotated[int, sessions.RECEIVED]
+    bytes_out: Annotated[int, sessions.SENT]
+    duration_seconds: Annotated[int, sessions.DURATION]
 
 
-def data_of(event: gateway.SessionEvent, record: type[R]) -> R:
+def data_of(event: sessions.SessionEvent, record: type[R]) -> R:
     """The fields of an event that a record has. They are not checked again: null stays null."""
     return record(*(getattr(event, name) for name in record.__struct_fields__))
 

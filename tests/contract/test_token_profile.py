@@ -31,7 +31,8 @@ from gateway_api.web.configuration_records import Committed, Configuration
 from gateway_api.web.records import Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import Parts
-from gateway_api.wire.core.gateway import SetSessionRate, VlansReply
+from gateway_api.wire.core.network import VlansReply
+from gateway_api.wire.core.sessions import SetSessionRate
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import kept_in
 from tests.package.test_units import command, service

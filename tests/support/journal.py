@@ -11,8 +11,8 @@ import gevent
 import msgspec
 
 from gateway_api.core.journal import Journal
-from gateway_api.wire.core.gateway import EventsReply, SessionSummary, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.sessions import EventsReply, SessionSummary, SubscribeEvents
 from gateway_api.wire.varlink.client import Unreachable
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.server import Server

@@ -9,7 +9,8 @@ from msgspec import Struct
 from gateway_api.web import configuration_records, records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
-from gateway_api.wire.core import configuration, gateway
+from gateway_api.wire.contract import ListReply
+from gateway_api.wire.core import configuration, network, sessions
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
@@ -42,7 +43,7 @@ class Route:
         return f"{self.method} {self.path}"
 
 
-def _list(path: str, reply: type[gateway.ListReply]) -> Route:
+def _list(path: str, reply: type[ListReply]) -> Route:
     return Route("GET", path, ANY_ROLE, data=listing(reply), paged=reply)
 
 
@@ -63,9 +64,9 @@ ROUTES = (
         may_have={"username": "operator"},
         more_for_admins=True,
     ),
-    _list("/subscribers", gateway.SessionsReply),
+    _list("/subscribers", sessions.SessionsReply),
     Route("GET", "/subscribers/summary", ANY_ROLE, data=records.SessionCounts),
-    Route("GET", "/subscribers/{id}", ANY_ROLE, data=gateway.SessionDetail),
+    Route("GET", "/subscribers/{id}", ANY_ROLE, data=sessions.SessionDetail),
     Route("DELETE", "/subscribers/{id}", ADMIN, data=Message),
     Route(
         "POST",
@@ -76,8 +77,8 @@ ROUTES = (
     ),
     Route("PUT", "/subscribers/{id}/rate", ADMIN, data=records.RateChanged, body=_RATES),
     Route("GET", "/system/version", ALWAYS, data=records.Version),
-    Route("GET", "/system/health", ALWAYS, data=gateway.Health),
-    Route("GET", "/health", ALWAYS, data=gateway.Health),
+    Route("GET", "/system/health", ALWAYS, data=sessions.Health),
+    Route("GET", "/health", ALWAYS, data=sessions.Health),
     Route("GET", "/system/config", ANY_ROLE, data=configuration_records.Configuration),
     # In an order in which each works after the one before.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),
@@ -101,16 +102,16 @@ ROUTES = (
     Route(
         "GET", "/system/config/archive/{revision}", ANY_ROLE, data=configuration_records.ArchivedConfiguration
     ),
-    _list("/interfaces", gateway.InterfacesReply),
-    _list("/interfaces/vlans", gateway.VlansReply),
-    _list("/qos", gateway.QosReply),
-    Route("GET", "/qos/profiles", ANY_ROLE, data=listing(gateway.OverheadProfilesReply)),
+    _list("/interfaces", network.InterfacesReply),
+    _list("/interfaces/vlans", network.VlansReply),
+    _list("/qos", network.QosReply),
+    Route("GET", "/qos/profiles", ANY_ROLE, data=listing(network.OverheadProfilesReply)),
     Route("GET", "/routing/bgp/summary", ANY_ROLE, data=records.FrrSummary),
-    _list("/routing/routes", gateway.RoutesReply),
-    _list("/cgnat/sessions", gateway.CgnatSessionsReply),
+    _list("/routing/routes", network.RoutesReply),
+    _list("/cgnat/sessions", network.CgnatSessionsReply),
     Route("GET", "/cgnat/stats", ANY_ROLE, data=records.CgnatStats),
     Route("GET", "/demux/config", ANY_ROLE, data=configuration_records.DemuxConfiguration),
-    _list("/demux/state", gateway.DemuxReply),
+    _list("/demux/state", network.DemuxReply),
     # Without an end, and without JSON: test_events has it.
     Route("GET", "/events/subscribers", ANY_ROLE, streams=True),
     Route("POST", "/webhooks", ADMIN, data=hub.Webhook, body=_RECEIVER, status=201),

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway_api.wire.core.gateway import AssignedAddress, Health, ListReply, SessionDetail
+from gateway_api.wire.contract import ListReply
+from gateway_api.wire.core.sessions import AssignedAddress, Health, SessionDetail
 
 Speed = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]*[1-9])? [kMG]?bit/s\Z")]
 Uptime = Annotated[str, Meta(pattern=r"^([1-9][0-9]*d )?[012][0-9]:[0-5][0-9]:[0-5][0-9]\Z")]

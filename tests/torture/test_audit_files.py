@@ -28,7 +28,7 @@ from gateway_api.audit.record import MOST, AuditEntry, masked, masked_path
 from gateway_api.audit.trail import Filter, Place, Trail, _query
 from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid
 from gateway_api.base.logs import MASK, masked_text
-from gateway_api.wire.core.gateway import Page
+from gateway_api.wire.contract import Page
 from tests.support.documents import SECRET_HASH
 
 

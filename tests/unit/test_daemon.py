@@ -11,7 +11,7 @@ import pytest
 
 from gateway_api.base.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.daemon.commands import ConfigurationCommands, Daemon
-from gateway_api.wire.core.gateway import Page
+from gateway_api.wire.contract import Page
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface

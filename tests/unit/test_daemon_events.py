@@ -14,8 +14,8 @@ from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.journal import Journal
 from gateway_api.daemon import events as following
 from gateway_api.daemon.events import Events
-from gateway_api.wire.core.gateway import EventsReply, SessionEvent, SubscribeEvents
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.sessions import EventsReply, SessionEvent, SubscribeEvents
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply

@@ -9,7 +9,7 @@ import pytest
 
 from gateway_api.core import journal as journals
 from gateway_api.core.journal import HELD, Journal
-from gateway_api.wire.core.gateway import EventsReply
+from gateway_api.wire.core.sessions import EventsReply
 from tests.support.journal import grow, session
 
 

@@ -16,7 +16,9 @@ from gateway_api.core.gateways.lab.world import AddressPool, UnitPool
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Rows, listing
 from gateway_api.core.session import Session
-from gateway_api.wire.core.gateway import Interface, Page, Route, SessionDetail, SessionFilter
+from gateway_api.wire.contract import Page
+from gateway_api.wire.core.network import Interface, Route
+from gateway_api.wire.core.sessions import SessionDetail, SessionFilter
 from tests.support.clocks import NOW, StillClock
 
 START = float(NOW)

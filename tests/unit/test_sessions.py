@@ -27,14 +27,9 @@ from gateway_api.core.paging import Chained, Key, Rows, Sorted, Unsorted, encode
 from gateway_api.core.service import CoreService
 from gateway_api.core.session import Session, sort_key
 from gateway_api.core.sessions import Index, SessionTable
-from gateway_api.wire.core.gateway import (
-    MAX_LIMIT,
-    ListSessions,
-    OverheadProfile,
-    Page,
-    SessionFilter,
-    SessionSummary,
-)
+from gateway_api.wire.contract import MAX_LIMIT, Page
+from gateway_api.wire.core.network import OverheadProfile
+from gateway_api.wire.core.sessions import ListSessions, SessionFilter, SessionSummary
 from gateway_api.wire.varlink.dispatcher import NoParameters
 from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
 from tests.support.clocks import StillClock

@@ -22,7 +22,7 @@ from marshmallow import ValidationError, post_load, validate
 from marshmallow.fields import Field, List, Nested
 
 from gateway_api.base.fields import Flag, Parsed, Schema, Text, Whole
-from gateway_api.wire.core.gateway import OverheadProfile
+from gateway_api.wire.core.network import OverheadProfile
 
 # Linux: IFNAMSIZ is 16 with the closing NUL; not "." or "..". Of the characters, those that need no
 # quotes in any service's file.

@@ -10,7 +10,7 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Counters, Session
 from gateway_api.core.sessions import SessionTable
-from gateway_api.wire.core.gateway import SessionDetail
+from gateway_api.wire.core.sessions import SessionDetail
 
 S = TypeVar("S", bound=Session)
 

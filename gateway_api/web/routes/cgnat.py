@@ -8,7 +8,7 @@ from gateway_api.web import access, parse, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import CgnatStats, listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.wire.core.gateway import CgnatSessionsReply
+from gateway_api.wire.core.network import CgnatSessionsReply
 
 routes = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
 

@@ -9,7 +9,7 @@ from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.context import configuration, daemon
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.wire.core.gateway import DemuxReply
+from gateway_api.wire.core.network import DemuxReply
 
 routes = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 

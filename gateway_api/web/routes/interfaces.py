@@ -8,7 +8,7 @@ from gateway_api.web import access, parse, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.wire.core.gateway import InterfacesReply, VlansReply
+from gateway_api.wire.core.network import InterfacesReply, VlansReply
 
 routes = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 

@@ -8,7 +8,7 @@ from gateway_api.web import access, parse, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import FrrSummary, listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.wire.core.gateway import RoutesReply
+from gateway_api.wire.core.network import RoutesReply
 
 routes = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
 

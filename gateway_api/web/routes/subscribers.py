@@ -17,7 +17,7 @@ from gateway_api.web.records import (
 )
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
-from gateway_api.wire.core.gateway import EndedSession, SessionDetail, SessionsReply
+from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionsReply
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 

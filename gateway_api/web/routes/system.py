@@ -6,7 +6,7 @@ from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web import access, responses
 from gateway_api.web.context import daemon
 from gateway_api.web.records import Version
-from gateway_api.wire.core.gateway import Health
+from gateway_api.wire.core.sessions import Health
 
 routes = Blueprint("system", __name__, url_prefix="/api/v1")
 

@@ -11,7 +11,8 @@ from gateway_api.audit.trail import Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
 from gateway_api.base.texts import MAC_PATTERN, ipv4_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
-from gateway_api.wire.core.gateway import MAX_LIMIT, Page, SessionSummary
+from gateway_api.wire.contract import MAX_LIMIT, Page
+from gateway_api.wire.core.sessions import SessionSummary
 
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
 

@@ -11,7 +11,7 @@ from gateway_api.daemon.commands import Edit
 from gateway_api.hub.destination import LONGEST, PATTERN, check_url
 from gateway_api.hub.message import key_of
 from gateway_api.wire.core.configuration import EditAction
-from gateway_api.wire.core.gateway import EventName
+from gateway_api.wire.core.sessions import EventName
 
 #: A number with a digit that isn't 0, and a unit. JSON Schema can't say more of how large it may be.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"

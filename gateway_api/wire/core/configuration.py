@@ -103,13 +103,6 @@ class ConfigurationDifference(Record, frozen=True):
     confirm_deadline: Deadline = None
 
 
-class CompareConfiguration(Method[ConfigurationDifference], frozen=True):
-    """The difference from the running configuration, or from an archived one, to the candidate, secrets
-    masked."""
-
-    revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
-
-
 # Staging
 
 
@@ -193,6 +186,13 @@ class RollbackCandidate(Command[RollbackReply], frozen=True):
     if_match: IfMatch = None
 
 
+class CompareConfiguration(Method[ConfigurationDifference], frozen=True):
+    """The difference from the running configuration, or from an archived one, to the candidate, secrets
+    masked."""
+
+    revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
+
+
 # Commits
 
 
@@ -244,10 +244,6 @@ class ReplaceConfiguration(Command[CommitReply], frozen=True):
     if_match: IfMatch = None
 
 
-class ConfirmCommit(Command[Nothing], frozen=True):
-    """Keeps the commit that waits to be confirmed."""
-
-
 class AmendConfiguration(Method[CommitReply], frozen=True):
     """Changes what runs at once, by all edits in their order, or changes nothing. What is staged stays staged
     on top of that, and is not committed. A commit that waits to be confirmed goes on waiting, and what would
@@ -269,6 +265,51 @@ class RestoreRevision(Method[CommitReply], frozen=True):
     author: Author
     comment: Comment = None
     action: Action = None
+
+
+class ConfirmCommit(Command[Nothing], frozen=True):
+    """Keeps the commit that waits to be confirmed."""
+
+
+# Changes by others
+
+
+class ChangeRecord(Record, frozen=True):
+    """A change that the API did not make. action is subscribers.disconnect,
+    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all, discard, rollback,
+    commit, replace, confirm, end_tokens, amend, restore; configuration.return when a commit was not confirmed
+    in time; or what the caller called it."""
+
+    sequence: Annotated[int, about("Number of the change, from 1 on, without holes.", 57)]
+    at: Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
+    action: Annotated[str, about("What was done.", "configuration.commit")]
+    user: Annotated[str, about("The user of the process that called, or core.", "root")]
+    process: Annotated[int | None, about("The number of that process.", 4711)] = None
+    author: Annotated[str | None, about("The commit's author.", "admin")] = None
+    comment: Annotated[str | None, about("The commit's comment.", "faster for everybody")] = None
+    before: Annotated[dict[str, Any] | None, about("What was, secrets masked, cut when it is long.")] = None
+    after: Annotated[dict[str, Any] | None, about("What is now, likewise.")] = None
+
+
+class ChangesReply(Record, frozen=True):
+    """Changes in their order, and which ones the core holds."""
+
+    log: Annotated[str, about("Name of this core's log.", "84a7e8343baf37f9")]
+    oldest: Annotated[int, about("The oldest change that is held; 4096 or more are.", 1)]
+    newest: Annotated[int, about("The newest change that is held.", 57)]
+    changes: Annotated[tuple[ChangeRecord, ...], about("The oldest first, 100 at the most.")]
+
+
+class ListChanges(Method[ChangesReply], frozen=True):
+    """What was changed by others than the API, and by the core itself. The API asks again and again, and
+    records each once. A change is on disk before it is in a reply, and outlives the core."""
+
+    log: Annotated[
+        str | None, about("Name of the log; all that is held is new to any other.", "84a7e8343baf37f9")
+    ] = None
+    after_sequence: Annotated[_Natural | None, about("Only what came after this change of that log.", 57)] = (
+        None
+    )
 
 
 # The archive
@@ -403,47 +444,6 @@ class TokenAccess(Record, frozen=True, kw_only=True):
 class GetTokenAccess(Method[TokenAccess], frozen=True):
     """What the running configuration says of the API's alternative profile. The API asks before every
     request, so that a commit takes effect on the next one."""
-
-
-# Changes by others
-
-
-class ChangeRecord(Record, frozen=True):
-    """A change that the API did not make. action is subscribers.disconnect,
-    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all, discard, rollback,
-    commit, replace, confirm, end_tokens, amend, restore; configuration.return when a commit was not confirmed
-    in time; or what the caller called it."""
-
-    sequence: Annotated[int, about("Number of the change, from 1 on, without holes.", 57)]
-    at: Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
-    action: Annotated[str, about("What was done.", "configuration.commit")]
-    user: Annotated[str, about("The user of the process that called, or core.", "root")]
-    process: Annotated[int | None, about("The number of that process.", 4711)] = None
-    author: Annotated[str | None, about("The commit's author.", "admin")] = None
-    comment: Annotated[str | None, about("The commit's comment.", "faster for everybody")] = None
-    before: Annotated[dict[str, Any] | None, about("What was, secrets masked, cut when it is long.")] = None
-    after: Annotated[dict[str, Any] | None, about("What is now, likewise.")] = None
-
-
-class ChangesReply(Record, frozen=True):
-    """Changes in their order, and which ones the core holds."""
-
-    log: Annotated[str, about("Name of this core's log.", "84a7e8343baf37f9")]
-    oldest: Annotated[int, about("The oldest change that is held; 4096 or more are.", 1)]
-    newest: Annotated[int, about("The newest change that is held.", 57)]
-    changes: Annotated[tuple[ChangeRecord, ...], about("The oldest first, 100 at the most.")]
-
-
-class ListChanges(Method[ChangesReply], frozen=True):
-    """What was changed by others than the API, and by the core itself. The API asks again and again, and
-    records each once. A change is on disk before it is in a reply, and outlives the core."""
-
-    log: Annotated[
-        str | None, about("Name of the log; all that is held is new to any other.", "84a7e8343baf37f9")
-    ] = None
-    after_sequence: Annotated[_Natural | None, about("Only what came after this change of that log.", 57)] = (
-        None
-    )
 
 
 # Errors

@@ -1,7 +1,17 @@
 """`org.gatewayapi.core`: what the management API needs of the core daemon of a subscriber gateway."""
 
-from gateway_api.wire.contract import Contract
-from gateway_api.wire.core import configuration, gateway
+from typing import Any
+
+from gateway_api.wire.contract import Contract, Failure, Method
+from gateway_api.wire.core import configuration, network, sessions
+
+
+def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
+    """The classes of a kind, in the order of the modules that declare them."""
+    members = {**vars(sessions), **vars(configuration), **vars(network)}.values()
+    classes = (member for member in members if isinstance(member, type) and issubclass(member, kind))
+    return tuple(found for found in classes if found.__module__.startswith(f"{__package__}."))
+
 
 CORE = Contract(
     "org.gatewayapi.core",
@@ -18,55 +28,6 @@ CORE = Contract(
     Lists come whole unless a page is asked for. A page holds at most limit records, tells how many there are
     in all, and gives a cursor for the next one, or null at the end.
     """,
-    (
-        gateway.GetHealth,
-        gateway.GetStatistics,
-        gateway.ListSessions,
-        gateway.GetSession,
-        gateway.DisconnectSession,
-        gateway.DisconnectInterface,
-        gateway.SetSessionRate,
-        gateway.SubscribeEvents,
-        configuration.GetConfiguration,
-        configuration.GetCandidate,
-        configuration.EditCandidate,
-        configuration.DiscardCandidate,
-        configuration.RollbackCandidate,
-        configuration.CompareConfiguration,
-        configuration.CommitCandidate,
-        configuration.ReplaceConfiguration,
-        configuration.AmendConfiguration,
-        configuration.RestoreRevision,
-        configuration.ConfirmCommit,
-        configuration.ListChanges,
-        configuration.ListArchive,
-        configuration.GetArchivedRevision,
-        configuration.CheckAccess,
-        configuration.GetLogin,
-        configuration.GetDeniedNetworks,
-        configuration.EndTokens,
-        configuration.GetTokenAccess,
-        gateway.ListInterfaces,
-        gateway.ListVlans,
-        gateway.ListQos,
-        gateway.ListOverheadProfiles,
-        gateway.GetBgpSummary,
-        gateway.ListRoutes,
-        gateway.ListCgnatSessions,
-        gateway.GetDemuxState,
-    ),
-    (
-        gateway.SessionNotFoundError,
-        gateway.InterfaceNotFoundError,
-        configuration.EditRefusedError,
-        configuration.PathNotFoundError,
-        configuration.ConfigurationInvalidError,
-        configuration.ConfigurationChangedError,
-        configuration.RevisionNotFoundError,
-        configuration.UserNotFoundError,
-        configuration.CandidateStagedError,
-        configuration.NothingToConfirmError,
-        configuration.StepFailedError,
-        gateway.ReplyTooLargeError,
-    ),
+    _declared(Method),
+    _declared(Failure),
 )

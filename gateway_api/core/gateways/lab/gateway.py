@@ -17,7 +17,8 @@ from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Chained, Key, Rows, Sorted
 from gateway_api.core.session import Counters
 from gateway_api.core.sessions import SessionTable
-from gateway_api.wire.core.gateway import AddressFamily, Interface, InterfaceAddress, SessionDetail
+from gateway_api.wire.core.network import AddressFamily, Interface, InterfaceAddress
+from gateway_api.wire.core.sessions import SessionDetail
 
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
 _AT_ONCE = 500

@@ -3,7 +3,7 @@
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
 from gateway_api.core.gateways.lab.vlans import ManagedVlan
-from gateway_api.wire.core.gateway import (
+from gateway_api.wire.core.network import (
     AddressFamily,
     AdminState,
     Interface,

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway_api.core.configuration.sections import Bgp, Cgnat, Configuration
 from gateway_api.core.session import Session
-from gateway_api.wire.core.gateway import Route
+from gateway_api.wire.core.network import Route
 
 #: FRR 8.4.4 on Debian 12 gives a RIB entry about this many bytes.
 _RIB_ENTRY_BYTES = 192

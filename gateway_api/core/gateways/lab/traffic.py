@@ -2,7 +2,7 @@
 
 from gateway_api.core.session import Counters, Session
 from gateway_api.wire.contract import Record
-from gateway_api.wire.core.gateway import InterfaceStats
+from gateway_api.wire.core.network import InterfaceStats
 
 # Mean bytes of a packet: subscribers send many acknowledgements and receive full packets.
 _MEAN_PACKET_UP = 400

@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
 from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
 from gateway_api.wire.contract import Record
-from gateway_api.wire.core.gateway import DemuxState, DemuxVlan, Vlan, VlanProtocol
+from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan, VlanProtocol
 
 
 class Line(Record, frozen=True):

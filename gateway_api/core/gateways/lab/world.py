@@ -18,7 +18,7 @@ from gateway_api.core.gateways.lab.traffic import LabSession, Meter, Traffic
 from gateway_api.core.gateways.lab.vlans import VlanTable
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
-from gateway_api.wire.core.gateway import SessionState, SessionSummary, SessionType
+from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 
 MAX_SESSIONS = 200_000
 

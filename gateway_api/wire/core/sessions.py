@@ -1,6 +1,6 @@
-"""What goes over the wire about the gateway: its health, sessions, events, interfaces, VLANs and routes."""
+"""What goes over the wire about the core's health and the sessions: records, commands, and events."""
 
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import Meta
@@ -10,17 +10,14 @@ from gateway_api.wire.contract import (
     Command,
     Enumeration,
     Failure,
+    ListReply,
     Method,
+    PagedMethod,
     Parameters,
     Record,
     about,
     count,
 )
-
-R = TypeVar("R")
-
-#: The most records of a page.
-MAX_LIMIT = 10_000
 
 _IPV4 = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
 _MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
@@ -53,46 +50,6 @@ class EventName(Enumeration):
     DOWN = "session.down", "The session ended."
 
 
-class AddressFamily(Enumeration):
-    """The family of an address."""
-
-    INET = "inet", "IPv4."
-    INET6 = "inet6", "IPv6."
-
-
-class InterfaceType(Enumeration):
-    """What an interface is."""
-
-    TRUNK = "trunk", "A port that carries subscribers."
-    LOOPBACK = "loopback", "The loopback interface."
-    VLAN = "vlan", "A VLAN sub-interface of a trunk."
-    PPP = "ppp", "The interface of a PPPoE session."
-    IFB = "ifb", "The device that shapes what a session sends."
-    VRF = "vrf", "A routing domain."
-    OTHER = "other", "Anything else, such as an uplink."
-
-
-class AdminState(Enumeration):
-    """The state that an interface is configured to have."""
-
-    UP = "up", "Enabled."
-    DOWN = "down", "Disabled."
-
-
-class VlanProtocol(Enumeration):
-    """The protocol of the outer tag."""
-
-    DOT1Q = "802.1Q", "One tag."
-    DOT1AD = "802.1ad", "A service tag, with the subscriber's tag inside (QinQ)."
-
-
-class DemuxState(Enumeration):
-    """What the demux component makes of a VLAN."""
-
-    ACTIVE = "active", "The VLAN has sessions."
-    IDLE = "idle", "The VLAN has none, and is removed after the idle timeout."
-
-
 SessionId = Annotated[int, about("Session id.", 7)]
 Type = Annotated[SessionType, about("Session type.", "PPPoE")]
 State = Annotated[SessionState, about("Session state.", "active")]
@@ -105,11 +62,8 @@ StartedAt = Annotated[int, count("Start time, Unix epoch seconds.", 1795271513)]
 RateDown = Annotated[int, count("Downstream rate, bits per second.", 100_000_000)]
 RateUp = Annotated[int, count("Upstream rate, bits per second.", 20_000_000)]
 ProfileName = Annotated[str, about("Name of the overhead profile.", "pppoe_ethernet")]
-Overhead = Annotated[int, count("Bytes added to each packet.", 50)]
-Mpu = Annotated[int, count("Least bytes counted for a packet.", 84)]
 BytesIn = Annotated[int, count("Bytes from the subscriber (RFC 2866 Acct-Input-Octets).", 117155058)]
 BytesOut = Annotated[int, count("Bytes to the subscriber.", 585775294)]
-OperState = Annotated[str, about("Operational state (RFC 2863).", "up")]
 AllSessions = Annotated[int, count("All sessions.", 298)]
 PppoeSessions = Annotated[int, count("PPPoE sessions.", 271)]
 DhcpSessions = Annotated[int, count("DHCP sessions.", 27)]
@@ -127,32 +81,6 @@ REASON = about(
 RECEIVED = count("Bytes from the subscriber.", 117155058)
 SENT = count("Bytes to the subscriber.", 585775294)
 DURATION = count("How long it lasted, seconds.", 3600)
-
-
-# Parts of lists
-
-
-class Page(Parameters, frozen=True):
-    """A part of a list."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page, 1 to 10000.", 100)]
-    cursor: Annotated[str | None, about("next_cursor of the page before.", "WyJpZCIsWzIsMl1d")] = None
-
-
-class ListReply(Record, frozen=True, kw_only=True):
-    """What all lists have in common."""
-
-    count: Annotated[int, count("Number of records in this reply.", 1)]
-    total: Annotated[int, count("Number of records on all pages.", 1)]
-    next_cursor: Annotated[
-        str | None, about("cursor of the next page, null on the last one.", "WyJpZCIsWzIsMl1d")
-    ] = None
-
-
-class PagedMethod(Method[R], frozen=True, kw_only=True):
-    """A method whose reply is a list."""
-
-    page: Annotated[Page | None, about("The part to reply with, the whole list without.")] = None
 
 
 # Health
@@ -407,227 +335,6 @@ class SubscribeEvents(Method[EventsReply], frozen=True):
     after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Number of the event.", 57)] = None
 
 
-# Interfaces and VLANs
-
-
-class InterfaceAddress(Record, frozen=True):
-    """An address of an interface."""
-
-    family: Annotated[AddressFamily, about("Address family.", "inet")]
-    address: Annotated[str, about("IPv4 or IPv6 address.", "10.255.0.1")]
-    prefix_length: Annotated[int, about("Bits of the network.", 30, minimum=0, maximum=128)]
-
-
-class InterfaceStats(Record, frozen=True):
-    """The counters of an interface since it came up."""
-
-    rx_bytes: Annotated[int, count("Bytes received.", 58248942780)] = 0
-    rx_packets: Annotated[int, count("Packets received.", 145622356)] = 0
-    rx_errors: Annotated[int, count("Packets received with errors.", 0)] = 0
-    rx_dropped: Annotated[int, count("Packets received and dropped.", 0)] = 0
-    tx_bytes: Annotated[int, count("Bytes sent.", 291244714181)] = 0
-    tx_packets: Annotated[int, count("Packets sent.", 242703928)] = 0
-    tx_errors: Annotated[int, count("Packets that could not be sent.", 0)] = 0
-    tx_dropped: Annotated[int, count("Packets dropped instead of sent.", 0)] = 0
-
-
-class Interface(Record, frozen=True):
-    """An interface of the system."""
-
-    ifindex: Annotated[int, about("The kernel's number of it.", 2)]
-    name: Annotated[str, about("Interface name.", "trunk0")]
-    type: Annotated[InterfaceType, about("What it is.", "trunk")]
-    mac_address: Annotated[
-        str | None, about("MAC address, null when it has none.", "06:00:00:00:00:02", pattern=_MAC)
-    ]
-    mtu: Annotated[int, about("Largest packet, bytes.", 1600)]
-    admin_state: Annotated[AdminState, about("What it is configured to be.", "up")]
-    oper_state: OperState
-    parent: Annotated[str | None, about("Interface that carries it, null when none does.", None)]
-    master: Annotated[str | None, about("VRF or bridge that it belongs to, null when none.", None)]
-    addresses: Annotated[tuple[InterfaceAddress, ...], about("Its addresses.")]
-    stats: Annotated[InterfaceStats, about("Its counters.")]
-
-
-class InterfacesReply(ListReply, frozen=True):
-    """A list of interfaces."""
-
-    interfaces: Annotated[tuple[Interface, ...], about("The interfaces.")]
-
-
-class ListInterfaces(PagedMethod[InterfacesReply], frozen=True):
-    """Lists all interfaces of the system."""
-
-
-class Vlan(Record, frozen=True):
-    """A VLAN sub-interface that the demux component made."""
-
-    name: Annotated[str, about("Interface name.", "trunk0.1000")]
-    trunk: Annotated[str, about("Trunk interface that carries it.", "trunk0")]
-    vlan_id: Annotated[int, about("VLAN id; the inner one of two.", 1000, minimum=1, maximum=4094)]
-    outer_vlan_id: Annotated[
-        int | None, about("Outer VLAN id, null without QinQ.", None, minimum=1, maximum=4094)
-    ]
-    protocol: Annotated[VlanProtocol, about("Protocol of the outer tag.", "802.1Q")]
-    oper_state: OperState
-    session_count: Annotated[int, count("Sessions on it.", 27)]
-    created_at: Annotated[int, count("When it was made, Unix epoch seconds.", 1795270980)]
-
-
-class DemuxVlan(Vlan, frozen=True):
-    """A VLAN with the demux component's view of it."""
-
-    state: Annotated[DemuxState, about("active with sessions, idle without.", "active")]
-
-
-class VlansReply(ListReply, frozen=True):
-    """A list of VLANs."""
-
-    vlans: Annotated[tuple[Vlan, ...], about("The VLANs.")]
-
-
-class ListVlans(PagedMethod[VlansReply], frozen=True):
-    """Lists the VLAN sub-interfaces that the demux component made."""
-
-
-class DemuxReply(ListReply, frozen=True):
-    """A list of VLANs, and what the limits kept from being made."""
-
-    vlans: Annotated[tuple[DemuxVlan, ...], about("The VLANs.")]
-    rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]
-
-
-class GetDemuxState(PagedMethod[DemuxReply], frozen=True):
-    """Lists the VLANs under management."""
-
-
-# Shaping
-
-
-class SessionQos(Record, frozen=True):
-    """The shaping of one session."""
-
-    session_id: SessionId
-    username: Username
-    interface: Annotated[str, about("Shaped interface.", "ppp5")]
-    ifb_device: Annotated[
-        str | None, about("IFB device that shapes upstream, null when none does.", "ifb-ppp5")
-    ]
-    rate_down_bps: RateDown
-    rate_up_bps: RateUp
-    overhead_profile: ProfileName
-    overhead: Overhead
-    mpu: Mpu
-    qdisc: Annotated[str, about("Queueing discipline.", "htb")]
-
-
-class QosReply(ListReply, frozen=True):
-    """A list of sessions with their shaping."""
-
-    sessions: Annotated[tuple[SessionQos, ...], about("The sessions.")]
-
-
-class ListQos(PagedMethod[QosReply], frozen=True):
-    """Lists the shaping of all sessions."""
-
-
-class OverheadProfile(Record, frozen=True):
-    """What a kind of access line adds to each packet."""
-
-    name: ProfileName
-    overhead: Overhead
-    mpu: Mpu
-    description: Annotated[str, about("What it is for.", "PPPoE over Ethernet with one VLAN tag")]
-
-
-class OverheadProfilesReply(Record, frozen=True):
-    """A list of overhead profiles."""
-
-    profiles: Annotated[tuple[OverheadProfile, ...], about("The profiles.")]
-    count: Annotated[int, count("Number of records in this reply.", 1)]
-
-
-class ListOverheadProfiles(Method[OverheadProfilesReply], frozen=True):
-    """Lists the overhead profiles that sessions may have."""
-
-
-# Routing
-
-
-class BgpSummaryReply(Record, frozen=True):
-    """The routing daemon's neighbour summary."""
-
-    summary: Annotated[dict[str, Any], about("As FRR prints it for show bgp summary json; {} without BGP.")]
-
-
-class GetBgpSummary(Method[BgpSummaryReply], frozen=True):
-    """The routing daemon's neighbour summary."""
-
-
-class Route(Record, frozen=True):
-    """A kernel route, with the names of `ip -j route` (iproute2)."""
-
-    dst: Annotated[
-        str,
-        about(
-            "Destination; 0.0.0.0/0 is the default route.",
-            "100.64.0.5/32",
-            pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$",
-        ),
-    ]
-    gateway: Annotated[
-        str | None, about("Next hop, null when there is none.", None, format="ipv4", pattern=_IPV4)
-    ]
-    dev: Annotated[str, about("Interface.", "ppp5")]
-    protocol: Annotated[str, about("Origin of the route.", "kernel")]
-    scope: Annotated[str, about("How far it reaches.", "link")]
-    type: Annotated[str, about("Kind of route.", "unicast")]
-    table: Annotated[str, about("Routing table.", "main")]
-    metric: Annotated[int | None, about("Lower is preferred; null for the kernel's own.", None)]
-    prefsrc: Annotated[
-        str | None,
-        about("Source address to prefer, null for any.", "100.64.0.1", format="ipv4", pattern=_IPV4),
-    ]
-    session_id: Annotated[int | None, about("Session that it belongs to, null for others.", 7)]
-
-
-class RoutesReply(ListReply, frozen=True):
-    """A list of routes."""
-
-    routes: Annotated[tuple[Route, ...], about("The routes.")]
-
-
-class ListRoutes(PagedMethod[RoutesReply], frozen=True):
-    """Lists the kernel's routes, the host routes of subscribers included."""
-
-
-class CgnatSession(Record, frozen=True):
-    """A session with an address in the CGNAT's source_range that is steered through its VRF."""
-
-    id: SessionId
-    type: Type
-    username: Username
-    ip_address: AssignedAddress
-    interface: SessionInterface
-    vrf_name: Annotated[str, about("VRF that it goes through.", "cgnat")]
-    vrf_table: Annotated[int, about("Routing table of the VRF.", 100)]
-    handoff_interface: Annotated[str, about("Interface towards the CGNAT appliance.", "cgnat0")]
-    handoff_gateway: Annotated[
-        str, about("Address of the CGNAT appliance.", "10.255.1.2", format="ipv4", pattern=_IPV4)
-    ]
-    started_at: StartedAt
-
-
-class CgnatSessionsReply(ListReply, frozen=True):
-    """A list of sessions behind the CGNAT."""
-
-    sessions: Annotated[tuple[CgnatSession, ...], about("The sessions.")]
-
-
-class ListCgnatSessions(PagedMethod[CgnatSessionsReply], frozen=True):
-    """Lists the sessions that are steered through the CGNAT VRF."""
-
-
 # Errors
 
 
@@ -641,7 +348,3 @@ class InterfaceNotFoundError(Failure, frozen=True):
     """There is no interface of that name."""
 
     interface: Annotated[str, about("The name.", "trunk9")]
-
-
-class ReplyTooLargeError(Failure, frozen=True):
-    """The whole list is more than one reply may hold: ask for pages."""
