@@ -10,7 +10,7 @@ from gateway_api.base.settings import TOKEN, USERS, Profile
 from gateway_api.web.access import access_of
 from gateway_api.web.app import register
 from gateway_api.web.openapi.document import document
-from gateway_api.web.route import template
+from gateway_api.web.parse import template
 from gateway_api.wire.contract import description
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.hub import HUB

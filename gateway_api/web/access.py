@@ -6,7 +6,7 @@ without access.
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from flask import Flask, g, request
 
@@ -19,10 +19,8 @@ from gateway_api.base.errors import (
     NotAuthenticated,
 )
 from gateway_api.base.settings import Authentication, Profile
-from gateway_api.web.bearer import bearer_token
-from gateway_api.web.context import daemon, identify, services
-
-View = TypeVar("View", bound=Callable[..., Any])
+from gateway_api.web.responses import View
+from gateway_api.web.services import daemon, identify, services
 
 _MARK = "__access__"
 _ADMIN = "admin"
@@ -41,48 +39,28 @@ class Access(Enum):
     ANY_ROLE = "any role"
     ADMIN = "admin"
 
+    def __call__(self, view: View) -> View:
+        """Marks the view."""
+        setattr(view, _MARK, self)
+        return view
+
+
+always, static, open_to_all = Access.ALWAYS, Access.STATIC, Access.OPEN
+any_role, admin = Access.ANY_ROLE, Access.ADMIN
+
 
 class NoAccessMark(GatewayApiError):
     """A view has no access mark."""
 
 
-def _mark(access: Access) -> Callable[[View], View]:
-    def decorate(view: View) -> View:
-        setattr(view, _MARK, access)
-        return view
-
-    return decorate
-
-
-always = _mark(Access.ALWAYS)
-static = _mark(Access.STATIC)
-open_to_all = _mark(Access.OPEN)
-any_role = _mark(Access.ANY_ROLE)
-admin = _mark(Access.ADMIN)
-
-
-def access_of(view: Callable[..., Any]) -> Access | None:
+def access_of(view: Callable[..., Any] | None) -> Access | None:
     """The mark of a view."""
     mark: Access | None = getattr(view, _MARK, None)
     return mark
 
 
-class _Check(Protocol):
-    """The check of one kind of credential. In this order, for one request."""
-
-    def ask(self) -> None:
-        """Asks the core, each time, so that a commit counts on the next request. Raises CoreUnavailable and
-        Disabled."""
-
-    def plausible(self) -> object:
-        """Without the core. Raises NotAuthenticated for a credential that can't be valid."""
-
-    def role(self) -> str:
-        """Identifies the caller. Raises NotAuthenticated."""
-
-
 class _UserToken:
-    def ask(self) -> None:
+    def require_enabled(self) -> None:
         try:
             usernames = [self.plausible().sub]
         except NotAuthenticated:
@@ -94,7 +72,7 @@ class _UserToken:
 
     def plausible(self) -> Claims:
         if "claims" not in g:
-            g.claims = services().tokens.read(bearer_token())
+            g.claims = services().tokens.read(_bearer_token())
         claims: Claims = g.claims
         return claims
 
@@ -109,7 +87,7 @@ class _UserToken:
 
 
 class _StaticToken:
-    def ask(self) -> None:
+    def require_enabled(self) -> None:
         access = daemon().token_access()
         if not access.enabled:
             raise Disabled
@@ -118,16 +96,18 @@ class _StaticToken:
         g.auth_token = access.auth_token
 
     def plausible(self) -> str:
-        return bearer_token()
+        return _bearer_token()
 
     def role(self) -> str:
-        if not is_token(bearer_token(), g.auth_token):
+        if not is_token(_bearer_token(), g.auth_token):
             raise NotAuthenticated("another token")
         identify(AUTHOR, _ADMIN)
         return _ADMIN
 
 
-_CHECKS: dict[Authentication, _Check] = {
+# `require_enabled` calls the core each time, so that a commit counts on the next request. `plausible` raises
+# NotAuthenticated, without the core, for a token that cannot be valid. `role` comes last.
+_CHECKS: dict[Authentication, _UserToken | _StaticToken] = {
     Authentication.USER_TOKEN: _UserToken(),
     Authentication.STATIC_TOKEN: _StaticToken(),
 }
@@ -144,11 +124,11 @@ def install(app: Flask, profile: Profile) -> None:
     def _check() -> None:
         view = app.view_functions.get(request.endpoint or "")
         # An unknown path is 404 for every caller, once the API is enabled.
-        access = (view and access_of(view)) or Access.OPEN
+        access = access_of(view) or Access.OPEN
         if access is Access.ALWAYS:
             return
         try:
-            check.ask()
+            check.require_enabled()
         except CoreUnavailable:
             if view is None or access is Access.STATIC:
                 return
@@ -160,3 +140,12 @@ def install(app: Flask, profile: Profile) -> None:
         role = check.role()
         if access is Access.ADMIN and role != _ADMIN:
             raise NotAllowed
+
+
+def _bearer_token() -> str:
+    """Raises NotAuthenticated when there is none."""
+    # RFC 6750 section 2.1. Not request.authorization: it decodes other schemes, and fails on their data.
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticated("no bearer token")
+    return token.strip()

@@ -1,55 +1,46 @@
-"""The WSGI application of either profile: its routes, and what they share."""
+"""The WSGI application of either profile."""
 
 import os
-from types import ModuleType
 
-from flask import Flask, Request
+from flask import Blueprint, Flask, Request
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 
 from gateway_api.audit import core_changes
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
-from gateway_api.web import access, audit, context, errors, headers, parse, request_id
-from gateway_api.web.routes import audit as audit_log
+from gateway_api.web import access, audit, errors, headers, metrics, parse
 from gateway_api.web.routes import (
-    cgnat,
     configuration,
-    demux,
-    docs,
     events,
-    interfaces,
     login,
-    metrics,
-    page,
-    qos,
-    routing,
+    network,
+    pages,
     subscribers,
     system,
     token_profile,
-    webhooks,
 )
-from gateway_api.web.services import Parts, Services
+from gateway_api.web.services import EXTENSION, Parts, Services
 
-#: Modules with a blueprint. `etc/routes.txt` lists all routes, with their access.
-ROUTES: dict[Profile, tuple[ModuleType, ...]] = {
+#: `etc/routes.txt` lists their routes, with the access to each.
+ROUTES: dict[Profile, tuple[Blueprint, ...]] = {
     USERS: (
-        login,
-        subscribers,
-        system,
-        configuration,
-        interfaces,
-        qos,
-        routing,
-        cgnat,
-        demux,
-        events,
-        webhooks,
-        audit_log,
-        metrics,
-        docs,
-        page,
+        login.routes,
+        subscribers.routes,
+        system.routes,
+        configuration.routes,
+        network.interfaces,
+        network.qos,
+        network.routing,
+        network.cgnat,
+        network.demux,
+        events.routes,
+        events.webhooks,
+        system.audit_log,
+        system.metrics,
+        pages.docs,
+        pages.page,
     ),
-    TOKEN: (token_profile,),
+    TOKEN: (token_profile.routes,),
 }
 
 
@@ -58,7 +49,7 @@ class Application(Flask):
 
     def stop(self) -> None:
         """Ends what does not end by itself. When the worker stops."""
-        parts: Parts = self.extensions[context.EXTENSION]
+        parts: Parts = self.extensions[EXTENSION]
         parts.stop()
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
@@ -84,17 +75,16 @@ def token() -> Application:
 def create_app(parts: Parts) -> Application:
     """The application of one worker. Starts nothing. Raises NoAccessMark."""
     app = Application("gateway_api", static_folder=None)
-    # A redirect's page would be HTML.
+    # The redirect that merges slashes would have a body in HTML.
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    context.install(app, parts)
+    app.extensions[EXTENSION] = parts
     if isinstance(parts, Services):
         metrics.install(app, parts)
     register(app, parts.profile)
     if isinstance(parts, Services):
-        docs.install(app)
+        pages.install(app)
     errors.install(app)
-    request_id.install(app)
     # In this order: a caller without access learns nothing about the rest of its request.
     access.install(app, parts.profile)
     audit.install(app)
@@ -106,5 +96,5 @@ def create_app(parts: Parts) -> Application:
 def register(app: Flask, profile: Profile) -> None:
     """Gives the application its routes, and nothing else."""
     app.url_map.converters["session"] = parse.SessionSegment
-    for module in ROUTES[profile]:
-        app.register_blueprint(module.routes)
+    for routes in ROUTES[profile]:
+        app.register_blueprint(routes)

@@ -1,16 +1,17 @@
-"""What stays as it is while the API runs: told apart by a digest, compressed when it is first asked for."""
+"""Files that stay the same while the API runs, and the page for browsers while it is disabled."""
 
 import gzip
 import hashlib
+import html
 from dataclasses import dataclass
 from functools import cached_property
 
 from flask import Response, request
 
-#: For what has its digest in its path (RFC 8246).
+#: For a file with its digest in the path (RFC 8246).
 FOR_EVER = "public, max-age=31536000, immutable"
-#: For what has to be asked for again, at least whether it has changed.
-ASK_AGAIN = "no-cache"
+#: The client checks each time whether the file has changed.
+REVALIDATE = "no-cache"
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Asset:
 def serve(
     asset: Asset, cache_control: str, headers: dict[str, str] | None = None, *, for_browsers: bool = False
 ) -> Response:
-    """As the client can take it. `for_browsers`: compressed in any case, as all of
-    them take it; to encrypt a megabyte costs as much as several requests."""
+    """Compressed if the client accepts it. `for_browsers`: always, since all of them accept it, and
+    encrypting a megabyte costs as much as several requests."""
     zipped = for_browsers or request.accept_encodings.quality("gzip") > 0
     response = Response(asset.compressed if zipped else asset.body, content_type=asset.media_type)
     if zipped:
@@ -40,3 +41,40 @@ def serve(
     response.set_etag(asset.digest, weak=True)
     response.headers.update({"Cache-Control": cache_control, "Vary": "Accept-Encoding", **(headers or {})})
     return response
+
+
+_DISABLED = """<!doctype html>
+<html lang="en">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <meta name="color-scheme" content="light dark">
+  <meta http-equiv="refresh" content="10">
+  <title>Subscriber gateway</title>
+</head>
+<body>
+  <main>
+    <h1>Subscriber gateway</h1>
+    <p role="alert">{message}</p>
+    <p>This page looks again every 10 seconds.</p>
+  </main>
+</body>
+</html>
+"""
+
+_DISABLED_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def disabled_page(message: str) -> Response | None:
+    """503 for a browser that requests the live page, without a script: the page's modules are not served
+    either. None for a program, which gets JSON from every path."""
+    accepted = request.accept_mimetypes.best_match(("application/json", "text/html"))
+    if request.path != "/" or accepted != "text/html":
+        return None
+    text = _DISABLED.format(message=html.escape(message))
+    return Response(text, 503, _DISABLED_HEADERS, content_type="text/html; charset=utf-8")

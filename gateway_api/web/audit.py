@@ -15,10 +15,10 @@ from gateway_api.audit.record import AuditEntry, masked, result_of
 from gateway_api.base import http, logs
 from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
-from gateway_api.web import access
-from gateway_api.web.context import audit_log, parts
-from gateway_api.web.request_id import request_id
-from gateway_api.web.route import template
+from gateway_api.web.access import Access, access_of
+from gateway_api.web.headers import request_id
+from gateway_api.web.parse import template
+from gateway_api.web.services import parts
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _REJECTIONS = {401, 403, 429}
 
 
 def note(*, before: Any = None, after: Any = None) -> None:
-    """Adds the values before and after the change to the record of the current request: records, or any JSON.
+    """Adds the values before and after the change to the record of the current request: structs, or any JSON.
     Secrets in them are masked."""
     g.noted = msgspec.to_builtins({"before": before, "after": after})
 
@@ -43,8 +43,8 @@ def install(app: Flask) -> None:
     @app.before_request
     def _check() -> None:
         view = app.view_functions.get(request.endpoint or "")
-        if view and request.method not in _SAFE and access.access_of(view) is access.Access.ADMIN:
-            audit_log().check()
+        if request.method not in _SAFE and access_of(view) is Access.ADMIN:
+            parts().audit.check()
 
     @app.after_request
     def _responded(response: Response) -> Response:
@@ -64,7 +64,6 @@ def _is_change() -> bool:
 
 def _record(status: int | None, message: str | None) -> None:
     g.recorded = True
-    rule = str(request.url_rule) if request.url_rule else None
     role = request.environ.get(http.ROLE)
     result = result_of(status)
     record = AuditEntry(
@@ -75,7 +74,7 @@ def _record(status: int | None, message: str | None) -> None:
         request_id=request_id(),
         method=request.method,
         action=request.endpoint or "",
-        route=template(rule) if rule else None,
+        route=template(request.url_rule.rule) if request.url_rule else None,
         path=masked_text(request.path),
         status=status,
         result=result,
@@ -84,7 +83,7 @@ def _record(status: int | None, message: str | None) -> None:
         **masked(g.get("noted", {})),
     )
     try:
-        audit_log().add(record)
+        parts().audit.add(record)
     except AuditUnavailable as error:
         more = {logs.RECORD: record.text()} if role else {}
         _log.log(
@@ -101,15 +100,11 @@ def _claimed() -> str | None:
     if not isinstance(name, str):
         return None
     if "names_user" not in g:
-        names_user(exists=_is_user(name))
+        try:
+            names_user(exists=parts().daemon.check_access([name]).user(name) is not None)
+        except GatewayApiError:
+            names_user(exists=False)
     return name if g.names_user else None
-
-
-def _is_user(name: str) -> bool:
-    try:
-        return parts().daemon.check_access([name]).user(name) is not None
-    except GatewayApiError:
-        return False
 
 
 def _body(*, refused: bool) -> Any:
@@ -126,10 +121,9 @@ class _Text(msgspec.Struct):
     message: str | None = None
 
 
-class _Body(msgspec.Struct):
+class _Body(_Text):
     """The messages of a response: one of these, or none."""
 
-    message: str | None = None
     detail: str | None = None
     data: _Text | None = None
     errors: list[_Text] = []

@@ -1,7 +1,6 @@
 """Exceptions become responses here, and nowhere else.
 
-A client learns what it can do something about. Why the core failed, and a traceback of ours, go to
-the log under the request's id.
+A client learns what it can correct. Why the core failed, and tracebacks, go to the log with the request's id.
 """
 
 import logging
@@ -29,14 +28,13 @@ from gateway_api.base.errors import (
     NotFound,
     Stale,
     TooMany,
-    TooManyAttempts,
     TooManyLists,
-    TooManyStreams,
     WrongCredentials,
 )
 from gateway_api.base.logs import masked_text
-from gateway_api.web import notice, responses
-from gateway_api.web.request_id import request_id
+from gateway_api.web import responses
+from gateway_api.web.assets import disabled_page
+from gateway_api.web.headers import request_id
 
 _log = logging.getLogger(__name__)
 
@@ -46,35 +44,22 @@ def _invalid(error: Invalid) -> Response:
     return responses.error(400, str(error), errors=problems)
 
 
-def _not_authenticated(error: GatewayApiError) -> Response:
-    return _challenge("Could not validate credentials")
+def _challenge(detail: str) -> Callable[[GatewayApiError], Response]:
+    def respond(_: GatewayApiError) -> Response:
+        response = responses.bare({"detail": detail}, 401)
+        # RFC 6750 section 3: a 401 names the scheme.
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    return respond
 
 
-def _wrong_credentials(error: GatewayApiError) -> Response:
-    return _challenge("Incorrect username or password")
-
-
-def _challenge(detail: str) -> Response:
-    response = responses.bare({"detail": detail}, 401)
-    # RFC 6750 section 3: a 401 names the scheme that would have worked.
-    response.headers["WWW-Authenticate"] = "Bearer"
-    return response
-
-
-def _not_allowed(error: NotAllowed) -> Response:
+def _not_allowed(_: NotAllowed) -> Response:
     return responses.bare({"detail": "Admin role required"}, 403)
 
 
-def _not_found(error: NotFound) -> Response:
-    return responses.error(404, str(error))
-
-
-def _too_large(error: AnswerTooLarge) -> Response:
-    return responses.error(400, str(error))
-
-
-def _conflict(error: Conflict) -> Response:
-    return responses.error(409, str(error))
+def _with_text(status: int) -> Callable[[GatewayApiError], Response]:
+    return lambda error: responses.error(status, str(error))
 
 
 def _stale(error: Stale) -> Response:
@@ -83,79 +68,49 @@ def _stale(error: Stale) -> Response:
     return response
 
 
-def _not_done(error: NotDone) -> Response:
-    _say(error)
-    return responses.error(500, str(error))
+def _too_many(status: int) -> Callable[[TooMany], Response]:
+    def respond(error: TooMany) -> Response:
+        response = responses.error(status, str(error))
+        response.headers["Retry-After"] = str(error.retry_after)
+        return response
+
+    return respond
 
 
-def _too_many(error: TooMany) -> Response:
-    response = responses.error(429, str(error))
-    response.headers["Retry-After"] = str(error.retry_after)
-    return response
+def _failure(message: Callable[[Any], str], **more: Any) -> Callable[[GatewayApiError], Response]:
+    """500, with the reason in the log."""
 
+    def respond(error: GatewayApiError) -> Response:
+        _log.error("%s: %s", _request_line(), error, extra=logs.extra(request_id=request_id()))
+        return responses.error(500, message(error), **more)
 
-def _too_many_lists(error: TooManyLists) -> Response:
-    # Not the caller's doing, as it is with 429: others are asking.
-    response = responses.error(503, str(error))
-    response.headers["Retry-After"] = str(error.retry_after)
-    return response
-
-
-def _disabled(error: Disabled) -> Response:
-    if notice.is_wanted():
-        return notice.page(503, str(error))
-    return responses.error(503, str(error))
-
-
-def _core_unavailable(error: CoreUnavailable) -> Response:
-    _say(error)
-    return responses.error(500, "Core daemon unreachable")
-
-
-def _core_absent(error: CoreAbsent) -> Response:
-    _say(error)
-    return responses.error(500, "Core daemon unreachable", hint=error.HINT)
-
-
-def _hub_unavailable(error: HubUnavailable) -> Response:
-    _say(error)
-    return responses.error(500, "Webhook service unreachable")
-
-
-def _audit_unavailable(error: AuditUnavailable) -> Response:
-    _say(error)
-    return responses.error(500, f"Cannot {error.verb} the audit log")
-
-
-def _ledger_unavailable(error: LedgerUnavailable) -> Response:
-    _say(error)
-    return responses.error(500, error.message)
+    return respond
 
 
 _RESPONSES: dict[type[GatewayApiError], Callable[[Any], Response]] = {
     Invalid: _invalid,
-    NotAuthenticated: _not_authenticated,
-    WrongCredentials: _wrong_credentials,
+    NotAuthenticated: _challenge("Could not validate credentials"),
+    WrongCredentials: _challenge("Incorrect username or password"),
     NotAllowed: _not_allowed,
-    NotFound: _not_found,
-    AnswerTooLarge: _too_large,
-    Conflict: _conflict,
+    NotFound: _with_text(404),
+    AnswerTooLarge: _with_text(400),
+    Conflict: _with_text(409),
     Stale: _stale,
-    NotDone: _not_done,
-    TooManyAttempts: _too_many,
-    TooManyStreams: _too_many,
-    TooManyLists: _too_many_lists,
-    Disabled: _disabled,
-    CoreAbsent: _core_absent,
-    CoreUnavailable: _core_unavailable,
-    HubUnavailable: _hub_unavailable,
-    LedgerUnavailable: _ledger_unavailable,
-    AuditUnavailable: _audit_unavailable,
+    TooMany: _too_many(429),
+    # The requests of all clients cause it, not those of this one.
+    TooManyLists: _too_many(503),
+    Disabled: lambda error: disabled_page(str(error)) or responses.error(503, str(error)),
+    NotDone: _failure(str),
+    CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=CoreAbsent.HINT),
+    CoreUnavailable: _failure(lambda _: "Core daemon unreachable"),
+    HubUnavailable: _failure(lambda _: "Webhook service unreachable"),
+    LedgerUnavailable: _failure(lambda error: error.message),
+    AuditUnavailable: _failure(lambda error: f"Cannot {error.verb} the audit log"),
 }
 
 
-def _http(error: HTTPException) -> Response:
-    """werkzeug's own: an unknown path, a wrong method, a body over the limit."""
+def _of_werkzeug(error: HTTPException) -> Response:
+    """For an unknown path, a wrong method, or a body over the limit."""
     response = responses.error(error.code or 500, error.name)
     for name, value in error.get_headers():
         if name == "Allow":
@@ -163,20 +118,18 @@ def _http(error: HTTPException) -> Response:
     return response
 
 
-def _ours(error: Exception) -> Response:
-    where = f"{request.method} {masked_text(request.path)}"
-    _log.exception("%s failed", where, extra=logs.extra(request_id=request_id()))
+def _unexpected(_: Exception) -> Response:
+    _log.exception("%s failed", _request_line(), extra=logs.extra(request_id=request_id()))
     return responses.error(500, "Internal error")
 
 
-def _say(error: GatewayApiError) -> None:
-    where = f"{request.method} {masked_text(request.path)}"
-    _log.error("%s: %s", where, error, extra=logs.extra(request_id=request_id()))
+def _request_line() -> str:
+    return f"{request.method} {masked_text(request.path)}"
 
 
 def install(app: Flask) -> None:
-    """Has the application answer with these."""
+    """Registers a handler for each exception."""
     for exception, respond in _RESPONSES.items():
         app.register_error_handler(exception, respond)
-    app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(Exception, _ours)
+    app.register_error_handler(HTTPException, _of_werkzeug)
+    app.register_error_handler(Exception, _unexpected)

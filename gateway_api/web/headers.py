@@ -1,27 +1,78 @@
-"""Headers of every response, and 304 for a client that has the response already."""
+"""Headers: those that requests may have, and those of every response."""
 
-from flask import Flask, Response, request
+import re
+import uuid
 
+from flask import Flask, Response, g, request
+
+from gateway_api.base.errors import Invalid, Problem
 from gateway_api.base.http import guards
-from gateway_api.web import parse
+from gateway_api.events.sse import EventId, parse_id
 from gateway_api.web.responses import response_of
+
+REQUEST_ID = "X-Request-ID"
+
+# Safe in log lines and headers.
+_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+#: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
+_TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
+ENTITY_TAGS = rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*"
+_ANY_TAG = "*"
+
+
+def request_id() -> str:
+    """The id of the current request: the client's if it is safe, else a new one."""
+    if "request_id" not in g:
+        given = request.headers.get(REQUEST_ID, "")
+        g.request_id = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+    made: str = g.request_id
+    return made
+
+
+def last_event_id() -> EventId | None:
+    """The id of the last event that the client received. An invalid one is the same as one that is no longer
+    held: after an error an event source would never connect again."""
+    text = request.headers.get("Last-Event-ID", "")
+    try:
+        return parse_id(text) if text else None
+    except ValueError:
+        return EventId("unknown", 0)
+
+
+def if_match() -> list[str] | None:
+    """The entity tags of which one must be current, or None for any (RFC 9110 section 13.1.1). Raises Invalid
+    for a malformed header: it would never match, and the client would not know why."""
+    text = request.headers.get("If-Match", _ANY_TAG).strip()
+    if text == _ANY_TAG:
+        return None
+    if not re.fullmatch(ENTITY_TAGS, text):
+        raise Invalid(Problem("If-Match", "invalid", "must be entity tags in double quotes, or *"))
+    # Weak ones never match.
+    return [tag.strip('"') for tag in re.findall(_TAG, text) if not tag.startswith("W/")]
+
+
+def if_none_match(etag: str | None) -> bool:
+    """Whether the client has the content with this entity tag (RFC 9110 section 13.1.2). A malformed header
+    matches nothing: the whole response is right for every client."""
+    text = request.headers.get("If-None-Match", "").strip()
+    if etag is None:
+        return False
+    if not re.fullmatch(ENTITY_TAGS, text):
+        return text == _ANY_TAG
+    return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in re.findall(_TAG, text)]
 
 
 def install(app: Flask) -> None:
     """To be called last: metrics and the audit log must see the final status."""
 
     @app.after_request
-    def _guard(response: Response) -> Response:
+    def _complete(response: Response) -> Response:
+        response.headers[REQUEST_ID] = request_id()
         for name, value in guards(tls=request.is_secure).items():
             response.headers.setdefault(name, value)
-        return response
-
-    @app.after_request
-    def _leave_out(response: Response) -> Response:
+        mark = response_of(app.view_functions[request.endpoint]) if request.endpoint else None
         is_read = response.status_code == 200 and request.method in ("GET", "HEAD")
-        marked = response_of(app.view_functions[request.endpoint]) if request.endpoint else None
-        may_be_left_out = is_read and (marked is None or marked.conditional)
-        if may_be_left_out and parse.if_none_match(response.headers.get("ETag")):
+        if is_read and (mark is None or mark.conditional) and if_none_match(response.headers.get("ETag")):
             # RFC 9110 section 15.4.5. werkzeug removes the headers that it must not have.
             response.status_code = 304
         return response

@@ -1,25 +1,30 @@
-"""The parts of one worker, built and joined."""
+"""The parts of one worker, and how views reach them."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gevent
+from flask import current_app, g, request
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.auth.authorization import Authorization
 from gateway_api.auth.ledger import Revocations, name_of, open_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.throttle import Failures, Throttle
-from gateway_api.auth.tokens import Tokens
+from gateway_api.auth.tokens import Claims, Tokens
+from gateway_api.base import http
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.daemon.commands import ConfigurationCommands, Daemon
 from gateway_api.daemon.events import Events
 from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
+from gateway_api.web.headers import request_id
 from gateway_api.wire.varlink.client import Client
+
+EXTENSION = "gateway-api"
 
 #: A request has its response within 5 s: the access check makes a call, too.
 _CALL_TIMEOUT = 3.0
@@ -88,3 +93,34 @@ def _common(settings: Settings, core: Client) -> dict[str, Any]:
         ),
         "whole_lists": WholeLists(),
     }
+
+
+def parts() -> Parts:
+    return cast(Parts, current_app.extensions[EXTENSION])
+
+
+def services() -> Services:
+    """In the profile with users only."""
+    return cast(Services, parts())
+
+
+def daemon() -> Daemon:
+    return parts().daemon.for_request(request_id())
+
+
+def configuration() -> ConfigurationCommands:
+    return parts().configuration.for_request(request_id())
+
+
+def hub() -> Hub:
+    return services().hub
+
+
+def caller() -> Claims:
+    """The caller of this request. In views that require a user's token."""
+    return cast(Claims, g.caller)
+
+
+def identify(username: str, role: str) -> None:
+    """Gives the log lines of the current request its user."""
+    request.environ |= {http.USER: username, http.ROLE: role}

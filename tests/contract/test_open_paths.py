@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.web.routes import page
+from gateway_api.web.routes.pages import PAGE_FILES
 from tests.support.askers import asking
 from tests.support.routes import ROUTES
 from tests.support.stack import Api, descendants, running_stack
@@ -70,7 +70,7 @@ def open_paths(api: Api) -> list[str]:
     docs = api.send("GET", "/docs", None).text
     parts = re.findall(r'(?:href|src)="(docs/[^"]+)"', docs)
     assert len(parts) == 5
-    largest = max(page._FILES, key=lambda name: len(page._FILES[name].body))
+    largest = max(PAGE_FILES, key=lambda name: len(PAGE_FILES[name].body))
     named = ("/", f"/page/{largest}", "/metrics", "/api/v1/docs", "/api/v1/openapi.json")
     return [*named, "/api/v1/system/version", *(f"/api/v1/{part}" for part in parts)]
 

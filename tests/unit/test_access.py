@@ -18,14 +18,11 @@ def parts(folder: Path, profile: Profile) -> Parts:
     return (Services if profile is USERS else Parts).from_settings(settings)
 
 
-class Unmarked:
-    """A module of routes."""
-
-    routes = Blueprint("unmarked", __name__)
+unmarked = Blueprint("unmarked", __name__)
 
 
-@Unmarked.routes.get("/unmarked")
-def unmarked() -> str:
+@unmarked.get("/unmarked")
+def view() -> str:
     return ""
 
 
@@ -33,8 +30,8 @@ def unmarked() -> str:
 def test_a_view_without_a_mark_keeps_the_application_from_starting(
     profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(application.ROUTES, profile, (*application.ROUTES[profile], Unmarked))  # type: ignore[arg-type]
-    with pytest.raises(NoAccessMark, match=r"unmarked\.unmarked"):
+    monkeypatch.setitem(application.ROUTES, profile, (*application.ROUTES[profile], unmarked))
+    with pytest.raises(NoAccessMark, match=r"unmarked\.view"):
         application.create_app(parts(tmp_path, profile))
 
 

@@ -12,8 +12,8 @@ from marshmallow.fields import Field
 
 from gateway_api.base.fields import Parsed, Schema
 from gateway_api.base.http import guards
+from gateway_api.web.headers import REQUEST_ID
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
-from gateway_api.web.request_id import HEADER
 from gateway_api.web.responses import JSON
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -81,7 +81,7 @@ def add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
 # Headers
 
 _HEADERS: dict[str, tuple[str, str | int]] = {
-    HEADER: (
+    REQUEST_ID: (
         "The request's own, or one that was made for it; log lines have it, too.",
         "8a576e8995a64329bbe1797224eb4759",
     ),
@@ -104,7 +104,7 @@ def add_headers(spec: APISpec) -> None:
 
 def headers(*names: str) -> dict[str, Any]:
     """References to these headers, and to those that every response has."""
-    every = (HEADER, *guards(tls=True))
+    every = (REQUEST_ID, *guards(tls=True))
     return {name: {"$ref": f"#/components/headers/{name}"} for name in (*every, *names)}
 
 

@@ -9,8 +9,8 @@ from flask import Flask
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web.openapi.components import RequestPlugin, add_errors, add_headers, add_records
 from gateway_api.web.openapi.operation import operation, webhooks
+from gateway_api.web.parse import template
 from gateway_api.web.responses import response_of
-from gateway_api.web.route import template
 from gateway_api.wire.events import DELIVERIES
 
 _OPENAPI = "3.1.0"

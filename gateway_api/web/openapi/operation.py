@@ -9,8 +9,9 @@ from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from werkzeug.routing import Rule
 
 from gateway_api.web.access import Access, access_of
+from gateway_api.web.headers import ENTITY_TAGS
 from gateway_api.web.openapi import components
-from gateway_api.web.parse import ENTITY_TAGS, MAX_ID, taken_by
+from gateway_api.web.parse import MAX_ID, taken_by
 from gateway_api.web.responses import EVENT_STREAM, JSON, ViewResponse
 from gateway_api.wire.events import DELIVERIES
 

@@ -12,7 +12,7 @@ from flask import Blueprint, Response
 
 from gateway_api.daemon.calls import decoded
 from gateway_api.daemon.commands import Edit
-from gateway_api.web import access, audit, parse, responses
+from gateway_api.web import access, audit, headers, parse, responses
 from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
     Candidate,
@@ -21,10 +21,10 @@ from gateway_api.web.configuration_records import (
     Difference,
     RolledBack,
 )
-from gateway_api.web.context import caller, configuration
 from gateway_api.web.records import Message, listing
 from gateway_api.web.schemas.queries import CompareQuery
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
+from gateway_api.web.services import caller, configuration
 from gateway_api.wire.core.configuration import ArchiveReply, CommitReply, EditReply
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
@@ -63,7 +63,7 @@ def compare(query: dict[str, Any]) -> Response:
 @parse.body(SetValue)
 def set_value(edit: Edit) -> Response:
     """Stages a value at a path."""
-    return _staged(configuration().edit([edit], parse.if_match()))
+    return _staged(configuration().edit([edit], headers.if_match()))
 
 
 @routes.post("/delete")
@@ -72,7 +72,7 @@ def set_value(edit: Edit) -> Response:
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
     """Stages the deletion of a path. 404 if there is nothing."""
-    return _staged(configuration().edit([edit], parse.if_match()))
+    return _staged(configuration().edit([edit], headers.if_match()))
 
 
 @routes.post("/edit")
@@ -81,7 +81,7 @@ def delete(edit: Edit) -> Response:
 @parse.body(EditConfiguration)
 def edit_all(body: dict[str, list[Edit]]) -> Response:
     """Stages several changes, or none of them."""
-    return _staged(configuration().edit_all(body["operations"], parse.if_match()))
+    return _staged(configuration().edit_all(body["operations"], headers.if_match()))
 
 
 @routes.post("/commit")
@@ -90,7 +90,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
     """Makes the candidate run, for good or until a deadline for its confirmation."""
-    return committed_response(configuration().commit(caller().sub, **body, if_match=parse.if_match()))
+    return committed_response(configuration().commit(caller().sub, **body, if_match=headers.if_match()))
 
 
 @routes.post("/confirm")
@@ -109,7 +109,7 @@ def confirm() -> Response:
 def rollback(body: dict[str, Any]) -> Response:
     """Stages an archived revision, 1 being the newest."""
     revision = body["revision"]
-    staged = configuration().rollback(revision, parse.if_match())
+    staged = configuration().rollback(revision, headers.if_match())
     audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
     message = f"Revision {revision} is the candidate; commit to make it run"
     return tagged(RolledBack(message, revision, staged.changes), staged.etag)
@@ -120,7 +120,7 @@ def rollback(body: dict[str, Any]) -> Response:
 @responses.data(headers=("ETag",), errors=(412,))
 def discard() -> Response:
     """Discards all staged changes."""
-    discarded = configuration().discard(parse.if_match())
+    discarded = configuration().discard(headers.if_match())
     audit.note(before=discarded.before)
     return tagged(None, discarded.etag)
 

@@ -1,16 +1,20 @@
-"""The stream of session events."""
+"""Events of sessions: as a stream, and to webhooks."""
 
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, request, url_for
 
 from gateway_api.events.streams import Wanted
-from gateway_api.web import access, parse, responses
-from gateway_api.web.context import caller, services
+from gateway_api.web import access, audit, headers, parse, responses
+from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.schemas.queries import EventsQuery
+from gateway_api.web.schemas.requests import NewWebhook
+from gateway_api.web.services import caller, hub, services
 from gateway_api.wire.events import Gap, SessionDown, SessionUp
+from gateway_api.wire.hub import DeliveriesReply, Webhook, WebhooksReply
 
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")
+webhooks = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 
 # Without it nginx, and proxies that follow its convention, hold events back until a buffer is full.
 _HEADERS = {"X-Accel-Buffering": "no"}
@@ -36,7 +40,70 @@ def subscribers(query: dict[str, Any]) -> Response:
         data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5","at":1795271513,...}
     """
     # The header first: a client that reconnects sends the newer id there, and the same query again.
-    wanted = Wanted(**{**query, "resume": parse.last_event_id() or query["resume"]})
+    wanted = Wanted(**{**query, "resume": headers.last_event_id() or query["resume"]})
     client = request.remote_addr or ""
     pieces = services().streams.open(caller(), client, wanted) if request.method == "GET" else ()
     return Response(pieces, mimetype=responses.EVENT_STREAM, headers=_HEADERS)
+
+
+@webhooks.get("")
+@access.any_role
+@responses.data(listing(WebhooksReply))
+def list_webhooks() -> Response:
+    """All registrations. None outlives a restart of the API.
+
+    One that fails three times in a row is paused, see `paused_until`.
+    """
+    return responses.ok(hub().webhooks())
+
+
+@webhooks.post("")
+@access.admin
+@responses.data(Webhook, status=201, headers=("Location",), errors=(409,))
+@parse.body(NewWebhook)
+def register(body: dict[str, Any]) -> Response:
+    """Registers a receiver. 409 when there are too many."""
+    record = hub().add(**body)
+    audit.note(after=record)
+    response = responses.ok(record, 201)
+    response.headers["Location"] = url_for(".show", webhook=record["id"])
+    return response
+
+
+@webhooks.get("/<webhook>")
+@access.any_role
+@responses.data(Webhook)
+def show(webhook: str) -> Response:
+    """One registration."""
+    return responses.ok(hub().webhook(webhook))
+
+
+@webhooks.delete("/<webhook>")
+@access.admin
+@responses.data(Message)
+def delete(webhook: str) -> Response:
+    """Ends a registration, and with it all that waits for the receiver."""
+    audit.note(before=hub().remove(webhook))
+    return responses.ok(Message(f"Webhook {webhook} deleted"))
+
+
+@webhooks.get("/<webhook>/deliveries")
+@access.any_role
+@responses.data(listing(DeliveriesReply))
+def deliveries(webhook: str) -> Response:
+    """The last 100 attempts, the newest first.
+
+    The failure that began a pause has `paused_until`; until then only what was tried before is sent.
+    """
+    return responses.ok(hub().deliveries(webhook))
+
+
+@webhooks.post("/<webhook>/test")
+@access.admin
+@responses.data(TestSent)
+def test(webhook: str) -> Response:
+    """Sends a message that is only a test; its delivery shows in the log.
+
+    It is sent while the webhook is paused, too, and ends the pause if it arrives.
+    """
+    return responses.ok(TestSent("A test is under way", hub().test(webhook)))

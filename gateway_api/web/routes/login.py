@@ -6,9 +6,9 @@ from flask import Blueprint, Response, request
 
 from gateway_api.base.errors import NotAllowed
 from gateway_api.web import access, audit, parse, responses
-from gateway_api.web.context import caller, daemon, identify, services
 from gateway_api.web.records import Message, Token
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
+from gateway_api.web.services import caller, daemon, identify, services
 
 routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 

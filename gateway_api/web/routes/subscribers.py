@@ -6,7 +6,6 @@ from flask import Blueprint, Response
 
 from gateway_api.daemon.calls import decoded
 from gateway_api.web import access, audit, parse, responses
-from gateway_api.web.context import daemon
 from gateway_api.web.records import (
     InterfaceDisconnected,
     InterfaceDisconnectPreview,
@@ -17,6 +16,7 @@ from gateway_api.web.records import (
 )
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
+from gateway_api.web.services import daemon
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionsReply
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")

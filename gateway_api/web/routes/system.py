@@ -1,14 +1,21 @@
-"""What this gateway is, and how it fares."""
+"""The gateway itself: version, health, metrics and audit log."""
+
+from typing import Any
 
 from flask import Blueprint, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web import access, responses
-from gateway_api.web.context import daemon
-from gateway_api.web.records import Version
+from gateway_api.web import access, parse, responses
+from gateway_api.web.metrics import scrapes
+from gateway_api.web.records import AuditRecordList, Version
+from gateway_api.web.schemas.queries import AuditQuery
+from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.sessions import Health
 
 routes = Blueprint("system", __name__, url_prefix="/api/v1")
+audit_log = Blueprint("audit", __name__, url_prefix="/api/v1/audit")
+metrics = Blueprint("metrics", __name__)
 
 COMPONENT = "gateway-api"
 
@@ -28,3 +35,22 @@ def version() -> Response:
 def health() -> Response:
     """Up, with so many sessions, for so long: or 500 when the core isn't."""
     return responses.ok(daemon().health())
+
+
+@audit_log.get("")
+@access.admin
+@responses.data(AuditRecordList)
+@parse.query(AuditQuery)
+def index(query: dict[str, Any]) -> Response:
+    """The records that fit the filters, or a page of them, the newest first."""
+    found = services().audit.read(**query)
+    paged = {} if query["page"] is None else {"next_cursor": found.next_cursor}
+    return responses.ok({"records": found.records, "count": len(found.records), **paged})
+
+
+@metrics.get("/metrics")
+@access.always
+@responses.ViewResponse(media_type="text/plain")
+def scrape() -> Response:
+    """Prometheus' text format 0.0.4, whatever else the scraper would take. At most a second old."""
+    return Response(scrapes().latest(), content_type=CONTENT_TYPE_PLAIN_0_0_4)

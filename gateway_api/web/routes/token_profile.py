@@ -10,10 +10,10 @@ from flask import Blueprint, Response
 from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
 from gateway_api.daemon.calls import decoded
-from gateway_api.web import access, audit, parse, responses
-from gateway_api.web.context import configuration, daemon, parts
+from gateway_api.web import access, audit, headers, parse, responses
 from gateway_api.web.routes.configuration import committed_response, tagged
 from gateway_api.web.schemas.queries import ListQuery, SubscribersQuery
+from gateway_api.web.services import configuration, daemon, parts
 
 #: Some milliseconds of work: a list of 100,000 would block the worker for half a second.
 _AT_ONCE = 1000
@@ -101,7 +101,7 @@ def running() -> Response:
 @parse.document
 def replace(document: dict[str, Any]) -> Response:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return committed_response(configuration().replace(document, AUTHOR, parse.if_match()))
+    return committed_response(configuration().replace(document, AUTHOR, headers.if_match()))
 
 
 @routes.get("/system/status")

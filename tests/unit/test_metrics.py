@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from gateway_api.web.scrapes import KEPT, Scrapes
+from gateway_api.web.metrics import KEPT, Scrapes
 
 
 class Making:

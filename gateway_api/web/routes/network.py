@@ -1,0 +1,116 @@
+"""The state of the network: interfaces, QoS, routing, CGNAT and demux."""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from gateway_api.web import access, parse, responses
+from gateway_api.web.configuration_records import DemuxConfiguration
+from gateway_api.web.records import CgnatStats, FrrSummary, listing
+from gateway_api.web.schemas.queries import ListQuery
+from gateway_api.web.services import configuration, daemon
+from gateway_api.wire.core.network import (
+    CgnatSessionsReply,
+    DemuxReply,
+    InterfacesReply,
+    OverheadProfilesReply,
+    QosReply,
+    RoutesReply,
+    VlansReply,
+)
+
+interfaces = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
+qos = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
+routing = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
+cgnat = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
+demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
+
+
+@interfaces.get("", endpoint="index")
+@access.any_role
+@responses.data(listing(InterfacesReply))
+@parse.list_query(ListQuery)
+def all_interfaces(query: dict[str, Any]) -> Response:
+    """All of them: trunk, loopback, VLAN, ppp, IFB and VRF."""
+    return responses.ok(daemon().list_interfaces(**query))
+
+
+@interfaces.get("/vlans")
+@access.any_role
+@responses.data(listing(VlansReply))
+@parse.list_query(ListQuery)
+def vlans(query: dict[str, Any]) -> Response:
+    """The VLAN sub-interfaces that the demux component made."""
+    return responses.ok(daemon().list_vlans(**query))
+
+
+@qos.get("", endpoint="index")
+@access.any_role
+@responses.data(listing(QosReply))
+@parse.list_query(ListQuery)
+def shaping(query: dict[str, Any]) -> Response:
+    """The shaping of each session."""
+    return responses.ok(daemon().list_qos(**query))
+
+
+@qos.get("/profiles")
+@access.any_role
+@responses.data(listing(OverheadProfilesReply))
+def profiles() -> Response:
+    """The overhead profiles that sessions may have."""
+    return responses.ok(daemon().overhead_profiles())
+
+
+@routing.get("/bgp/summary")
+@access.any_role
+@responses.data(FrrSummary)
+def bgp_summary() -> Response:
+    """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
+    return responses.ok(daemon().bgp_summary())
+
+
+@routing.get("/routes")
+@access.any_role
+@responses.data(listing(RoutesReply))
+@parse.list_query(ListQuery)
+def kernel_routes(query: dict[str, Any]) -> Response:
+    """The kernel's routes, the subscribers' host routes included."""
+    return responses.ok(daemon().list_routes(**query))
+
+
+@cgnat.get("/sessions")
+@access.any_role
+@responses.data(listing(CgnatSessionsReply))
+@parse.list_query(ListQuery)
+def sessions(query: dict[str, Any]) -> Response:
+    """The sessions that go through the CGNAT VRF."""
+    return responses.ok(daemon().list_cgnat_sessions(**query))
+
+
+@cgnat.get("/stats")
+@access.any_role
+@responses.data(CgnatStats)
+def stats() -> Response:
+    """How many sessions are steered, and how many have an address of their own."""
+    counts = daemon().statistics()
+    return responses.ok(
+        CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
+    )
+
+
+@demux.get("/config")
+@access.any_role
+@responses.data(DemuxConfiguration)
+def demux_configuration() -> Response:
+    """The demux section of the running configuration."""
+    sections, _ = configuration().running()
+    return responses.ok(sections.get("demux", {}))
+
+
+@demux.get("/state")
+@access.any_role
+@responses.data(listing(DemuxReply))
+@parse.list_query(ListQuery)
+def state(query: dict[str, Any]) -> Response:
+    """The VLANs under management, and how many the limits have refused."""
+    return responses.ok(daemon().demux_state(**query))

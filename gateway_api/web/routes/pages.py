@@ -1,0 +1,114 @@
+"""Pages for browsers: the live page, and the reference page, which shows the OpenAPI document.
+
+They are the same for every client, and have no data of the gateway.
+"""
+
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import PurePath
+from typing import cast
+
+import msgspec
+from flask import Blueprint, Flask, Response, current_app
+
+from gateway_api.base.errors import NotFound
+from gateway_api.web import access, responses
+from gateway_api.web.assets import FOR_EVER, REVALIDATE, Asset, serve
+from gateway_api.web.openapi.document import document
+from gateway_api.web.records import OpenApi
+
+page = Blueprint("page", __name__)
+docs = Blueprint("docs", __name__, url_prefix="/api/v1")
+
+_EXTENSION = "openapi"
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+
+
+def _asset(file: Traversable) -> Asset:
+    return Asset(_TYPES[PurePath(file.name).suffix], file.read_bytes())
+
+
+_WEB = files("gateway_api") / "web"
+_SWAGGER_UI = files("flask_swagger_ui") / "dist"
+
+PAGE_FILES = {file.name: _asset(file) for file in (_WEB / "page").iterdir()}
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+
+_DOCS_FILES = {
+    **{name: _asset(_WEB / "docs" / name) for name in ("docs.css", "docs.js")},
+    **{
+        name: _asset(_SWAGGER_UI / name)
+        for name in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
+    },
+}
+#: Of all files, so that a cache never mixes files of two versions.
+_DIGEST = sha256("".join(file.digest for file in _DOCS_FILES.values()).encode()).hexdigest()[:16]
+_DOCS_HTML = (_WEB / "docs" / "docs.html").read_text().replace("@DIGEST@", _DIGEST)
+_DOCS_PAGE = Asset(_TYPES[".html"], _DOCS_HTML.encode())
+_DOCS_HEADERS = {
+    # Swagger UI's icons are data.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def install(app: Flask) -> None:
+    """Makes the document. To be called when all routes are registered."""
+    app.extensions[_EXTENSION] = Asset(responses.JSON, msgspec.json.encode(document(app)))
+
+
+@docs.get("/openapi.json")
+@access.open_to_all
+@responses.ViewResponse((OpenApi,), bare=True, headers=("ETag",))
+def openapi() -> Response:
+    """This document."""
+    return serve(cast(Asset, current_app.extensions[_EXTENSION]), REVALIDATE)
+
+
+@docs.get("/docs", endpoint="page")
+@access.open_to_all
+@responses.ViewResponse(media_type="text/html", headers=("ETag",))
+def docs_page() -> Response:
+    """The page that shows this document, with a login, and tries what it describes."""
+    return serve(_DOCS_PAGE, REVALIDATE, _DOCS_HEADERS)
+
+
+@docs.get("/docs/<digest>/<name>", endpoint="part")
+@access.open_to_all
+def docs_file(digest: str, name: str) -> Response:
+    """A file of that page."""
+    if digest != _DIGEST or name not in _DOCS_FILES:
+        raise NotFound("No such file")
+    return serve(_DOCS_FILES[name], FOR_EVER, for_browsers=True)
+
+
+@page.get("/")
+@access.static
+def index() -> Response:
+    """The live page."""
+    return page_file("index.html")
+
+
+@page.get("/page/<name>", endpoint="part")
+@access.static
+def page_file(name: str) -> Response:
+    """A module, style sheet or picture of the live page."""
+    if name not in PAGE_FILES:
+        raise NotFound("No such file")
+    # With each request the browser checks for a newer file: after an upgrade no module meets an older one.
+    return serve(PAGE_FILES[name], REVALIDATE, _PAGE_HEADERS)
