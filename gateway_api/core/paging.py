@@ -1,7 +1,6 @@
 """Lists as replies: whole or a page of them, encoded without stopping the daemon."""
 
 import base64
-import binascii
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -109,7 +108,7 @@ class Chained:
 
 class _Cursor(msgspec.Struct, array_like=True, frozen=True):
     order: str
-    after: list[int | str]
+    after: Key
 
 
 def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, Any]:
@@ -131,7 +130,10 @@ def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, 
     more = len(chosen) > page.limit
     del chosen[page.limit :]
     records, count = encoded(record for _, record in chosen)
-    next_cursor = _encoded_cursor(order, chosen[-1][0]) if more else None
+    next_cursor = None
+    if more:
+        cursor = msgspec.json.encode(_Cursor(order, chosen[-1][0]))
+        next_cursor = base64.urlsafe_b64encode(cursor).rstrip(b"=").decode()
     return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor}
 
 
@@ -152,17 +154,12 @@ def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
     return msgspec.Raw(buffer), count
 
 
-def _encoded_cursor(order: str, key: Key) -> str:
-    raw = msgspec.json.encode(_Cursor(order, list(key)))
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
 def _decoded(cursor: str, order: str) -> Key:
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         decoded = msgspec.json.decode(raw, type=_Cursor)
-    except (binascii.Error, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise invalid_parameter("page.cursor") from error
     if decoded.order != order:
         raise invalid_parameter("page.cursor")
-    return tuple(decoded.after)
+    return decoded.after

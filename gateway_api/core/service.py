@@ -1,7 +1,6 @@
 """The methods of the core's interface, for a gateway and its configuration."""
 
 from collections.abc import Iterator
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -40,7 +39,7 @@ from gateway_api.wire.core.sessions import (
     SubscribeEvents,
 )
 from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
-from gateway_api.wire.varlink.protocol import ErrorReply, Peer
+from gateway_api.wire.varlink.protocol import Peer
 
 IDENTITY = Identity(
     vendor="gateway-api",
@@ -48,7 +47,6 @@ IDENTITY = Identity(
     version=VERSION,
     url="urn:gateway-api",
 )
-
 
 _summary = attrgetter("summary")
 
@@ -59,7 +57,7 @@ class CoreService:
 
     def __init__(
         self,
-        gateway: Gateway[Any],
+        gateway: Gateway,
         journal: Journal,
         workspace: Workspace,
         changes: ChangeLog,
@@ -93,24 +91,26 @@ class CoreService:
         field = order.removeprefix("-")
         if field not in SessionSummary.__struct_fields__:
             raise invalid_parameter("sort")
+
+        def key(session: Session) -> Key:
+            return sort_key(session, field), session.id
+
         found = self._sessions.find(call.filter or SessionFilter())
         if order == "id":
-            return listing("sessions", Sorted(found, _by_id, _summary), call.page, order)
-        key = partial(_by_field, field)
+            return listing("sessions", Sorted(found, key, _summary), call.page, order)
         rows = Unsorted(found, key, _summary, descending=order.startswith("-"))
         return listing("sessions", rows, call.page, order)
 
-    def get_session(self, call: GetSession) -> dict[str, Any]:
-        with self._sessions.lock:
-            session = self._sessions.get(call.id)
-            if session is None:
-                raise _session_not_found(call.id)
-            return {"session": session.detail(self._gateway.counters(session))}
+    def get_session(self, call: GetSession) -> SessionReply:
+        session = self._gateway.detail(call.id)
+        if session is None:
+            raise CORE.error(SessionNotFoundError(call.id))
+        return SessionReply(session)
 
     def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> SessionReply:
         session = self._gateway.disconnect(call.id)
         if session is None:
-            raise _session_not_found(call.id)
+            raise CORE.error(SessionNotFoundError(call.id))
         if call.request_id is None:
             self._note("subscribers.disconnect", peer, SessionSnapshot.of(session))
         return SessionReply(session)
@@ -128,7 +128,7 @@ class CoreService:
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
         changed = self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps)
         if changed is None:
-            raise _session_not_found(call.id)
+            raise CORE.error(SessionNotFoundError(call.id))
         before, after = changed
         if call.request_id is None:
             self._note("subscribers.change_rate", peer, SessionSnapshot.of(before), SessionRates.of(after))
@@ -167,15 +167,3 @@ class CoreService:
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))
-
-
-def _by_id(session: Session) -> Key:
-    return session.id, session.id
-
-
-def _by_field(field: str, session: Session) -> Key:
-    return sort_key(session, field), session.id
-
-
-def _session_not_found(id: int) -> ErrorReply:
-    return CORE.error(SessionNotFoundError(id))

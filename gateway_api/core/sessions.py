@@ -63,10 +63,8 @@ class SessionTable(Generic[S]):
         self.lock = threading.RLock()
         self._cgnat = cgnat
         self._sessions: dict[int, S] = {}
-        self._by_username = Index()
-        self._by_address = Index()
-        self._by_mac = Index()
-        self._by_interface = Index()
+        #: By fields of the summary and of a filter. `interface` has the access interface, too.
+        self._indexes = {field: Index() for field in ("ip_address", "username", "mac_address", "interface")}
         self._counts: Counter[str] = Counter()
         self._all: list[S] | None = None
 
@@ -92,11 +90,11 @@ class SessionTable(Generic[S]):
             return [session for session in self._candidates(wanted) if session.matches(wanted)]
 
     def has_address(self, address: str) -> bool:
-        return bool(self._by_address.ids(address))
+        return bool(self._indexes["ip_address"].ids(address))
 
     def has_interface(self, interface: str) -> bool:
         """True for the device, the IFB or the access interface of a session."""
-        return bool(self._by_interface.ids(interface.removeprefix(IFB_PREFIX)))
+        return bool(self._indexes["interface"].ids(interface.removeprefix(IFB_PREFIX)))
 
     def on_access_interface(self, interface: str) -> list[S]:
         """The sessions that arrived on an interface, by id."""
@@ -165,32 +163,24 @@ class SessionTable(Generic[S]):
 
     def move_starts(self, seconds: int) -> None:
         """Moves all start times, after the clock that dated them was set."""
+        for session in self.all():
+            started_at = session.summary.started_at + seconds
+            moved = replace(session, summary=replace(session.summary, started_at=started_at))
+            self._sessions[session.id] = moved
         self._all = None
-        self._sessions = {id: _moved(session, seconds) for id, session in self._sessions.items()}
 
     def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
-        for index, text in (
-            (self._by_address, wanted.ip_address),
-            (self._by_username, wanted.username),
-            (self._by_mac, wanted.mac_address),
-            (self._by_interface, wanted.interface),
-        ):
+        for field, index in self._indexes.items():
+            text = getattr(wanted, field)
             if text is not None:
                 return [self._sessions[id] for id in index.ids(text)]
         return self._sessions.values()
 
     def _places(self, session: S) -> Iterator[tuple[Index, str]]:
-        yield self._by_username, session.summary.username
-        yield self._by_address, session.summary.ip_address
-        yield self._by_mac, session.mac_address
-        yield self._by_interface, session.interface
+        for field, index in self._indexes.items():
+            yield index, getattr(session.summary, field)
         if session.access_interface != session.interface:
-            yield self._by_interface, session.access_interface
-
-
-def _moved(session: S, seconds: int) -> S:
-    summary = replace(session.summary, started_at=session.summary.started_at + seconds)
-    return replace(session, summary=summary)
+            yield self._indexes["interface"], session.access_interface
 
 
 def _counted(session: Session) -> list[str]:

@@ -77,9 +77,9 @@ def everyone(gateway: LabGateway) -> list[Session]:
 
 
 def detail(gateway: LabGateway, id: int) -> SessionDetail:
-    session = gateway.sessions.get(id)
-    assert session is not None
-    return session.detail(gateway.counters(session))
+    found = gateway.detail(id)
+    assert found is not None
+    return found
 
 
 def details(gateway: LabGateway) -> list[SessionDetail]:
@@ -689,7 +689,7 @@ def test_every_refused_subscriber_is_counted(lab: Lab, document: dict[str, Any])
     gateway, clock = lab(0, 100.0)
     pass_time_until(gateway, clock, lambda: len(everyone(gateway)) == 8, step=0.001)
     # MAC addresses number the subscribers, and the last of them was let in.
-    came = 1 + max(int(session.mac_address.replace(":", "")[2:], 16) for session in everyone(gateway))
+    came = 1 + max(int(session.summary.mac_address.replace(":", "")[2:], 16) for session in everyone(gateway))
     assert refused(gateway) == came - len(everyone(gateway)) > 0
 
 
@@ -796,7 +796,7 @@ def test_every_session_has_an_address_a_name_and_a_mac_address_of_its_own(busy: 
     for values in (
         {session.summary.ip_address for session in sessions},
         {session.summary.username for session in sessions},
-        {session.mac_address for session in sessions},
+        {session.summary.mac_address for session in sessions},
         {session.acct_session_id for session in sessions},
     ):
         assert len(values) == len(sessions)

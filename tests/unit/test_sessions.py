@@ -157,7 +157,7 @@ CONDITIONS: dict[str, tuple[str, Callable[[Session], bool]]] = {
     "type": ("dhcp", lambda one: one.summary.type == "DHCP"),
     "username": ("user1", lambda one: one.summary.username == "user1"),
     "ip_address": ("100.64.0.2", lambda one: one.summary.ip_address == "100.64.0.2"),
-    "mac_address": ("02:00:00:00:00:03", lambda one: one.mac_address == "02:00:00:00:00:03"),
+    "mac_address": ("02:00:00:00:00:03", lambda one: one.summary.mac_address == "02:00:00:00:00:03"),
     "interface": ("if3", lambda one: "if3" in (one.summary.interface, one.access_interface)),
 }
 

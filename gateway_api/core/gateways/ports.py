@@ -4,37 +4,36 @@ Any thread may call any method. Each result shows one moment. Rates are in bits 
 every list when its method returns.
 """
 
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.paging import Rows
-from gateway_api.core.session import Counters, Session
+from gateway_api.core.session import Session
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import SessionDetail
 
-S = TypeVar("S", bound=Session)
 
-
-class SessionSource(Protocol[S]):
-    """Knows which sessions there are, and ends them. It keeps the table and the journal up to date."""
+class Gateway(Protocol):
+    """A gateway that keeps the table of its sessions and the journal up to date."""
 
     @property
-    def sessions(self) -> SessionTable[S]:
-        """The table that it fills. `S` holds what the gateway itself keeps of a session."""
+    def sessions(self) -> SessionTable[Any]:
+        """All sessions that the gateway has now."""
 
-    def counters(self, session: S) -> Counters:
-        """The traffic of a session until now. The caller holds the lock of the table."""
+    def configure(self, configuration: Configuration) -> None:
+        """Applies a new running configuration. Sessions on a removed trunk end, the others stay. Steering
+        and limits change at once; default rates apply to new sessions."""
+
+    def detail(self, id: int) -> SessionDetail | None:
+        """The record of a session, with its traffic until now. None for an unknown id."""
 
     def disconnect(self, id: int) -> SessionDetail | None:
         """Ends a session, and returns its record at the end. None for an unknown id."""
 
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[S] | None:
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[Session] | None:
         """Ends, or only finds, the sessions that arrived on an interface. None for an unknown interface,
         of whatever type."""
-
-
-class DataPlane(Protocol):
-    """Interfaces, VLANs and shaping."""
 
     def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
         """Shapes a session, and returns its record before and after. None for an unknown id."""
@@ -48,18 +47,8 @@ class DataPlane(Protocol):
     def demux_vlans(self) -> tuple[Rows, int]:
         """DemuxVlan by trunk and tags, and how many VLANs the rate limits rejected."""
 
-
-class Routing(Protocol):
     def routes(self) -> Rows:
         """Route: those of the network, then those of the sessions by id."""
 
     def bgp_summary(self) -> dict[str, Any]:
         """As FRR's `show bgp summary json`; empty without BGP."""
-
-
-class Gateway(SessionSource[S], DataPlane, Routing, Protocol[S]):
-    """All ports of one gateway."""
-
-    def configure(self, configuration: Configuration) -> None:
-        """Applies a new running configuration. Sessions on a removed trunk end, the others stay. Steering
-        and limits change at once; default rates apply to new sessions."""

@@ -1,23 +1,20 @@
 """The lab as a gateway: simulated subscribers behind the ports of the core."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from ipaddress import IPv4Address
 from typing import Any
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.lab import interfaces, routing
+from gateway_api.core.gateways.lab import network
+from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.gateways.lab.traffic import LabSession, Traffic
-from gateway_api.core.gateways.lab.vlans import ManagedVlan
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
-from gateway_api.core.paging import Chained, Key, Rows, Sorted
-from gateway_api.core.session import Counters
+from gateway_api.core.paging import Chained, Rows, Sorted
 from gateway_api.core.sessions import SessionTable
-from gateway_api.wire.core.network import AddressFamily, Interface, InterfaceAddress
+from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
 
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
@@ -61,8 +58,10 @@ class LabGateway:
         with self._present() as now:
             self._world.configure(configuration, now)
 
-    def counters(self, session: LabSession) -> Counters:
-        return session.traffic.counters(self._now())
+    def detail(self, id: int) -> SessionDetail | None:
+        with self._lock:
+            session = self.sessions.get(id)
+            return None if session is None else session.detail_at(self._now())
 
     def disconnect(self, id: int) -> SessionDetail | None:
         with self._present() as now:
@@ -70,7 +69,7 @@ class LabGateway:
             if session is None:
                 return None
             self._world.disconnect([session], now)
-            return session.detail(session.traffic.counters(now))
+            return session.detail_at(now)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
         with self._present() as now:
@@ -87,36 +86,36 @@ class LabGateway:
             if session is None:
                 return None
             changed = self._world.set_rate(session, down_bps, up_bps, now)
-            before, after = (one.detail(one.traffic.counters(now)) for one in (session, changed))
-            return before, after
+            # A change of rates leaves the counters as they are.
+            counters = session.traffic.counters(now)
+            return session.detail(counters), changed.detail(counters)
 
     def vlans(self) -> Rows:
-        vlans, ahead, _ = self._vlans()
-        return Sorted(vlans, _vlan_key, partial(ManagedVlan.record, ahead=ahead))
+        return self._vlan_rows(ManagedVlan.record)
 
     def demux_vlans(self) -> tuple[Rows, int]:
-        vlans, ahead, rejected = self._vlans()
-        return Sorted(vlans, _vlan_key, partial(ManagedVlan.demux_record, ahead=ahead)), rejected
+        with self._lock:
+            return self._vlan_rows(ManagedVlan.demux_record), self._world.vlans.rate_limited_total
 
     def interfaces(self) -> Rows:
         with self._lock:
-            now, sessions = self._now(), self.sessions.all()
+            now, sessions, vlans = self._now(), self.sessions.all(), list(self._world.vlans)
             fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
-            vlans, _, _ = self._vlans()
+        vlans.sort(key=ManagedVlan.key)
         return Chained(
             Sorted(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
-            Sorted(vlans, lambda vlan: (1, *_vlan_key(vlan)), partial(interfaces.vlan, now=now)),
-            Sorted(sessions, lambda session: (2, session.id), partial(interfaces.session, now=now)),
-            Sorted(sessions, lambda session: (3, session.id), partial(interfaces.ifb, now=now)),
+            Sorted(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, now=now)),
+            Sorted(sessions, lambda session: (2, session.id), partial(network.session_interface, now=now)),
+            Sorted(sessions, lambda session: (3, session.id), partial(network.ifb_interface, now=now)),
         )
 
     def routes(self) -> Rows:
         with self._lock:
             configuration, sessions = self._world.configuration, self.sessions.all()
-        network = list(enumerate(routing.network_routes(configuration)))
-        route = partial(routing.session_route, configuration.cgnat)
+        fixed = list(enumerate(network.network_routes(configuration)))
+        route = partial(network.session_route, configuration.cgnat)
         return Chained(
-            Sorted(network, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
+            Sorted(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
             Sorted(sessions, lambda session: (1, session.id), route),
         )
 
@@ -124,7 +123,7 @@ class LabGateway:
         with self._lock:
             bgp, sessions = self._world.configuration.bgp, len(self.sessions)
             started, ahead = self._world.started, self._world.ahead
-        return routing.bgp_summary(bgp, sessions, int(self._now() - started), int(started) + ahead)
+        return network.bgp_summary(bgp, sessions, int(self._now() - started), int(started) + ahead)
 
     @contextmanager
     def _present(self) -> Iterator[float]:
@@ -146,12 +145,10 @@ class LabGateway:
         if abs(ahead - self._world.ahead) >= 1:
             self._world.set_ahead(round(ahead))
 
-    def _vlans(self) -> tuple[list[ManagedVlan], int, int]:
-        """The VLANs in order; how far the clock is ahead; how many VLANs the limits rejected."""
+    def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:
         with self._lock:
-            vlans, ahead = list(self._world.vlans), self._world.ahead
-            rejected = self._world.vlans.rate_limited_total
-        return sorted(vlans, key=_vlan_key), ahead, rejected
+            vlans, ahead = sorted(self._world.vlans, key=ManagedVlan.key), self._world.ahead
+        return Sorted(vlans, ManagedVlan.key, partial(record, ahead=ahead))
 
     def _has_interface(self, name: str, now: float) -> bool:
         if name in self._world.vlans or self.sessions.has_interface(name):
@@ -159,34 +156,5 @@ class LabGateway:
         return any(interface.name == name for interface in self._fixed_interfaces(now))
 
     def _fixed_interfaces(self, now: float) -> Iterator[Interface]:
-        configuration, ifindex_of = self._world.configuration, self._world.ifindex_of
-        cgnat = configuration.cgnat
-        yield interfaces.loopback()
-        everything = Traffic.none(now)
-        for name in configuration.interfaces.trunks:
-            traffic = self._world.traffic[name]
-            everything = everything.plus(traffic, now)
-            yield interfaces.trunk(ifindex_of[name], name, traffic, now)
-        for name in configuration.interfaces.uplinks:
-            # The first uplink leads to the network. The lab simulates no traffic on the others.
-            first = name == configuration.interfaces.uplinks[0]
-            traffic = everything if first else Traffic.none(now)
-            addresses = _uplink_addresses(configuration, name)
-            handoff = cgnat.enabled and name == cgnat.handoff_interface
-            master = cgnat.vrf_name if handoff else None
-            yield interfaces.uplink(ifindex_of[name], name, addresses, master, traffic, now)
-        if cgnat.enabled:
-            yield interfaces.vrf(ifindex_of[cgnat.vrf_name], cgnat)
-
-
-def _uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
-    peers: list[IPv4Address] = []
-    if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
-        peers += (neighbor.address for neighbor in configuration.bgp.neighbors)
-    if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
-        peers.append(configuration.cgnat.handoff_gateway)
-    return tuple(InterfaceAddress(AddressFamily.INET, routing.own_address(peer), 30) for peer in peers)
-
-
-def _vlan_key(vlan: ManagedVlan) -> Key:
-    return vlan.line.trunk, vlan.line.outer_vlan_id or 0, vlan.line.vlan_id
+        world = self._world
+        return network.fixed_interfaces(world.configuration, world.ifindex_of, world.vlans.traffic, now)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway_api.core.configuration.sections import Demux, VlanProfile
-from gateway_api.core.gateways.lab.vlans import Line
+from gateway_api.core.gateways.lab.access import Line
 
 # A region with three PPPoE subscribers for each on DHCP, and a third of them with public addresses.
 _PPPOE_SHARE = 0.75
@@ -72,28 +72,22 @@ class Subscriber:
 
 
 class Roster:
-    """The ids of the sessions, to draw one at random in constant time."""
+    """The `ids` of the sessions, to draw one at random in constant time."""
 
     def __init__(self) -> None:
-        self._ids: list[int] = []
+        self.ids: list[int] = []
         self._places: dict[int, int] = {}
 
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def at(self, place: int) -> int:
-        return self._ids[place]
-
     def add(self, id: int) -> None:
-        self._places[id] = len(self._ids)
-        self._ids.append(id)
+        self._places[id] = len(self.ids)
+        self.ids.append(id)
 
     def remove(self, id: int) -> None:
         """The last id takes the place of the removed one."""
         place = self._places.pop(id)
-        last = self._ids.pop()
+        last = self.ids.pop()
         if last != id:
-            self._ids[place] = last
+            self.ids[place] = last
             self._places[last] = place
 
 
@@ -146,7 +140,7 @@ class Crowd:
 
     def choose(self, roster: Roster) -> int:
         """The id of a session that ends. The roster must not be empty."""
-        return roster.at(self._random.randrange(len(roster)))
+        return self._random.choice(roster.ids)
 
     def reason(self) -> str:
         """The reason of the next departure."""

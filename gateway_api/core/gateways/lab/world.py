@@ -12,10 +12,9 @@ from itertools import count
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.lab.interfaces import LOOPBACK_IFINDEX
+from gateway_api.core.gateways.lab.access import LabSession, Meter, Traffic, VlanTable
+from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
-from gateway_api.core.gateways.lab.traffic import LabSession, Meter, Traffic
-from gateway_api.core.gateways.lab.vlans import VlanTable
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
@@ -72,8 +71,7 @@ class UnitPool:
 
 
 class World:
-    """`sessions`, `vlans` and the `traffic` of each trunk, from a seed. The first sessions have no event in
-    the `journal`.
+    """`sessions` and `vlans`, from a seed. The first sessions have no event in the `journal`.
 
     Times inside are the lab's own: epoch seconds by the clock at the start, so they never jump. Shown times
     are `ahead` of them by whole seconds, and so follow a clock that is set.
@@ -87,8 +85,7 @@ class World:
         self.started = self._at = now
         self.ahead = 0
         self.sessions: SessionTable[LabSession] = SessionTable(configuration.cgnat)
-        self.vlans = VlanTable(configuration.demux, now)
-        self.traffic: dict[str, Traffic] = {}
+        self.vlans = VlanTable(configuration.demux)
         self.ifindex_of: dict[str, int] = {}
         self._roster = Roster()
         self._crowd = Crowd(population, configuration.demux)
@@ -98,7 +95,7 @@ class World:
         self._units = {"ppp": UnitPool(), "ipoe": UnitPool()}
         self._ids = count(1)
         self._ifindexes = count(LOOPBACK_IFINDEX + 1)
-        self._number_interfaces(now)
+        self._number_interfaces()
         for _ in range(population.sessions):
             self._arrive(now, self._crowd.age(), limited=False)
         self._due = self._crowd.next_event(len(self.sessions))
@@ -139,8 +136,6 @@ class World:
         )
         self.sessions.replace(after)
         self.vlans.changed(before, after, now)
-        trunk = self._trunk_of(before)
-        self.traffic[trunk] = self.traffic[trunk].changed(before.traffic, after.traffic, now)
         return after
 
     def configure(self, configuration: Configuration, now: float) -> None:
@@ -153,9 +148,9 @@ class World:
             for session in self.sessions.on_access_interface(vlan.line.name):
                 self._leave(session.id, "port_unneeded", now)
             self.vlans.remove(vlan.line.name)
-        self._number_interfaces(now)
+        self._number_interfaces()
         self._crowd.configure(configuration.demux)
-        self.vlans.configure(configuration.demux, now)
+        self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
         self._draw_next_event(now)
 
@@ -177,8 +172,6 @@ class World:
         self.sessions.add(session)
         self._roster.add(session.id)
         self.vlans.join(session, started, now)
-        trunk = subscriber.line.trunk
-        self.traffic[trunk] = self.traffic[trunk].plus(session.traffic, now)
         if limited:
             self._journal.session_up(session.summary, now + self.ahead)
 
@@ -224,8 +217,6 @@ class World:
     def _leave(self, id: int, reason: str, now: float) -> None:
         session = self.sessions.remove(id)
         self._roster.remove(id)
-        trunk = self._trunk_of(session)
-        self.traffic[trunk] = self.traffic[trunk].less(session.traffic, now)
         self.vlans.leave(session, now)
         self._pools.pop(id).give_back(session.summary.ip_address)
         kind = "ppp" if session.is_pppoe else "ipoe"
@@ -234,14 +225,8 @@ class World:
         at = now + self.ahead
         self._journal.session_down(session.summary, reason, at, bytes_in=bytes_in, bytes_out=bytes_out)
 
-    def _trunk_of(self, session: LabSession) -> str:
-        return self.vlans[session.access_interface].line.trunk
-
-    def _number_interfaces(self, now: float) -> None:
-        configuration = self.configuration
-        fixed = (*configuration.interfaces.trunks, *configuration.interfaces.uplinks)
-        for name in (*fixed, configuration.cgnat.vrf_name):
+    def _number_interfaces(self) -> None:
+        interfaces = self.configuration.interfaces
+        for name in (*interfaces.trunks, *interfaces.uplinks, self.configuration.cgnat.vrf_name):
             if name not in self.ifindex_of:
                 self.ifindex_of[name] = next(self._ifindexes)
-        for trunk in configuration.interfaces.trunks:
-            self.traffic.setdefault(trunk, Traffic.none(now))

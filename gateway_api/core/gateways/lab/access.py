@@ -1,0 +1,239 @@
+"""The access side of the lab: sessions and VLANs, with counters that advance with time at a rate.
+
+Times are epoch seconds.
+"""
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import asdict, replace
+
+from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
+from gateway_api.core.paging import Key
+from gateway_api.core.session import Counters, Session
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.network import DemuxState, DemuxVlan, InterfaceStats, Vlan, VlanProtocol
+from gateway_api.wire.core.sessions import SessionDetail
+
+# Mean bytes of a packet: subscribers send many acknowledgements and receive full packets.
+_MEAN_PACKET_UP = 400
+_MEAN_PACKET_DOWN = 1200
+
+
+class Meter(Record, frozen=True):
+    """`counted` bytes at the time `at`, and since then `bps` bits per second."""
+
+    at: float
+    bps: int
+    counted: int = 0
+
+    def read(self, now: float) -> int:
+        """The bytes at the time `now`."""
+        return self.counted + max(0, int((now - self.at) * self.bps / 8))
+
+    def moving(self, now: float, bps: int) -> "Meter":
+        """The meter that continues from here at another rate."""
+        return Meter(now, bps, self.read(now))
+
+    def plus(self, other: "Meter", now: float) -> "Meter":
+        """The sum of both, with the bytes that the other has counted so far."""
+        return Meter(now, self.bps + other.bps, self.read(now) + other.read(now))
+
+
+class Traffic(Record, frozen=True):
+    """`up` comes from subscribers, `down` goes to them."""
+
+    up: Meter = Meter(0, 0)
+    down: Meter = Meter(0, 0)
+
+    def plus(self, other: "Traffic", now: float) -> "Traffic":
+        return Traffic(self.up.plus(other.up, now), self.down.plus(other.down, now))
+
+    def changed(self, before: "Traffic", after: "Traffic", now: float) -> "Traffic":
+        """Follows a part of it whose rates change now. The counted bytes stay."""
+        return self.moving(
+            self.up.bps - before.up.bps + after.up.bps,
+            self.down.bps - before.down.bps + after.down.bps,
+            now,
+        )
+
+    def moving(self, up_bps: int, down_bps: int, now: float) -> "Traffic":
+        return Traffic(self.up.moving(now, up_bps), self.down.moving(now, down_bps))
+
+    def counters(self, now: float) -> Counters:
+        up, down = self.up.read(now), self.down.read(now)
+        return Counters(up, down, up // _MEAN_PACKET_UP, down // _MEAN_PACKET_DOWN)
+
+    def access_stats(self, now: float) -> InterfaceStats:
+        """Of a device towards the subscribers: it receives what they send."""
+        counters = self.counters(now)
+        return InterfaceStats(
+            rx_bytes=counters.bytes_in,
+            rx_packets=counters.packets_in,
+            tx_bytes=counters.bytes_out,
+            tx_packets=counters.packets_out,
+        )
+
+    def network_stats(self, now: float) -> InterfaceStats:
+        """Of a device towards the network: it sends what the subscribers send."""
+        counters = self.counters(now)
+        return InterfaceStats(
+            rx_bytes=counters.bytes_out,
+            rx_packets=counters.packets_out,
+            tx_bytes=counters.bytes_in,
+            tx_packets=counters.packets_in,
+        )
+
+
+NO_TRAFFIC = Traffic()
+
+
+class LabSession(Session, frozen=True):
+    ifindex: int
+    traffic: Traffic
+
+    @property
+    def ifb_ifindex(self) -> int:
+        """The lab makes the IFB right after the device of the session."""
+        return self.ifindex + 1
+
+    def detail_at(self, now: float) -> SessionDetail:
+        return self.detail(self.traffic.counters(now))
+
+
+class Line(Record, frozen=True):
+    """A VLAN on which subscribers arrive. With a single tag, `outer_vlan_id` is None."""
+
+    trunk: str
+    vlan_id: int
+    outer_vlan_id: int | None
+    profile: VlanProfile
+
+    @property
+    def name(self) -> str:
+        tags = (self.outer_vlan_id, self.vlan_id)
+        return ".".join([self.trunk, *(str(tag) for tag in tags if tag is not None)])
+
+
+class ManagedVlan(Record, frozen=True):
+    """An existing VLAN. `created_at` is in the lab's own time."""
+
+    line: Line
+    ifindex: int
+    created_at: float
+    session_count: int = 0
+    traffic: Traffic = NO_TRAFFIC
+
+    def key(self) -> Key:
+        return self.line.trunk, self.line.outer_vlan_id or 0, self.line.vlan_id
+
+    def record(self, ahead: int) -> Vlan:
+        """With times of a clock that is so many seconds ahead of the lab's."""
+        return Vlan(
+            name=self.line.name,
+            trunk=self.line.trunk,
+            vlan_id=self.line.vlan_id,
+            outer_vlan_id=self.line.outer_vlan_id,
+            protocol=VlanProtocol.DOT1Q if self.line.outer_vlan_id is None else VlanProtocol.DOT1AD,
+            oper_state="up",
+            session_count=self.session_count,
+            created_at=int(self.created_at) + ahead,
+        )
+
+    def demux_record(self, ahead: int) -> DemuxVlan:
+        state = DemuxState.ACTIVE if self.session_count else DemuxState.IDLE
+        return DemuxVlan(**asdict(self.record(ahead)), state=state)
+
+
+class _TokenBucket:
+    """Full at first."""
+
+    def __init__(self, limits: RateLimits) -> None:
+        self._limits = limits
+        self._tokens = float(limits.burst)
+        self._at = 0.0
+
+    def take(self, now: float) -> bool:
+        earned = max(0.0, now - self._at) * self._limits.vlans_per_second
+        self._tokens = min(float(self._limits.burst), self._tokens + earned)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class VlanTable:
+    """All managed VLANs, the limits on new ones, and the `traffic` by trunk."""
+
+    def __init__(self, demux: Demux) -> None:
+        self._vlans: dict[str, ManagedVlan] = {}
+        self._idle: dict[str, float] = {}
+        #: With what the VLANs carried that are gone.
+        self.traffic: dict[str, Traffic] = {}
+        self.rate_limited_total = 0
+        self.configure(demux)
+
+    def __iter__(self) -> Iterator[ManagedVlan]:
+        return iter(self._vlans.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._vlans
+
+    def configure(self, demux: Demux) -> None:
+        """Applies new limits, with a full bucket as after a start."""
+        self._demux = demux
+        self._bucket = _TokenBucket(demux.rate_limits)
+
+    def admit(self, line: Line, ifindexes: Iterator[int], now: float, *, limited: bool = True) -> bool:
+        """True when the line's VLAN exists or was created; else the rejection is counted."""
+        if line.name in self._vlans:
+            return True
+        if len(self._vlans) >= self._demux.rate_limits.max_vlans or (limited and not self._bucket.take(now)):
+            self.rate_limited_total += 1
+            return False
+        self._vlans[line.name] = ManagedVlan(line, next(ifindexes), now)
+        self._idle[line.name] = now
+        return True
+
+    def join(self, session: LabSession, started: float, now: float) -> None:
+        name = session.access_interface
+        vlan = self._vlans[name]
+        self._idle.pop(name, None)
+        # The first sessions are older than the lab.
+        created_at = min(vlan.created_at, started)
+        self._vlans[name] = replace(vlan, created_at=created_at, session_count=vlan.session_count + 1)
+        self._count(name, lambda traffic: traffic.plus(session.traffic, now))
+
+    def leave(self, session: LabSession, now: float) -> None:
+        name = session.access_interface
+        vlan = self._vlans[name]
+        if vlan.session_count == 1:
+            self._idle[name] = now
+        self._vlans[name] = replace(vlan, session_count=vlan.session_count - 1)
+        self._count(name, lambda traffic: traffic.changed(session.traffic, NO_TRAFFIC, now))
+
+    def changed(self, before: LabSession, after: LabSession, now: float) -> None:
+        """Applies the new rates of a session to its VLAN and trunk."""
+        name = after.access_interface
+        self._count(name, lambda traffic: traffic.changed(before.traffic, after.traffic, now))
+
+    def expire(self, now: float) -> None:
+        """Removes the VLANs without sessions for the idle timeout."""
+        # The order of _idle is that in which VLANs became idle: the first that stays ends the search.
+        while self._idle:
+            name, since = next(iter(self._idle.items()))
+            if now - since < self._demux.idle_timeout:
+                return
+            self.remove(name)
+
+    def remove(self, name: str) -> None:
+        """Removes a VLAN at once."""
+        self._idle.pop(name, None)
+        del self._vlans[name]
+
+    def _count(self, name: str, change: Callable[[Traffic], Traffic]) -> None:
+        """Changes the traffic of a VLAN and of its trunk."""
+        vlan = self._vlans[name]
+        self._vlans[name] = replace(vlan, traffic=change(vlan.traffic))
+        trunk = vlan.line.trunk
+        self.traffic[trunk] = change(self.traffic.get(trunk, NO_TRAFFIC))

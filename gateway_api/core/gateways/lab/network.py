@@ -1,0 +1,259 @@
+"""Interfaces, routes and BGP neighbours of the lab, as Linux and FRR would show them."""
+
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+from gateway_api.core.configuration.sections import Bgp, Cgnat, Configuration
+from gateway_api.core.gateways.lab.access import NO_TRAFFIC, LabSession, ManagedVlan, Traffic
+from gateway_api.core.session import Session
+from gateway_api.wire.core.network import (
+    AddressFamily,
+    AdminState,
+    Interface,
+    InterfaceAddress,
+    InterfaceStats,
+    InterfaceType,
+    Route,
+)
+
+LOOPBACK_IFINDEX = 1
+
+_ETHERNET_MTU = 1500
+#: Room for two VLAN tags and PPPoE around a subscriber's full packet.
+_TRUNK_MTU = 1600
+#: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
+_PPPOE_MTU = 1492
+#: MAC addresses of the links without carrier detection: Linux reports "unknown" as their state.
+_WITHOUT_CARRIER = {InterfaceType.LOOPBACK: "00:00:00:00:00:00", InterfaceType.PPP: None}
+#: FRR 8.4.4 on Debian 12 gives a RIB entry about this many bytes.
+_RIB_ENTRY_BYTES = 192
+_PEER_BYTES = 741_464
+#: The default route.
+_PREFIXES_RECEIVED = 1
+_KEEPALIVE_SECONDS = 60
+
+
+def fixed_interfaces(
+    configuration: Configuration, ifindex_of: Mapping[str, int], traffic: Mapping[str, Traffic], now: float
+) -> Iterator[Interface]:
+    """The interfaces that belong to no VLAN and no session. `traffic` is by trunk."""
+    yield _interface(
+        LOOPBACK_IFINDEX, "lo", InterfaceType.LOOPBACK, InterfaceStats(),
+        mtu=65536, addresses=(
+            InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8),
+            InterfaceAddress(AddressFamily.INET6, "::1", 128),
+        ),
+    )  # fmt: skip
+    cgnat, everything = configuration.cgnat, NO_TRAFFIC
+    for name in configuration.interfaces.trunks:
+        carried = traffic.get(name, NO_TRAFFIC)
+        everything = everything.plus(carried, now)
+        stats = carried.access_stats(now)
+        yield _interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
+    for name in configuration.interfaces.uplinks:
+        # The first uplink leads to the network. The lab simulates no traffic on the others.
+        carried = everything if name == configuration.interfaces.uplinks[0] else NO_TRAFFIC
+        handoff = cgnat.enabled and name == cgnat.handoff_interface
+        yield _interface(
+            ifindex_of[name], name, InterfaceType.OTHER, carried.network_stats(now),
+            master=cgnat.vrf_name if handoff else None, addresses=_uplink_addresses(configuration, name),
+        )  # fmt: skip
+    if cgnat.enabled:
+        ifindex = ifindex_of[cgnat.vrf_name]
+        yield _interface(ifindex, cgnat.vrf_name, InterfaceType.VRF, InterfaceStats(), mtu=65575)
+
+
+def vlan_interface(vlan: ManagedVlan, now: float) -> Interface:
+    stats = vlan.traffic.access_stats(now)
+    return _interface(vlan.ifindex, vlan.line.name, InterfaceType.VLAN, stats, parent=vlan.line.trunk)
+
+
+def session_interface(session: LabSession, now: float) -> Interface:
+    """The device of a session: ppp, or for DHCP one on top of the VLAN."""
+    stats = session.traffic.access_stats(now)
+    parent = session.access_interface
+    addresses = (InterfaceAddress(AddressFamily.INET, session.gateway, 32),)
+    if not session.is_pppoe:
+        return _interface(
+            session.ifindex, session.interface, InterfaceType.OTHER, stats, parent=parent, addresses=addresses
+        )
+    return _interface(
+        session.ifindex, session.interface, InterfaceType.PPP, stats,
+        mtu=_PPPOE_MTU, parent=parent, addresses=addresses,
+    )  # fmt: skip
+
+
+def ifb_interface(session: LabSession, now: float) -> Interface:
+    """The device that shapes the upstream, which is redirected to it."""
+    stats = Traffic(up=session.traffic.up).access_stats(now)
+    return _interface(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, stats)
+
+
+def network_routes(configuration: Configuration) -> Iterator[Route]:
+    """The routes that belong to no session."""
+    bgp, cgnat = configuration.bgp, configuration.cgnat
+    uplinks = configuration.interfaces.uplinks
+    if bgp is not None and uplinks:
+        for neighbor in bgp.neighbors:
+            yield _route(str(_transfer_network(neighbor.address)), uplinks[0], "kernel", "link")
+        if bgp.neighbors:
+            gateway = str(bgp.neighbors[0].address)
+            yield _route("0.0.0.0/0", uplinks[0], "bgp", "global", gateway=gateway, metric=20)
+    if cgnat.enabled:
+        dev, table = cgnat.handoff_interface, str(cgnat.vrf_table)
+        gateway = str(cgnat.handoff_gateway)
+        yield _route(str(_transfer_network(cgnat.handoff_gateway)), dev, "kernel", "link", table=table)
+        yield _route("0.0.0.0/0", dev, "static", "global", table=table, gateway=gateway)
+
+
+def session_route(cgnat: Cgnat, session: Session) -> Route:
+    """The host route of a session, in the table that its packets use."""
+    return Route(
+        dst=f"{session.summary.ip_address}/32",
+        gateway=None,
+        dev=session.interface,
+        # pppd has the kernel make the route with the peer's address; for DHCP the daemon does it.
+        protocol="kernel" if session.is_pppoe else "static",
+        scope="link",
+        type="unicast",
+        table=str(cgnat.vrf_table) if session.vrf_steered else "main",
+        metric=None,
+        prefsrc=session.gateway,
+        session_id=session.id,
+    )
+
+
+def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
+    """As FRR 8.4's `show bgp summary json`. All neighbours are up since `started` (epoch seconds), and
+    receive a host route for each session."""
+    if bgp is None or not bgp.neighbors:
+        return {}
+    peers = {
+        str(neighbor.address): {
+            "hostname": neighbor.description or str(neighbor.address),
+            "remoteAs": neighbor.remote_as,
+            "localAs": bgp.as_number,
+            "version": 4,
+            "msgRcvd": 2 + uptime // _KEEPALIVE_SECONDS,
+            "msgSent": 2 + uptime // _KEEPALIVE_SECONDS,
+            "tableVersion": 0,
+            "outq": 0,
+            "inq": 0,
+            "peerUptime": _frr_duration(uptime),
+            "peerUptimeMsec": uptime * 1000,
+            "peerUptimeEstablishedEpoch": started,
+            "pfxRcd": _PREFIXES_RECEIVED,
+            "pfxSnt": sessions,
+            "state": "Established",
+            "peerState": "OK",
+            "connectionsEstablished": 1,
+            "connectionsDropped": 0,
+            "desc": neighbor.description,
+            "idType": "ipv4",
+        }
+        for neighbor in bgp.neighbors
+    }
+    entries = sessions + _PREFIXES_RECEIVED
+    return {
+        "ipv4Unicast": {
+            "routerId": str(bgp.router_id),
+            "as": bgp.as_number,
+            "vrfId": 0,
+            "vrfName": "default",
+            "tableVersion": entries,
+            "ribCount": entries,
+            "ribMemory": entries * _RIB_ENTRY_BYTES,
+            "peerCount": len(peers),
+            "peerMemory": len(peers) * _PEER_BYTES,
+            "peers": peers,
+            "failedPeers": 0,
+            "displayedPeers": len(peers),
+            "totalPeers": len(peers),
+            "dynamicPeers": 0,
+            "bestPath": {"multiPathRelax": "false"},
+        }
+    }
+
+
+def _uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
+    """The gateway's address in the network of each peer on an uplink."""
+    peers: list[IPv4Address] = []
+    if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
+        peers += (neighbor.address for neighbor in configuration.bgp.neighbors)
+    if configuration.cgnat.enabled and name == configuration.cgnat.handoff_interface:
+        peers.append(configuration.cgnat.handoff_gateway)
+    addresses = (next(host for host in _transfer_network(peer).hosts() if host != peer) for peer in peers)
+    return tuple(InterfaceAddress(AddressFamily.INET, str(address), 30) for address in addresses)
+
+
+def _transfer_network(peer: IPv4Address) -> IPv4Network:
+    """The /30 that the gateway shares with a peer."""
+    return IPv4Network((peer, 30), strict=False)
+
+
+def _frr_duration(seconds: int) -> str:
+    # As FRR: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h.
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if not days:
+        return f"{hours:02d}:{minutes % 60:02d}:{seconds % 60:02d}"
+    if days < 7:
+        return f"{days}d{hours % 24:02d}h{minutes % 60:02d}m"
+    return f"{days // 7:02d}w{days % 7}d{hours % 24:02d}h"
+
+
+def _interface(
+    ifindex: int,
+    name: str,
+    type: InterfaceType,
+    stats: InterfaceStats,
+    *,
+    mtu: int = _ETHERNET_MTU,
+    parent: str | None = None,
+    master: str | None = None,
+    addresses: tuple[InterfaceAddress, ...] = (),
+) -> Interface:
+    mac_address: str | None
+    if type in _WITHOUT_CARRIER:
+        oper_state, mac_address = "unknown", _WITHOUT_CARRIER[type]
+    else:
+        oper_state = "up"
+        # Locally administered, and different from those of the subscribers.
+        mac_address = ":".join(f"{byte:02x}" for byte in (6 << 40 | ifindex).to_bytes(6))
+    return Interface(
+        ifindex=ifindex,
+        name=name,
+        type=type,
+        mac_address=mac_address,
+        mtu=mtu,
+        admin_state=AdminState.UP,
+        oper_state=oper_state,
+        parent=parent,
+        master=master,
+        addresses=addresses,
+        stats=stats,
+    )
+
+
+def _route(
+    dst: str,
+    dev: str,
+    protocol: str,
+    scope: str,
+    *,
+    table: str = "main",
+    gateway: str | None = None,
+    metric: int | None = None,
+) -> Route:
+    return Route(
+        dst=dst,
+        gateway=gateway,
+        dev=dev,
+        protocol=protocol,
+        scope=scope,
+        type="unicast",
+        table=table,
+        metric=metric,
+        prefsrc=None,
+        session_id=None,
+    )
