@@ -1,8 +1,7 @@
-"""Records in the audit log what clients other than the API changed at the core.
+"""Records changes at the core by other clients than the API.
 
-The core keeps these changes, so nothing is lost while the API is down. A commit to the audit log
-holds records and the number of the last change that is recorded. So each change is recorded once, and each
-worker may try.
+The core keeps these changes while the API is down. A commit of the audit log has records and the place of the
+last one in the core's log. So each change is recorded once, whichever worker tries.
 """
 
 import logging
@@ -20,29 +19,29 @@ from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
 
-#: The role of a client that is known by the core's socket alone.
+#: The role of a client of the core's socket, and of the core.
 ROLE = "system"
 _PAUSE = 1.0
 _CALL_TIMEOUT = 3.0
 
 
 def start(core_socket: Path, log: AuditLog) -> None:
-    """Records on a thread, until the process ends."""
+    """Starts a thread that records changes until the process ends."""
     daemon = Daemon(Client(core_socket, timeout=_CALL_TIMEOUT))
     threading.Thread(target=_record_forever, args=(daemon, log), daemon=True).start()
 
 
 def record_new(daemon: Daemon, log: AuditLog) -> bool:
-    """Records the next changes; True where there may be more. Raises CoreUnavailable and AuditUnavailable:
-    then the next call tries again."""
+    """Records the next changes. True if the core may have more. Raises CoreUnavailable and AuditUnavailable;
+    the next call tries again."""
     place = log.place()
-    told = daemon.changes(*(place or (None, 0)))
-    records = _records(told, place)
+    reply = daemon.changes(place.log, place.sequence) if place else daemon.changes(None, 0)
+    records = _records(reply, place)
     if not records:
         return False
-    sequence = told.changes[-1].sequence if told.changes else told.newest
-    log.add_changes(records, place, Place(told.log, sequence))
-    return sequence < told.newest
+    sequence = reply.changes[-1].sequence if reply.changes else reply.newest
+    log.add_changes(records, place, Place(reply.log, sequence))
+    return sequence < reply.newest
 
 
 def _record_forever(daemon: Daemon, log: AuditLog) -> None:
@@ -62,19 +61,18 @@ def _record_forever(daemon: Daemon, log: AuditLog) -> None:
             time.sleep(_PAUSE)
 
 
-def _records(told: ChangesReply, place: Place | None) -> list[AuditEntry]:
-    recorded = place.sequence if place and place.log == told.log else 0
-    if told.newest < recorded:
-        # The numbers that follow were recorded before, for other changes.
-        message = (
-            f"The core's log of changes went back from {recorded} to {told.newest}: changes may be missing"
-        )
-        return [_gap(told.log, told.newest, message)]
-    first = told.changes[0].sequence if told.changes else told.newest + 1
-    records = [_record(told.log, change) for change in told.changes]
+def _records(reply: ChangesReply, place: Place | None) -> list[AuditEntry]:
+    log, newest = reply.log, reply.newest
+    recorded = place.sequence if place and place.log == log else 0
+    if newest < recorded:
+        # The core uses the numbers between them again, for other changes.
+        message = f"The core's log of changes went back from {recorded} to {newest}: changes may be missing"
+        return [_gap(log, newest, message)]
+    first = reply.changes[0].sequence if reply.changes else newest + 1
+    records = [_record(log, change) for change in reply.changes]
     if lost := first - recorded - 1:
         message = f"{lost} changes at the core before this one are lost: they were more than it keeps"
-        records.insert(0, _gap(told.log, first - 1, message))
+        records.insert(0, _gap(log, first - 1, message))
     return records
 
 

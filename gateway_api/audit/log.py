@@ -1,6 +1,6 @@
-"""The audit log of a worker: two trails in one folder, of users and of strangers.
+"""The audit log of a worker: two trails in one folder, for users and for requests without a user.
 
-Each has a size of its own, so that no flood of strangers removes the record of a change.
+Each has its own size, so that no flood of requests without a user removes the record of a change.
 """
 
 import base64
@@ -10,26 +10,29 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from heapq import merge
+from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway_api.audit.record import AuditEntry, gap
-from gateway_api.audit.trail import Filter, Place, Row, Trail
+from gateway_api.audit.record import AuditEntry, Filter, gap
+from gateway_api.audit.trail import Place, Trail
 from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid, Problem
-from gateway_api.base.process import ThreadPool
+from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.contract import Page
+
+T = TypeVar("T")
 
 #: Records in one response.
 MOST = 10_000
-#: Free bytes of the disk below which nothing is changed: more than all changes under way might write.
+#: Free bytes of the disk below which changes are rejected: more than the records of all concurrent changes.
 _ROOM = 4 << 20
 
-KNOWN, STRANGERS = "known", "strangers"
+_TRAILS = ("known", "strangers")
 
 
 class RecordList(NamedTuple):
@@ -40,18 +43,17 @@ class RecordList(NamedTuple):
 
 
 class _Batch:
-    """Records that one commit writes. While one is on its way to the disk, the next one gathers."""
+    """Records for one commit. During a commit, the next batch collects records."""
 
     def __init__(self) -> None:
         self.records: list[str] = []
         self.over = False
-        #: What is known of a batch whose writer was stopped.
+        #: It stays if the writer is stopped during the commit.
         self.failure: Exception | None = OSError(errno.EINTR, os.strerror(errno.EINTR))
 
 
 class BatchWriter:
-    """Appends to a trail for any greenlet or thread of a process. The disk is waited for on a thread of
-    `pool`, so that the worker's other requests go on."""
+    """Appends to a trail, for any greenlet or thread of a process."""
 
     def __init__(self, trail: Trail, pool: ThreadPool) -> None:
         self._trail = trail
@@ -76,24 +78,28 @@ class BatchWriter:
             self._next = _Batch()
         # Before the write: if this writer is stopped, the next one must not write the records again.
         batch.over = True
-        batch.failure = self._pool.apply(_failure, (self._trail.append, batch.records))
+        try:
+            on_thread(self._pool, self._trail.append, batch.records)
+            batch.failure = None
+        except Exception as error:  # noqa: BLE001 - raised in each `add`
+            batch.failure = error
 
 
 class AuditLog:
-    """`size` is the most bytes that each of the two trails takes. `beside` is the folder of another service's
-    log, which is read with this one if it is there and may be read."""
+    """Each of the two trails takes at most `size` bytes. `beside` is the folder of another service's log,
+    which is read together with this one, if permitted."""
 
     def __init__(self, folder: Path, size: int, pool: ThreadPool, beside: Path | None = None) -> None:
         self._folder = folder
         self._pool = pool
         self._beside = beside
-        self._trails = [Trail(folder, name, size) for name in (KNOWN, STRANGERS)]
+        self._trails = [Trail(folder, name, size) for name in _TRAILS]
         self._known, self._strangers = (BatchWriter(trail, pool) for trail in self._trails)
         self._lost = 0
         self._reading = threading.Lock()
 
     def check(self) -> None:
-        """Raises AuditUnavailable when what is done now could not be recorded afterwards."""
+        """Raises AuditUnavailable if the record of a change could not be written."""
         try:
             disk = os.statvfs(self._folder)
         except OSError as error:
@@ -104,7 +110,7 @@ class AuditLog:
             self._record_the_lost()
 
     def add(self, record: AuditEntry) -> None:
-        """Returns when it is on disk. Raises AuditUnavailable."""
+        """Returns when the record is on disk. Raises AuditUnavailable."""
         try:
             (self._known if record.role else self._strangers).add(record.text())
         except AuditUnavailable:
@@ -113,38 +119,32 @@ class AuditLog:
             raise
 
     def read(self, wanted: Filter, page: Page | None) -> RecordList:
-        """The records that match, the newest first; a page of them, or all. Raises Invalid for a cursor that
-        no page gave, AnswerTooLarge and AuditUnavailable."""
-        # One at a time: the threads are for others as well.
+        """The matching records, newest first: a page of them, or all. Raises Invalid for a wrong cursor,
+        AnswerTooLarge and AuditUnavailable."""
+        # One at a time, as the pool has few threads.
         with self._reading:
-            result: RecordList = self._apart("read", _read, self._readable(), wanted, page)
-            return result
+            return self._on_thread("read", _read, self._readable(), wanted, page)
 
     def place(self) -> Place | None:
         """The last change of the core that is recorded. Raises AuditUnavailable."""
-        place: Place | None = self._apart("read", self._trails[0].place)
-        return place
+        return self._on_thread("read", self._trails[0].place)
 
     def add_changes(self, records: Sequence[AuditEntry], before: Place | None, after: Place) -> None:
-        """Records changes of the core and moves the place on; nothing if another process has moved it from
-        `before`. Raises AuditUnavailable."""
+        """Records changes of the core and sets the place to `after`; nothing if it is not `before`, as
+        another process has recorded them. Raises AuditUnavailable."""
         texts = [record.text() for record in records]
-        self._apart("write", self._trails[0].append_changes, texts, before, after)
+        self._on_thread("write", self._trails[0].append_changes, texts, before, after)
 
-    def _apart(self, verb: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns that waits for the disk."""
-        found: list[Any] = []
-        failure = self._pool.apply(_failure, (lambda: found.append(function(*arguments)),))
-        if isinstance(failure, OSError | sqlite3.Error):
-            raise AuditUnavailable(verb, failure) from failure
-        if failure is not None:
-            raise failure
-        return found[0]
+    def _on_thread(self, verb: str, function: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return on_thread(self._pool, function, *arguments)
+        except (OSError, sqlite3.Error) as error:
+            raise AuditUnavailable(verb, error) from error
 
     def _readable(self) -> list[Trail]:
         if self._beside is None or not os.access(self._beside, os.R_OK | os.X_OK):
             return self._trails
-        return [*self._trails, *(Trail(self._beside, name) for name in (KNOWN, STRANGERS))]
+        return [*self._trails, *(Trail(self._beside, name) for name in _TRAILS)]
 
     def _record_the_lost(self) -> None:
         lost, self._lost = self._lost, 0
@@ -157,34 +157,25 @@ class AuditLog:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Makes the folder if the one above it is there. Raises OSError for one that can't be written to."""
+    """Makes the folder if its parent exists. Raises OSError if it is not writable."""
     folder.mkdir(mode=0o750, exist_ok=True)
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise PermissionError(f"{folder} can't be written to")
 
 
-def _failure(function: Callable[..., object], *arguments: object) -> Exception | None:
-    # Returned, not raised: gevent prints what a function on a thread raises.
-    try:
-        function(*arguments)
-    except Exception as error:  # noqa: BLE001 - raised by who waits
-        return error
-    return None
-
-
 def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> RecordList:
-    """A page ends at a number in each trail. The next one continues below these numbers, so it neither misses
-    nor repeats a record, whatever was added or removed meanwhile, and however often the clock was set."""
+    """A page ends at a number in each trail, and the next page continues below these numbers. So it neither
+    misses nor repeats a record, even if records are added or removed, or the clock is set."""
     most = MOST if page is None else page.limit
     start = _numbers(page, len(trails))
     reached: list[int] = []
     records: list[msgspec.Raw] = []
     with ExitStack() as opened:
-        found: list[Iterator[tuple[int, Row]]] = []
+        found = []
         for index, trail in enumerate(trails):
             below, rows = opened.enter_context(trail.newest_first(wanted, start[index]))
             reached.append(below)
-            found.append(_numbered(index, rows))
+            found.append(zip(repeat(index), rows, strict=False))
         for index, row in merge(*found, key=lambda each: -each[1].at):
             if len(records) == most:
                 if page is None:
@@ -194,10 +185,6 @@ def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> RecordL
             records.append(msgspec.Raw(text.encode()))
             reached[index] = row.number
     return RecordList(records, None)
-
-
-def _numbered(index: int, rows: Iterator[Row]) -> Iterator[tuple[int, Row]]:
-    return ((index, row) for row in rows)
 
 
 def _cursor(numbers: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""A record of the audit log, with everything masked that could be a secret."""
+"""A record of the audit log, with secrets masked, and the filter of records."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from gateway_api.base.logs import MASK, is_secret, masked_text
 from gateway_api.base.texts import parse_path, path_text
 from gateway_api.wire.contract import about
 
-#: The most characters that a body, and what was before and after, take as JSON.
+#: Characters of JSON that a body, or the values before or after, may have.
 MOST = 4096
 
 Result = Literal["done", "refused", "failed", "unanswered"]
@@ -20,7 +20,7 @@ _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """What a request, or a process at the core's socket, did or was not allowed to do."""
+    """A change or a rejection, of a request or of a process at the core's socket."""
 
     at: Annotated[float, about("When, Unix epoch seconds.", 1795271513.25)]
     user: Annotated[str | None, about("Who; without a role, who it claimed to be.", "admin")]
@@ -53,15 +53,26 @@ class AuditEntry(msgspec.Struct, frozen=True):
     after: Annotated[Any, about("What is now, secrets masked.", {"rate_down_bps": 250_000_000})] = None
 
     def text(self) -> str:
-        """One line of ASCII. Values that are too long in it are cut, and marked as cut."""
+        """One line of ASCII. Long values are cut, and marked as cut."""
         cut = {name: _cut(getattr(self, name)) for name in ("body", "before", "after")}
         return _json(msgspec.structs.asdict(self) | cut)
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """None matches any value. `since` and `until` are epoch seconds; `until` is excluded."""
+
+    user: str | None = None
+    action: str | None = None
+    route: str | None = None
+    result: Result | None = None
+    since: float | None = None
+    until: float | None = None
 
 
 def gap(
     at: float, message: str, *, user: str | None = None, role: str | None = None, request_id: str = ""
 ) -> AuditEntry:
-    """Stands for records, or changes, that are missing. `message` tells how many, or why."""
+    """Stands for missing records or changes. `message` has their number, or the reason."""
     return AuditEntry(
         at=round(at, 3),
         user=user,
@@ -79,7 +90,6 @@ def gap(
 
 
 def result_of(status: int | None) -> Result:
-    """What a status means: below 400 it was done, from 500 on it failed."""
     if status is None:
         return "unanswered"
     return "done" if status < 400 else "refused" if status < 500 else "failed"
@@ -93,13 +103,13 @@ def _cut(value: Any) -> Any:
 
 
 def _json(value: Any) -> str:
-    # msgspec's JSON has characters in it that control a terminal.
+    # msgspec writes characters that control a terminal.
     return json.dumps(value, separators=(",", ":"))
 
 
 def masked(value: Any, *, refused: bool = False) -> Any:
-    """A copy of a JSON value. An object with a `path` and a `value` is an edit of the configuration: its
-    value is masked if it was `refused`, since nothing ever shows it again."""
+    """A copy of a JSON value. An object with a `path` and a `value` is an edit of the configuration. Its
+    value is masked if it was `refused`, as it may be a secret in the wrong place."""
     if isinstance(value, dict):
         return {name: _member(value, name, held, refused) for name, held in value.items()}
     if isinstance(value, list):
@@ -108,7 +118,7 @@ def masked(value: Any, *, refused: bool = False) -> Any:
 
 
 def masked_path(path: str) -> str:
-    """A path of the configuration, up to the name of a secret: people write values behind it."""
+    """A path of the configuration, up to the name of a secret: a client may have put the value after it."""
     try:
         parts = parse_path(path)
     except ValueError:
@@ -133,7 +143,7 @@ def _edited(path: Any, held: Any, refused: bool) -> Any:
     if refused or not isinstance(path, str) or masked_path(path) != path or _SECRET_WORD.search(path):
         return MASK
     if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
-        # JSON in a text, which the core would parse.
+        # The core parses JSON in a text.
         try:
             return msgspec.json.encode(masked(msgspec.json.decode(held))).decode()
         except (msgspec.MsgspecError, RecursionError):

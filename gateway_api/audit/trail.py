@@ -1,30 +1,27 @@
-"""One SQLite database of records, of which the oldest make room for newer ones.
+"""A trail: a SQLite database of records. When it reaches its size, it removes the oldest.
 
-Several processes write. A commit is on disk when it returns, and a process that is killed leaves nothing half
-done. A process that forks must not use it: SQLite's locks are those of the process that opened the file.
+Several processes write. A commit is on disk when it returns, and a killed process leaves no part of one. A
+process that forks must not use it: SQLite's locks belong to the process that opened the file.
 """
 
 import fcntl
 import logging
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway_api.audit import old_files
-from gateway_api.audit.record import Result, gap
+from gateway_api.audit.record import Filter, gap
 from gateway_api.base import durable
 
 _log = logging.getLogger("gunicorn.error")
-
-#: The service's user writes; its group may read.
-MODE = 0o640
 
 _SCHEMA = """
 BEGIN IMMEDIATE;
@@ -49,45 +46,44 @@ CREATE TABLE IF NOT EXISTS place (
 );
 COMMIT;
 """
-#: The newest stays, or its number would be given twice.
+_PLACE = "INTO place VALUES (1, :log, :sequence)"
+#: The newest stays, or a later record would get its number again.
 _DELETE_OLDEST = """
 DELETE FROM record WHERE number IN (
     SELECT number FROM record WHERE number < (SELECT max(number) FROM record) ORDER BY number LIMIT 16
 )
 """
 _SELECT = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
-#: The index of times narrows the numbers down. It does not order them: the clock may have been set.
+#: The index of times limits the numbers. It cannot order them: the clock may have been set back.
 _IN_TIME = """
 number BETWEEN (SELECT min(number) FROM record WHERE at >= ? AND at < ?)
 AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +at < ?
 """
-#: Seconds that a write waits for those of other processes, each of which waits for the disk.
+#: In files of older versions, a record has the position of its line as its number. A second import, after a
+#: crash before the files were removed, changes nothing.
+_INSERT_OLD = "INSERT OR IGNORE INTO record (number, record) SELECT ?1, ?2 WHERE json_valid(?2)"
+_NEWEST_OLD_CHANGE = """
+SELECT json_extract(record, '$.request_id') FROM record
+WHERE json_extract(record, '$.role') = 'system' ORDER BY number DESC LIMIT 1
+"""
+#: The service's user writes, its group reads.
+_MODE = 0o640
+#: Seconds that a write waits for writes of other processes, and so for the disk.
 _PATIENCE = 30.0
 _PAGE = 4096
-#: Bytes that SQLite's log of writes takes, unless the size is small.
+#: Bytes of SQLite's write-ahead log, unless the size is small.
 _LOG_SIZE = 4 << 20
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """The last change of the core that is recorded: the name of the core's log, and the change's number."""
 
     log: str
     sequence: int
 
 
-class Filter(msgspec.Struct, frozen=True):
-    """All that is not None must be equal. `since` and `until` are epoch seconds; `until` is excluded."""
-
-    user: str | None = None
-    action: str | None = None
-    route: str | None = None
-    result: Result | None = None
-    since: float | None = None
-    until: float | None = None
-
-
 class Row(NamedTuple):
-    """A record as JSON. Its number rises within a trail and never changes; `at` is epoch seconds."""
+    """A record as JSON. Numbers rise within a trail and never change; `at` is epoch seconds."""
 
     number: int
     at: float
@@ -95,41 +91,38 @@ class Row(NamedTuple):
 
 
 class Trail:
-    """The database `name`.sqlite in a folder, of at most `size` bytes. Without a `size` it belongs to another
+    """The database `name`.sqlite in a folder, of at most `size` bytes. With size 0 it belongs to another
     service, and is only read. Any thread may call. Methods raise OSError and sqlite3.Error."""
 
-    def __init__(self, folder: Path, name: str, size: int | None = None) -> None:
+    def __init__(self, folder: Path, name: str, size: int = 0) -> None:
         self.label = name if size else f"beside-{name}"
         self._path = folder / f"{name}.sqlite"
-        self._name = name
-        self._size = size or 0
-        self._log_size = min(self._size // 8, _LOG_SIZE)
+        self._size = size
+        self._log_size = min(size // 8, _LOG_SIZE)
         #: Open connections that no thread uses, each with the inode of its file.
         self._idle: list[tuple[sqlite3.Connection, int]] = []
 
     def append(self, records: Sequence[str]) -> None:
-        """All of them or none. When it returns they are on disk."""
+        """All of them or none. They are on disk when it returns."""
         self._write(lambda connection: self._insert(connection, records))
 
     def append_changes(self, records: Sequence[str], before: Place | None, after: Place) -> None:
-        """As `append`, and moves the place on; nothing if another process has moved it from `before`."""
+        """As `append`, and changes the place; nothing if another process has changed it from `before`."""
 
         def change(connection: sqlite3.Connection) -> None:
             if _place(connection) == before:
                 self._insert(connection, records)
-                connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?)", after)
+                connection.execute(f"INSERT OR REPLACE {_PLACE}", msgspec.structs.asdict(after))
 
         self._write(change)
 
     def place(self) -> Place | None:
-        """The last change of the core that is recorded."""
         with self._connection() as connection:
             return _place(connection)
 
     @contextmanager
     def newest_first(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[Row]]]:
-        """The records that match and have a number less than `below`. None stands for the next number, which
-        is returned with the records."""
+        """`below`, or the next number if it is None, and the matching records with smaller numbers."""
         if not self._size and not os.access(self._path, os.R_OK):
             yield below or 1, iter(())
             return
@@ -161,37 +154,36 @@ class Trail:
         while _pragma(connection, "page_count") - _pragma(connection, "freelist_count") > most:
             if not connection.execute(_DELETE_OLDEST).rowcount:
                 break
-        # Where the size was larger before.
+        # The size may have been larger before.
         spare = _pragma(connection, "page_count") - most
         if spare > 0:
             connection.execute(f"PRAGMA incremental_vacuum({spare})").fetchall()
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """One for writing that no other thread uses."""
+        """A connection for writing that no other thread uses."""
         connection, inode = self._take()
         try:
             yield connection
         except BaseException:
-            # This ends its transaction, too.
+            # This rolls its transaction back.
             connection.close()
             raise
         self._idle.append((connection, inode))
 
     def _take(self) -> tuple[sqlite3.Connection, int]:
-        while True:
-            try:
+        with suppress(IndexError):
+            while True:
                 connection, inode = self._idle.pop()
-            except IndexError:
-                return self._open()
-            if self._path.exists() and self._path.stat().st_ino == inode:
-                return connection, inode
-            # What is written to a file that was removed or replaced would be lost.
-            connection.close()
+                if self._path.exists() and self._path.stat().st_ino == inode:
+                    return connection, inode
+                # Records in a file that was removed or replaced would be lost.
+                connection.close()
+        return self._open()
 
     def _open(self) -> tuple[sqlite3.Connection, int]:
         with self._alone():
-            connection = durable.database(self._path, timeout=_PATIENCE, mode=MODE)
+            connection = durable.database(self._path, timeout=_PATIENCE, mode=_MODE)
             try:
                 self._prepare(connection)
             except BaseException:
@@ -209,12 +201,29 @@ class Trail:
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         connection.executescript(_SCHEMA)
-        old_files.take_over(connection, self._path)
+        self._import_old_files(connection)
+
+    def _import_old_files(self, connection: sqlite3.Connection) -> None:
+        pattern = re.compile(rf"{self._path.stem}-\d{{20}}\.jsonl", re.ASCII)
+        files = sorted(path for path in self._path.parent.iterdir() if pattern.fullmatch(path.name))
+        if not files:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(_INSERT_OLD, (line for path in files for line in _old_lines(path)))
+        hint = self._path.with_name("core-changes")
+        if place := _old_place(connection, hint):
+            connection.execute(f"INSERT OR IGNORE {_PLACE}", msgspec.structs.asdict(place))
+        connection.execute("COMMIT")
+        for path in files:
+            path.unlink()
+        if self._path.stem == "known":
+            hint.unlink(missing_ok=True)
+        _log.info("imported %d files of the audit log into %s", len(files), self._path)
 
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
         with self._alone():
             if durable.is_whole(self._path):
-                # Another process has begun anew.
+                # Another process has replaced it.
                 return
             aside = durable.set_aside(self._path)
         _log.error("began a new audit log, the old one is damaged and is now %s: %s", aside, error)
@@ -222,7 +231,7 @@ class Trail:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Without other processes that prepare a file of the folder."""
+        """Excludes other processes that prepare a file in the folder."""
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -242,7 +251,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
-    conditions: list[str] = ["number < ?"]
+    conditions = ["number < ?"]
     values: list[Any] = [below]
     for name in ("user", "action", "route", "result"):
         if (value := getattr(wanted, name)) is not None:
@@ -263,7 +272,29 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         connection.close()
         if path.with_name(f"{path.name}-wal").exists():
             raise
-        # No process has it open, and SQLite can't make the files that processes share: the folder belongs to
+        # No process has it open, and SQLite cannot make the files that processes share: the folder belongs to
         # another user, or the disk is full.
         return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
     return connection
+
+
+def _old_lines(path: Path) -> Iterator[tuple[int, str]]:
+    position = int(path.stem.rpartition("-")[2])
+    with path.open("rb") as file:
+        for line in file:
+            # The writer of a line without an end was killed.
+            if line.endswith(b"\n") and line.isascii():
+                yield position, line[:-1].decode()
+            position += len(line)
+
+
+def _old_place(connection: sqlite3.Connection, hint: Path) -> Place | None:
+    """From the newest record of a change or, without one, from the file beside the records."""
+    (id,) = connection.execute(_NEWEST_OLD_CHANGE).fetchone() or ("",)
+    try:
+        if id:
+            _, log, sequence = id.split("-")
+            return Place(log, int(sequence))
+        return msgspec.json.decode(hint.read_bytes(), type=Place)
+    except (OSError, ValueError):
+        return None

@@ -6,8 +6,7 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validate
 
-from gateway_api.audit.record import RESULTS
-from gateway_api.audit.trail import Filter
+from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
 from gateway_api.base.texts import MAC_PATTERN, ipv4_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
