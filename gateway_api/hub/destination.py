@@ -1,8 +1,9 @@
-"""Destinations of deliveries: which URLs are accepted, and which addresses.
+"""Destinations of deliveries: the URLs that are accepted, and the addresses that are denied.
 
-An address is checked when a connection to it is made: a name can resolve to another one later.
+An address is checked at each connection: a name can resolve to another address later.
 """
 
+import logging
 import queue
 import re
 import socket
@@ -14,11 +15,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.daemon.commands import Daemon
+
+_log = logging.getLogger("gunicorn.error")
 
 Address = IPv4Address | IPv6Address
 
-#: Receivers in the operator's own network are why there are webhooks. These are never receivers: cloud
-#: metadata and other link-local services, groups, and what means "this host" only by accident.
+#: Always denied: cloud metadata and other link-local services, multicast and broadcast, and the unspecified
+#: address. Private addresses are not: receivers are in the operator's own network.
 _NEVER = tuple(
     ip_network(text)
     for text in (
@@ -26,7 +30,7 @@ _NEVER = tuple(
         *("::/128", "fe80::/10", "ff00::/8", "fd00:ec2::254/128"),
     )
 )
-#: RFC 6052, RFC 6145 and RFC 8215: IPv6 spellings of an IPv4 address, its last 32 bits.
+#: RFC 6052, RFC 6145 and RFC 8215: in these networks, the last 32 bits are an IPv4 address.
 _IPV4_AT_THE_END = tuple(
     map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 )
@@ -34,11 +38,39 @@ _OF_IPV6_ITSELF = (IPv6Address("::"), IPv6Address("::1"))
 
 
 class Denied(GatewayApiError):
-    """The address is none that may be delivered to."""
+    """Deliveries to the address are denied."""
 
 
-def spelled_out(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, or the address itself."""
+#: Seconds for which a reply of the core about the denied networks is valid.
+_VALID = 1.0
+
+
+class DeniedNetworks:
+    """The networks of `webhooks.denied_networks` in the running configuration, as last read. Raises Denied
+    until the core has replied once."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._known: tuple[str, ...] | None = None
+        self._called_at = float("-inf")
+        self._calling = threading.Lock()
+
+    def __call__(self) -> Iterable[str]:
+        with self._calling:
+            if time.monotonic() - self._called_at > _VALID:
+                try:
+                    self._known = self._daemon.denied_networks()
+                except GatewayApiError as error:
+                    _log.warning("cannot read the denied networks: %s", error)
+                # Also after a timeout: an attempt has ten seconds in all.
+                self._called_at = time.monotonic()
+        if self._known is None:
+            raise Denied("which networks are denied is not known yet")
+        return self._known
+
+
+def _plain(address: Address) -> Address:
+    """The IPv4 address inside an IPv6 address, or the address itself."""
     if isinstance(address, IPv6Address) and address not in _OF_IPV6_ITSELF:
         if any(address in network for network in _IPV4_AT_THE_END):
             return IPv4Address(int(address) & 0xFFFFFFFF)
@@ -48,22 +80,21 @@ def spelled_out(address: Address) -> Address:
 
 
 def check(address: Address, denied: Iterable[str] = ()) -> None:
-    """Raises Denied. `denied` are networks in CIDR, besides those that always are."""
-    plain = spelled_out(address)
+    """Raises Denied. `denied` are networks in CIDR notation, in addition to those that always are."""
+    plain = _plain(address)
     networks = (*_NEVER, *map(ip_network, denied))
     if any(plain in network or address in network for network in networks):
         raise Denied(f"{address} is no address to deliver to")
 
 
-def literal(host: str) -> Address | None:
-    """The address that a host in a URL is, in any of the spellings that the system takes; None for a
-    name."""
+def _literal(host: str) -> Address | None:
+    """The address in the host of a URL, in any spelling that the system accepts; None for a name."""
     try:
         return ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
         pass
     try:
-        # 2852039166, 0xa9.0xfe.0xa9.0xfe, 0251.254.169.254: inet_aton(3) knows them all.
+        # inet_aton(3) accepts 2852039166, 0xa9.0xfe.0xa9.0xfe and 0251.254.169.254, too.
         return IPv4Address(socket.inet_aton(host))
     except OSError:
         return None
@@ -72,32 +103,32 @@ def literal(host: str) -> Address | None:
 def connect(
     host: str, port: int, timeout: float | None, denied: Callable[[], Iterable[str]]
 ) -> tuple[socket.socket, Address]:
-    """A connection to the first of the host's addresses that takes one, within the timeout, and that address.
+    """A connection to the first address of the host that accepts one within the timeout, and that address.
     Raises OSError and Denied."""
     deadline = None if timeout is None else time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
-    for family, kind, protocol, _, place in _looked_up(host, port, timeout):
+    for family, kind, protocol, _, place in _resolved(host, port, timeout):
         address = ip_address(str(place[0]).partition("%")[0])
         check(address, denied())
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise TimeoutError("no address took a connection in time")
-        made = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+        connection = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
         try:
-            made.settimeout(left)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.connect(place)
+            connection.settimeout(left)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.connect(place)
         except OSError as error:
-            made.close()
+            connection.close()
             failure = error
             continue
-        return made, address
+        return connection, address
     raise failure
 
 
-def _looked_up(host: str, port: int, timeout: float | None) -> list[Any]:
-    """As getaddrinfo, which takes as long as its name servers do and can't be told a deadline."""
-    if literal(host) is not None:
+def _resolved(host: str, port: int, timeout: float | None) -> list[Any]:
+    """As getaddrinfo, which has no timeout of its own."""
+    if _literal(host) is not None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
@@ -111,16 +142,16 @@ def _looked_up(host: str, port: int, timeout: float | None) -> list[Any]:
 
     threading.Thread(target=look, daemon=True).start()
     try:
-        answer = found.get(timeout=timeout)
+        result = found.get(timeout=timeout)
     except queue.Empty:
         raise TimeoutError("no answer from the name servers in time") from None
-    if isinstance(answer, OSError):
-        raise answer
-    return answer
+    if isinstance(result, OSError):
+        raise result
+    return result
 
 
 LONGEST = 2048
-#: What JSON Schema can say of the rules below.
+#: The rules below, as far as JSON Schema can express them.
 PATTERN = (
     r"^[hH][tT][tT][pP][sS]?://(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\])"
     r"(?::[0-9]{0,5})?(?:[/?][!\x22\x24-\x5b\x5d-~]*)?$"
@@ -131,17 +162,17 @@ _BRACKETS = "must have an IPv6 address in brackets, and nothing else"
 
 
 def check_url(text: str) -> None:
-    """Raises ValueError with the rule. A name is looked up when it is connected to; what no name server and
-    no library would ever take is refused here."""
+    """Raises ValueError with the rule. Names are resolved at each connection; here only their form is
+    checked."""
     if len(text) > LONGEST:
         raise ValueError(f"must have at most {LONGEST} characters")
-    # Browsers take a backslash for a slash, libraries don't: what is before it would be two hosts.
+    # Browsers read a backslash as a slash, libraries do not: they would disagree about the host.
     if not re.fullmatch(r"[!-~]+", text, re.ASCII) or "\\" in text:
         raise ValueError("must be printable ASCII without spaces and backslashes")
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        # Brackets: it looks at nothing else so early.
+        # urlsplit checks only brackets.
         raise ValueError(_BRACKETS) from error
     if parts.scheme not in ("http", "https"):
         raise ValueError("must begin with http:// or https://")
@@ -168,7 +199,7 @@ def _check_ipv6(text: str) -> None:
         raise ValueError(_BRACKETS) from error
     _check_address(address)
     if "%" in text:
-        # RFC 4007 section 6: only link-local addresses need one, and to those nothing is delivered.
+        # RFC 4007 section 6: only link-local addresses need a zone, and these are denied.
         raise ValueError("must not have a zone")
 
 
@@ -179,17 +210,17 @@ def _check_name(text: str) -> None:
         raise ValueError("must not have a percent-encoded host")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
         raise ValueError("must name a host in letters, digits, hyphens, underscores and dots")
-    address = literal(text)
+    address = _literal(text)
     if address is not None:
         _check_address(address)
         return
-    # RFC 1035 section 2.3.4; the dot of the root doesn't count.
+    # RFC 1035 section 2.3.4. The dot of the root does not count.
     labels = text.removesuffix(".").split(".")
     if not all(1 <= len(label) <= 63 for label in labels):
         raise ValueError("must name a host whose labels have 1 to 63 characters")
     if len(".".join(labels)) > 253:
         raise ValueError("must name a host in at most 253 characters")
-    # RFC 1123 section 2.1: so that it can be told from an address.
+    # RFC 1123 section 2.1: otherwise it could be read as an address.
     if re.fullmatch(r"[0-9]+|0[xX][0-9A-Fa-f]*", labels[-1]):
         raise ValueError("must name a host: this ends in a number, and is no IPv4 address")
 

@@ -15,7 +15,7 @@ from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger, remove_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
-from gateway_api.hub import hosted
+from gateway_api.hub import service as hub
 from gateway_api.serving import slots
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
 from gateway_api.serving.worker import readiness
@@ -41,7 +41,7 @@ def on_starting(server: Any) -> None:
 def when_ready(server: Any) -> None:
     # A reload does not come here: the hub must not be started twice.
     try:
-        hosted.start(Settings.from_environment(os.environ))
+        hub.start(Settings.from_environment(os.environ))
         # Not before: if another service uses the folder, the hub has refused to start.
         slots.empty()
     except (GatewayApiError, OSError) as error:
@@ -54,7 +54,7 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    hosted.forget(listener.fileno() for listener in server.LISTENERS)
+    hub.give_up_sockets(listener.fileno() for listener in server.LISTENERS)
 
 
 def child_exit(server: Any, worker: Any) -> None:

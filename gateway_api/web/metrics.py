@@ -26,6 +26,7 @@ from gateway_api.version import VERSION
 from gateway_api.web.headers import request_id
 from gateway_api.web.parse import template
 from gateway_api.web.services import Services
+from gateway_api.wire.hub import GetCounts
 
 _log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class _State(Collector):
             yield GaugeMetricFamily(name, text, value)
 
     def _of_hub(self) -> Iterator[Metric]:
-        counts = self._hub.counts()
+        counts = self._hub.reply(GetCounts())
         for name, text, value in (
             ("webhooks", "Registered webhooks", counts.webhooks),
             ("webhook_paused", "Webhooks that are paused since they fail in a row", counts.paused),

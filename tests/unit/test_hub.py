@@ -19,18 +19,16 @@ import pytest
 from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.commands import Daemon
-from gateway_api.hub import hosted
-from gateway_api.hub import registry as registries
+from gateway_api.hub import destination
 from gateway_api.hub import sender as senders
+from gateway_api.hub import service as hub
 from gateway_api.hub.client import Hub
-from gateway_api.hub.delivery_queue import Counts
-from gateway_api.hub.destination import Denied
-from gateway_api.hub.hosted import DeniedNetworks
+from gateway_api.hub.destination import Denied, DeniedNetworks
 from gateway_api.hub.message import WebhookMessage
-from gateway_api.hub.registry import MOST, Full, Registry
 from gateway_api.hub.sender import AttemptResult, Sender
+from gateway_api.hub.service import MAX_WEBHOOKS, Registry
+from gateway_api.wire import hub as wire
 from gateway_api.wire.core.interface import CORE
-from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import (
     Dispatcher,
@@ -68,16 +66,16 @@ class Refusing:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (f"{HUB.name}.WebhookNotFound", NotFound),
-        (f"{HUB.name}.TooManyWebhooks", Conflict),
-        (f"{HUB.name}.InternalError", HubUnavailable),
+        (f"{wire.HUB.name}.WebhookNotFound", NotFound),
+        (f"{wire.HUB.name}.TooManyWebhooks", Conflict),
+        (f"{wire.HUB.name}.InternalError", HubUnavailable),
         ("org.varlink.service.MethodNotFound", HubUnavailable),
     ],
 )
 def test_each_error_of_the_hub_is_one_of_the_api(error: str, expected: type[Exception]) -> None:
-    hub = Hub(Refusing(error))  # type: ignore[arg-type]
+    client = Hub(Refusing(error))  # type: ignore[arg-type]
     with pytest.raises(expected):
-        hub.remove("wh_1")
+        client.reply(wire.RemoveWebhook("wh_1"))
 
 
 # The networks that are denied
@@ -130,7 +128,7 @@ def denied(path: Path) -> Iterator[DeniedNetworks]:
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the core asked each time."""
-    monkeypatch.setattr(hosted, "_REMEMBERED", -1.0)
+    monkeypatch.setattr(destination, "_VALID", -1.0)
 
 
 def test_before_the_core_was_ever_reached_everything_is_denied(denied: DeniedNetworks) -> None:
@@ -247,8 +245,37 @@ def test_the_core_is_asked_once_for_many_at_a_time(path: Path, denied: DeniedNet
 def registry() -> Iterator[Registry]:
     made = Registry(tuple, None)
     yield made
-    for webhook, _ in made.webhooks():
-        made.remove(webhook.id)
+    for webhook in listed(made):
+        remove(made, webhook)
+
+
+def add(
+    registry: Registry, url: str, events: tuple[str, ...] = BOTH, secret: str | None = None
+) -> wire.Webhook:
+    return registry.add_webhook(wire.AddWebhook(url, events, secret)).webhook
+
+
+def remove(registry: Registry, webhook: wire.Webhook) -> wire.Webhook:
+    return registry.remove_webhook(wire.RemoveWebhook(webhook.id)).webhook
+
+
+def show(registry: Registry, webhook: wire.Webhook) -> wire.Webhook:
+    return registry.get_webhook(wire.GetWebhook(webhook.id)).webhook
+
+
+def listed(registry: Registry) -> list[wire.Webhook]:
+    reply = registry.list_webhooks(wire.ListWebhooks())
+    assert reply.count == len(reply.webhooks)
+    return list(reply.webhooks)
+
+
+def counts(registry: Registry) -> wire.WebhookCounts:
+    return registry.get_counts(wire.GetCounts())
+
+
+def count_of(**counted: int) -> wire.WebhookCounts:
+    """Zero for what is not named."""
+    return wire.WebhookCounts(**{**dict.fromkeys(wire.WebhookCounts.__struct_fields__, 0), **counted})
 
 
 @contextmanager
@@ -265,35 +292,31 @@ def no_more_threads() -> Iterator[None]:
 
 def fail_to_add(registry: Registry, url: str = "http://127.0.0.1:9/") -> None:
     with no_more_threads(), pytest.raises(RuntimeError):
-        registry.add(url, BOTH, None)
+        add(registry, url)
 
 
 def delivered(registry: Registry, number: int) -> bool:
-    return registry.counts()[3].delivered == number
+    return counts(registry).delivered == number
 
 
 def test_a_webhook_is_what_it_was_registered_as(registry: Registry) -> None:
-    webhook = registry.add("http://127.0.0.1:9/", ("session.up",), "a secret")
-    assert (webhook.url, webhook.events, webhook.secret) == (
-        "http://127.0.0.1:9/",
-        ("session.up",),
-        "a secret",
-    )
-    assert registry.webhook(webhook.id) == (webhook, None)
+    webhook = add(registry, "http://127.0.0.1:9/", ("session.up",), "a secret")
+    assert webhook == wire.Webhook(webhook.id, "http://127.0.0.1:9/", ("session.up",), None)
+    assert show(registry, webhook) == webhook
     assert "a secret" not in repr(webhook)
 
 
 def test_webhooks_are_in_the_order_in_which_they_came(registry: Registry) -> None:
-    added = [registry.add("http://127.0.0.1:9/", BOTH, None) for _ in range(5)]
-    registry.remove(added.pop(2).id)
-    assert registry.webhooks() == [(one, None) for one in added]
+    added = [add(registry, "http://127.0.0.1:9/") for _ in range(5)]
+    remove(registry, added.pop(2))
+    assert listed(registry) == added
     assert len({webhook.id for webhook in added}) == 4
 
 
 def test_each_webhook_gets_the_events_that_it_wants(registry: Registry) -> None:
     with Receiver() as up, Receiver() as both:
-        registry.add(up.url, ("session.up",), None)
-        registry.add(both.url, BOTH, None)
+        add(registry, up.url, ("session.up",))
+        add(registry, both.url)
         registry.offer([message(1), message(2, "session.down"), message(3)])
         wait_for("all of them", lambda: delivered(registry, 5), 10)
         assert (up.ids, both.ids) == (["life-1", "life-3"], ["life-1", "life-2", "life-3"])
@@ -301,14 +324,14 @@ def test_each_webhook_gets_the_events_that_it_wants(registry: Registry) -> None:
 
 def test_a_webhook_without_a_thread_is_none(registry: Registry) -> None:
     fail_to_add(registry)
-    assert registry.webhooks() == []
-    assert registry.counts() == (0, 0, 0, Counts())
+    assert listed(registry) == []
+    assert counts(registry) == count_of()
 
 
 def test_a_webhook_without_a_thread_takes_nothing(registry: Registry) -> None:
     fail_to_add(registry)
     registry.offer([message()])
-    assert registry.counts() == (0, 0, 0, Counts())
+    assert counts(registry) == count_of()
 
 
 class Watched(WebhookMessage):
@@ -327,49 +350,50 @@ def test_no_message_is_kept_for_a_webhook_without_a_thread(registry: Registry) -
 def test_after_a_webhook_without_a_thread_another_one_is_delivered_to(registry: Registry) -> None:
     with Receiver() as receiver:
         fail_to_add(registry, receiver.url)
-        webhook = registry.add(receiver.url, BOTH, None)
+        webhook = add(registry, receiver.url)
         registry.offer([message()])
         wait_for("the message", lambda: delivered(registry, 1), 10)
         assert receiver.ids == ["life-1"]
-        assert registry.webhooks() == [(webhook, None)]
+        assert listed(registry) == [webhook]
 
 
 def test_the_101st_webhook_is_refused_until_one_goes(registry: Registry) -> None:
     fail_to_add(registry)
-    added = [registry.add("http://127.0.0.1:9/", BOTH, None) for _ in range(MOST)]
+    added = [add(registry, "http://127.0.0.1:9/") for _ in range(MAX_WEBHOOKS)]
     assert len(added) == 100
     for _ in range(2):
-        with pytest.raises(Full, match="100"):
-            registry.add("http://127.0.0.1:9/", BOTH, None)
-    assert registry.counts()[0] == 100
-    registry.remove(added[7].id)
-    registry.add("http://127.0.0.1:9/", BOTH, None)
-    with pytest.raises(Full):
-        registry.add("http://127.0.0.1:9/", BOTH, None)
+        with pytest.raises(ErrorReply, match="TooManyWebhooks") as refusal:
+            add(registry, "http://127.0.0.1:9/")
+        assert bytes(refusal.value.parameters) == b'{"most":100}'
+    assert counts(registry).webhooks == 100
+    remove(registry, added[7])
+    add(registry, "http://127.0.0.1:9/")
+    with pytest.raises(ErrorReply, match="TooManyWebhooks"):
+        add(registry, "http://127.0.0.1:9/")
 
 
 def test_a_webhook_that_was_refused_starts_nothing(registry: Registry) -> None:
-    for _ in range(MOST):
-        registry.add("http://127.0.0.1:9/", BOTH, None)
+    for _ in range(MAX_WEBHOOKS):
+        add(registry, "http://127.0.0.1:9/")
     before = threading.active_count()
-    with pytest.raises(Full):
-        registry.add("http://127.0.0.1:9/", BOTH, None)
+    with pytest.raises(ErrorReply, match="TooManyWebhooks"):
+        add(registry, "http://127.0.0.1:9/")
     assert threading.active_count() == before
 
 
 def test_what_became_of_the_messages_of_removed_webhooks_stays_counted(registry: Registry) -> None:
     with Receiver() as good, Receiver(answer(500)) as bad:
-        webhooks = [registry.add(receiver.url, BOTH, None) for receiver in (good, bad, good)]
+        webhooks = [add(registry, receiver.url) for receiver in (good, bad, good)]
         registry.offer([message(1), message(2)])
-        wait_for("the attempts", lambda: registry.counts()[3] == Counts(delivered=4, failed=2), 10)
-        assert registry.counts()[:3] == (3, 0, 2)
+        done = {"delivered": 4, "failed": 2}
+        wait_for("the attempts", lambda: counts(registry) == count_of(webhooks=3, waiting=2, **done), 10)
         for left, webhook in zip((2, 1, 0), webhooks, strict=True):
-            registry.remove(webhook.id)
-            assert registry.counts()[0] == left
-            assert registry.counts()[3] == Counts(delivered=4, failed=2)
+            remove(registry, webhook)
+            waiting = counts(registry).waiting
+            assert counts(registry) == count_of(webhooks=left, waiting=waiting, **done)
         # What waited for its next attempt doesn't any more.
-        assert registry.counts()[2] == 0
-        registry.add(good.url, BOTH, None)
+        assert waiting == 0
+        add(registry, good.url)
         registry.offer([message(3)])
         wait_for("one more", lambda: delivered(registry, 5), 10)
 
@@ -379,23 +403,29 @@ def test_a_webhook_whose_receiver_fails_in_a_row_is_counted_as_paused_until_it_t
 ) -> None:
     statuses = [500, 500, 500, 200]
     with Receiver(lambda _: answer(statuses.pop(0))) as receiver:
-        webhook = registry.add(receiver.url, BOTH, None)
+        webhook = add(registry, receiver.url)
         registry.offer([message(number) for number in range(1, 4)])
-        wait_for("the pause", lambda: registry.counts()[1] == 1, 10)
-        paused_until = registry.webhook(webhook.id)[1]
+        wait_for("the pause", lambda: counts(registry).paused == 1, 10)
+        paused_until = show(registry, webhook).paused_until
         assert paused_until is not None
         assert 0 < paused_until - time.time() <= 5
-        registry.queue(webhook.id).test(message(4))
-        wait_for("its end", lambda: registry.counts()[1] == 0, 10)
-        assert registry.webhooks() == [(webhook, None)]
+        registry.test_webhook(wire.TestWebhook(webhook.id))
+        wait_for("its end", lambda: counts(registry).paused == 0, 10)
+        assert listed(registry) == [webhook]
 
 
 def test_a_webhook_is_removed_once(registry: Registry) -> None:
-    webhook = registry.add("http://127.0.0.1:9/", BOTH, None)
-    registry.remove(webhook.id)
-    for ask in (registry.remove, registry.webhook, registry.queue):
-        with pytest.raises(NotFound):
-            ask(webhook.id)
+    webhook = add(registry, "http://127.0.0.1:9/")
+    assert remove(registry, webhook) == webhook
+    for ask in (
+        lambda: remove(registry, webhook),
+        lambda: show(registry, webhook),
+        lambda: registry.list_deliveries(wire.ListDeliveries(webhook.id)),
+        lambda: registry.test_webhook(wire.TestWebhook(webhook.id)),
+    ):
+        with pytest.raises(ErrorReply, match="WebhookNotFound") as refusal:
+            ask()
+        assert bytes(refusal.value.parameters) == b'{"id":"%s"}' % webhook.id.encode()
 
 
 def test_a_removed_webhook_gets_nothing_and_gives_up_its_thread_and_its_connection(
@@ -403,11 +433,11 @@ def test_a_removed_webhook_gets_nothing_and_gives_up_its_thread_and_its_connecti
 ) -> None:
     with Receiver() as receiver:
         before = threading.active_count()
-        webhook = registry.add(receiver.url, BOTH, None)
+        webhook = add(registry, receiver.url)
         registry.offer([message(1)])
         wait_for("the message", lambda: delivered(registry, 1), 10)
         queue = registry.queue(webhook.id)
-        registry.remove(webhook.id)
+        remove(registry, webhook)
         registry.offer([message(2)])
         queue.test(message(3))
         wait_for("the end of its connection", lambda: receiver.ended, 5)
@@ -443,7 +473,7 @@ def watched(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reg
             registry.watch()
 
     passing = Passing()
-    monkeypatch.setattr(registries, "time", passing)
+    monkeypatch.setattr(hub, "time", passing)
     monkeypatch.setattr(senders, "TIMEOUT", 0.5)
     thread = threading.Thread(target=watch)
     thread.start()
@@ -459,12 +489,12 @@ def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
 ) -> None:
     # Something always comes, so that no timeout of a socket ends it.
     with Rude(trickle(b"HTTP/1.1 200 OK\r\nX: ", b"a", 0.05)) as receiver:
-        webhook = watched.add(receiver.url, BOTH, None)
+        webhook = add(watched, receiver.url)
         watched.offer([message()])
         wait_for("the request", lambda: receiver.received, 5)
         queue = watched.queue(webhook.id)
         if removed:
-            watched.remove(webhook.id)
+            remove(watched, webhook)
         else:
             (entry,) = wait_for("the end of the attempt", queue.log, 5)
             assert (entry.result, entry.status, entry.error) == ("failed", None, "timeout")
@@ -528,7 +558,7 @@ def test_a_hub_does_not_start_where_another_one_answers(settings: Settings) -> N
     try:
         before = threading.active_count()
         with pytest.raises(AlreadyServed, match=r"hub\.sock"):
-            hosted.start(settings)
+            hub.start(settings)
         # A thread more may be the server's, for whoever looked whether it is there.
         wait_for("no thread of a hub", lambda: threading.active_count() <= before, 5)
         client = Client(settings.hub_socket, timeout=5)
@@ -543,7 +573,7 @@ def test_a_hub_does_not_start_where_a_file_stands(settings: Settings) -> None:
     settings.hub_socket.write_text("somebody's")
     before = threading.active_count()
     with pytest.raises(FileExistsError):
-        hosted.start(settings)
+        hub.start(settings)
     assert settings.hub_socket.read_text() == "somebody's"
     assert threading.active_count() == before
 
@@ -580,7 +610,7 @@ def fork_a_child() -> None:
     if pid == 0:
         try:
             os.close(ends)
-            hosted.forget([listener.fileno()])
+            hub.give_up_sockets([listener.fileno()])
             told: dict[str, Any] = {"sockets": _sockets(), "kept": [listener.fileno()]}
             told["inherited by its children"] = [
                 one.fileno() for one in (outgoing, incoming, ours) if os.get_inheritable(one.fileno())
@@ -642,7 +672,7 @@ def test_nothing_of_it_goes_on_to_the_programs_that_a_child_starts(fork: dict[st
 
 def forget_and_speak() -> None:
     """In a process whose output is a socket."""
-    hosted.forget([])
+    hub.give_up_sockets([])
     sys.stdout.write("still heard")
 
 

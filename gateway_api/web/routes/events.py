@@ -10,8 +10,8 @@ from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.schemas.queries import EventsQuery
 from gateway_api.web.schemas.requests import NewWebhook
 from gateway_api.web.services import caller, hub, services
+from gateway_api.wire import hub as wire
 from gateway_api.wire.events import Gap, SessionDown, SessionUp
-from gateway_api.wire.hub import DeliveriesReply, Webhook, WebhooksReply
 
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")
 webhooks = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
@@ -48,34 +48,34 @@ def subscribers(query: dict[str, Any]) -> Response:
 
 @webhooks.get("")
 @access.any_role
-@responses.data(listing(WebhooksReply))
+@responses.data(listing(wire.WebhooksReply))
 def list_webhooks() -> Response:
     """All registrations. None outlives a restart of the API.
 
     One that fails three times in a row is paused, see `paused_until`.
     """
-    return responses.ok(hub().webhooks())
+    return responses.ok(hub().raw(wire.ListWebhooks()))
 
 
 @webhooks.post("")
 @access.admin
-@responses.data(Webhook, status=201, headers=("Location",), errors=(409,))
+@responses.data(wire.Webhook, status=201, headers=("Location",), errors=(409,))
 @parse.body(NewWebhook)
 def register(body: dict[str, Any]) -> Response:
     """Registers a receiver. 409 when there are too many."""
-    record = hub().add(**body)
+    record = hub().reply(wire.AddWebhook(**body)).webhook
     audit.note(after=record)
     response = responses.ok(record, 201)
-    response.headers["Location"] = url_for(".show", webhook=record["id"])
+    response.headers["Location"] = url_for(".show", webhook=record.id)
     return response
 
 
 @webhooks.get("/<webhook>")
 @access.any_role
-@responses.data(Webhook)
+@responses.data(wire.Webhook)
 def show(webhook: str) -> Response:
     """One registration."""
-    return responses.ok(hub().webhook(webhook))
+    return responses.ok(hub().reply(wire.GetWebhook(webhook)).webhook)
 
 
 @webhooks.delete("/<webhook>")
@@ -83,19 +83,19 @@ def show(webhook: str) -> Response:
 @responses.data(Message)
 def delete(webhook: str) -> Response:
     """Ends a registration, and with it all that waits for the receiver."""
-    audit.note(before=hub().remove(webhook))
+    audit.note(before=hub().reply(wire.RemoveWebhook(webhook)).webhook)
     return responses.ok(Message(f"Webhook {webhook} deleted"))
 
 
 @webhooks.get("/<webhook>/deliveries")
 @access.any_role
-@responses.data(listing(DeliveriesReply))
+@responses.data(listing(wire.DeliveriesReply))
 def deliveries(webhook: str) -> Response:
     """The last 100 attempts, the newest first.
 
     The failure that began a pause has `paused_until`; until then only what was tried before is sent.
     """
-    return responses.ok(hub().deliveries(webhook))
+    return responses.ok(hub().raw(wire.ListDeliveries(webhook)))
 
 
 @webhooks.post("/<webhook>/test")
@@ -106,4 +106,4 @@ def test(webhook: str) -> Response:
 
     It is sent while the webhook is paused, too, and ends the pause if it arrives.
     """
-    return responses.ok(TestSent("A test is under way", hub().test(webhook)))
+    return responses.ok(TestSent("A test is under way", hub().reply(wire.TestWebhook(webhook)).message_id))
