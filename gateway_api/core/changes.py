@@ -1,7 +1,7 @@
 """The log of changes that did not come through the API, for the API to record later.
 
-The API records its own changes, and sends the id of its request with each. A change without one is noted
-here, and so is what the core does by itself. Any thread may call.
+The API records its own changes, and sends the id of its request with each. A change without an id is noted
+here, as are the changes that the core makes by itself. Any thread may call.
 """
 
 import json
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS change (sequence INTEGER PRIMARY KEY, note TEXT NOT N
 CREATE TABLE IF NOT EXISTS settled (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
 COMMIT;
 """
-#: Changes no row if it is the id of the last one.
+#: Changes no row if the id is that of the last one.
 _SETTLE = """
 INSERT INTO settled VALUES (1, :id) ON CONFLICT DO UPDATE SET id = :id WHERE id <> :id
 """
@@ -44,15 +44,15 @@ _MOST = 2048
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who changes something, and what it is called. Without a `peer` it is the core itself."""
+    """The process that changes something, or the core itself without a `peer`; and the name of the change."""
 
     action: str
     peer: Peer | None = None
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change that happened. The `id` tells it from any other; `before` and `after` have no secrets. `user`
-    is a number, whose name is looked up when the change is told: here a change is under way."""
+    """A change. The `id` is unique; `before` and `after` have no secrets. `user` is a number. Its name is
+    looked up later, in the reply: the look-up can be slow, and a change is under way here."""
 
     id: str
     at: int
@@ -66,27 +66,13 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(
-        cls,
-        caller: Caller,
-        at: float,
-        *,
-        before: Any = None,
-        after: Any = None,
-        author: str | None = None,
-        comment: str | None = None,
+        cls, caller: Caller, at: float, before: Any = None, after: Any = None, **commit: str | None
     ) -> "Note":
-        """`at` is epoch seconds."""
-        return cls(
-            id=secrets.token_hex(8),
-            at=int(at),
-            action=caller.action,
-            user=None if caller.peer is None else caller.peer.user,
-            process=None if caller.peer is None else caller.peer.process,
-            author=author,
-            comment=comment,
-            before=_bounded(before),
-            after=_bounded(after),
-        )
+        """`at` is epoch seconds. `commit` has the author and the comment of a commit."""
+        user, process = (caller.peer.user, caller.peer.process) if caller.peer else (None, None)
+        before, after = _bounded(before), _bounded(after)
+        id = secrets.token_hex(8)
+        return cls(id, int(at), caller.action, user, process, before=before, after=after, **commit)
 
 
 class _OldLine(msgspec.Struct, frozen=True):
@@ -98,7 +84,7 @@ class _OldLine(msgspec.Struct, frozen=True):
 
 
 class ChangeLog:
-    """The changes in a folder, which is made with the first. `name` tells them from those of another core."""
+    """The changes in a folder, which is created with the first. `name` identifies the log of one core."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -106,7 +92,7 @@ class ChangeLog:
         self._name = name
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        #: What is not on disk yet, and whether each is to be settled.
+        #: Notes that are not on disk yet, and whether each is to be settled.
         self._waiting: list[tuple[Note, bool]] = []
 
     def add(self, note: Note) -> None:
@@ -116,15 +102,15 @@ class ChangeLog:
             self._write()
 
     def settle(self, note: Note) -> None:
-        """Keeps a change that is on disk elsewhere, too, unless it is the last one that was settled: after a
-        crash it is unknown whether it was kept."""
+        """Keeps a change that is also on disk elsewhere, unless it is the last settled one: after a crash it
+        is unknown whether it was kept."""
         with self._lock:
             self._waiting.append((note, True))
             self._write()
 
     def after(self, name: str | None, sequence: int) -> ChangesReply:
-        """The changes after one of the log of that name, from the oldest that is held if that is gone; for
-        another name, all that are held. Only what is on disk. Raises OSError and sqlite3.Error."""
+        """The changes after a sequence number of the log of that name, as far as they are held; for another
+        name, all that are held. Only changes on disk. Raises OSError and sqlite3.Error."""
         with self._lock:
             self._write()
             if self._connection is None and not self._folder.is_dir():
@@ -153,13 +139,11 @@ class ChangeLog:
                     connection.execute("INSERT INTO change (note) VALUES (?)", (text,))
                 connection.execute(_DELETE_OLD, (HELD,))
         except (OSError, sqlite3.Error) as error:
-            last, _ = self._waiting[-1]
-            _log.critical(
-                "cannot note %d changes, the last of which is %s by %s: %s",
-                *(len(self._waiting), last.action, _name(last.user), error),
-            )
-            return
-        self._waiting.clear()
+            number, (last, _) = len(self._waiting), self._waiting[-1]
+            text = "cannot note %d changes, the last of which is %s by %s: %s"
+            _log.critical(text, number, last.action, _name(last.user), error)
+        else:
+            self._waiting.clear()
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -183,7 +167,7 @@ class ChangeLog:
         return connection
 
     def _take_over(self, connection: sqlite3.Connection) -> None:
-        """Imports the files of versions before the database. After a crash it does so again: numbers stay."""
+        """Imports the files of versions before the database, again after a crash: the numbers stay."""
         files = sorted(self._folder.glob("changes-*.jsonl"))
         with connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -203,17 +187,8 @@ class ChangeLog:
 
 def _change(sequence: int, text: str) -> ChangeRecord:
     note = msgspec.json.decode(text, type=Note)
-    return ChangeRecord(
-        sequence=sequence,
-        at=note.at,
-        action=note.action,
-        user=_name(note.user),
-        process=note.process,
-        author=note.author,
-        comment=note.comment,
-        before=note.before,
-        after=note.after,
-    )
+    told = {name: held for name, held in msgspec.structs.asdict(note).items() if name != "id"}
+    return ChangeRecord(sequence, **{**told, "user": _name(note.user)})
 
 
 def _name(user: int | None) -> str:

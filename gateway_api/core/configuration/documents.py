@@ -26,6 +26,10 @@ from gateway_api.core.configuration.sections import ROOT
 
 _NOTHING = object()
 
+#: JSON by path, and keys by the path of their list.
+_Values = dict[Path, str]
+_Orders = dict[Path, list[str]]
+
 
 @dataclass(frozen=True)
 class Change:
@@ -45,9 +49,10 @@ class Change:
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """The changed values, in the order of the paths' text."""
-    old, new = dict(_values(before, ROOT, ())), dict(_values(after, ROOT, ()))
-    orders = dict(_orders(before, ROOT, ()))
-    for path, now in _orders(after, ROOT, ()):
+    old, new, orders, new_orders = _Values(), _Values(), _Orders(), _Orders()
+    _collect(before, ROOT, (), old, orders)
+    _collect(after, ROOT, (), new, new_orders)
+    for path, now in new_orders.items():
         was = orders.get(path, [])
         in_both = set(was) & set(now)
         if [key for key in was if key in in_both] != [key for key in now if key in in_both]:
@@ -61,21 +66,16 @@ def diff_text(found: list[Change]) -> str:
     return "".join(f"{line}\n" for change in found for line in change.lines())
 
 
-def _values(value: Any, field: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    below = list(_below(value, field))
-    for segment, held, its_field in below:
-        yield from _values(held, its_field, (*path, segment))
-    if not below:
-        yield path, _json(value)
-
-
-def _orders(value: Any, field: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """The keys of each keyed list, in their order."""
+def _collect(value: Any, field: Any, path: Path, values: _Values, orders: _Orders) -> None:
+    """Adds the values that have paths of their own, and the keys of each keyed list in their order."""
     key = key_of(field)
     if key is not None and value:
-        yield path, [item[key] for item in value]
-    for segment, held, its_field in _below(value, field):
-        yield from _orders(held, its_field, (*path, segment))
+        orders[path] = [item[key] for item in value]
+    below = list(_below(value, field))
+    for segment, held, its_field in below:
+        _collect(held, its_field, (*path, segment), values, orders)
+    if not below:
+        values[path] = _json(value)
 
 
 def _below(value: Any, field: Any) -> Iterator[tuple[Segment, Any, Any]]:
@@ -94,10 +94,9 @@ def _json(value: Any) -> str:
 
 
 def merged(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """`theirs` with the changes from `base` to `ours`. Where both changed a value, ours counts. The items of
-    keyed lists are merged by their keys; any other list is one value."""
-    made: dict[str, Any] = _merged(base, ours, theirs, ROOT)
-    return made
+    """`theirs` with the changes from `base` to `ours`. Where both changed a value, `ours` counts. The items
+    of keyed lists are merged by their keys; any other list is one value."""
+    return _members(base, ours, theirs, ROOT.schema.fields)
 
 
 def _merged(base: Any, ours: Any, theirs: Any, field: Any) -> Any:

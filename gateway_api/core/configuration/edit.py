@@ -86,9 +86,8 @@ def _parsed(text: str) -> Path:
         raise Invalid(Problem("path", "invalid", str(error))) from error
 
 
-def _set(document: dict[str, Any], path: Path, value: Any) -> tuple[Any, Any]:
-    """The value before and after."""
-    holder: Any = document
+def _set(holder: Any, path: Path, value: Any) -> tuple[Any, Any]:
+    """The value before and after, in the document `holder`."""
     field: Any = ROOT
     for depth, segment in enumerate(path[:-1], 1):
         holder, field = _entered(holder, field, segment, path, path_text(path[:depth]))
@@ -118,7 +117,9 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> t
     if isinstance(field, Nested):
         # A copy: a later operation may change a part of it. Only after the check, which limits its depth.
         made = copy.deepcopy(_coerced(_named(field, segment, path), value, here))
-        _check_key(holder, field, segment, made, here)
+        if segment.text == item_key(field) and holder.get(segment.text) not in (None, made):
+            # It could be the key of a second item.
+            raise Invalid(Problem(here, "invalid", "is the key of its item: delete that, and set another"))
         before = holder.get(segment.text, _ABSENT)
         holder[segment.text] = made
         return before, made
@@ -139,13 +140,6 @@ def _put(holder: Any, field: Any, segment: Segment, value: Any, path: Path) -> t
     return before, made
 
 
-def _check_key(holder: Any, field: Nested, segment: Segment, made: Any, here: str) -> None:
-    """Rejects another key for an item: it could be that of a second item."""
-    key = item_key(field)
-    if segment.text == key and holder.get(key) not in (None, made):
-        raise Invalid(Problem(here, "invalid", "is the key of its item: delete that, and set another"))
-
-
 def _check_item(
     holder: list[Any], key: str, made: dict[str, Any], segment: Segment, place: int | None, here: str
 ) -> None:
@@ -157,16 +151,14 @@ def _check_item(
         raise Invalid(Problem(f"{here}.{key}", "invalid", "must not be that of another item"))
 
 
-def _delete(document: dict[str, Any], path: Path) -> tuple[Any, Any]:
-    holder: Any = document
+def _delete(holder: Any, path: Path) -> tuple[Any, Any]:
     field: Any = ROOT
     for segment in path[:-1]:
         place, field = _found(holder, field, segment, path)
         holder = holder[place]
-    place, _below = _found(holder, field, path[-1], path)
+    place, _ = _found(holder, field, path[-1], path)
     if item_key(field) == path[-1].text:
-        rule = "is the key of its item: delete that"
-        raise Invalid(Problem(path_text(path), "invalid", rule))
+        raise Invalid(Problem(path_text(path), "invalid", "is the key of its item: delete that"))
     return holder.pop(place), _ABSENT
 
 
@@ -182,11 +174,9 @@ def _found(holder: Any, field: Any, segment: Segment, path: Path) -> tuple[Any, 
 
 
 def _named(field: Nested, segment: Segment, path: Path) -> Field[Any]:
-    fields = field.schema.fields
-    if segment.index is not None or segment.text not in fields:
+    if segment.index is not None or segment.text not in field.schema.fields:
         raise _unknown(path)
-    found: Field[Any] = fields[segment.text]
-    return found
+    return field.schema.fields[segment.text]
 
 
 def _unknown(path: Path) -> Invalid:
@@ -206,8 +196,7 @@ def _coerced(field: Field[Any], value: Any, path: str) -> Any:
     """The JSON value to store in the document. Raises Invalid with the path of each problem."""
     if isinstance(value, str):
         value = _read(field, value)
-    problems = list(islice(_problems(field, value, path), MOST_PROBLEMS))
-    if problems:
+    if problems := tuple(islice(_problems(field, value, path), MOST_PROBLEMS)):
         raise Invalid(*problems)
     return value
 
@@ -264,14 +253,15 @@ def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Probl
         if isinstance(rule, Length) and rule.max is not None and len(value) > rule.max:
             yield Problem(path, "invalid", str(rule.error))
             return
-    broken = False
-    for number, item in enumerate(value):
-        for problem in _problems(field.inner, item, f"{path}.{number}"):
-            broken = True
-            yield problem
+    problems = [
+        problem
+        for number, item in enumerate(value)
+        for problem in _problems(field.inner, item, f"{path}.{number}")
+    ]
+    yield from problems
     key = key_of(field)
     if key is None:
-        if not broken:
+        if not problems:
             yield from _broken_rules(field, value, path)
         return
     # Without a key, no path could name the item.

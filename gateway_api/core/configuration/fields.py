@@ -31,13 +31,13 @@ _INTERFACE_NAME = validate.Regexp(
     rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}\Z",
     error="must be an interface name: up to 15 letters, digits and . _ @ + -",
 )
-_NOT_A_VRF = validate.Regexp(
+NOT_A_VRF = validate.Regexp(
     # To FRR, default is what isn't in a VRF, and all is every one of them; so they are to Linux in
     # net.ipv4.conf. Other systems keep mgmt for their own management.
     r"(?!(?i:default|all|mgmt|lo)\Z|(ppp|ipoe|ifb-?)[0-9]+\Z|ifb-)",
     error="must not be default, all, mgmt or lo, nor be named like the devices of sessions, as ppp0",
 )
-_NOT_A_NEXT_HOP = validate.Regexp(
+NOT_A_NEXT_HOP = validate.Regexp(
     # What follows a gateway in FRR's `ip route`: FRR reads any beginning of Null0 as that, in any case.
     r"(?!(?i:n|nu|nul|null|null0.*|blackhole|reject|[0-9]+)\Z)",
     error="must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
@@ -51,7 +51,7 @@ _SECRET = validate.Regexp(
     error="must be 1 to 128 printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
 )
 #: MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
-_RADIUS_SECRET = validate.Length(max=48, error="must be at most 48 characters: pppd keeps no more")
+RADIUS_SECRET = validate.Length(max=48, error="must be at most 48 characters: pppd keeps no more")
 
 #: RFC 6890 section 2.2.2: this network, loopback, link-local; and what is multicast or reserved.
 _NOT_OF_SUBSCRIBERS = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
@@ -199,13 +199,8 @@ def networks() -> Any:
     return _held(List, Parsed(_any_network), load_default=())
 
 
-def vrf_name() -> Any:
-    """The name of a network device, as a VRF is one on Linux."""
-    return _held(Text, validate=_INTERFACE_NAME, strict=(_NOT_A_VRF,))
-
-
-def next_hop_interface() -> Any:
-    return _held(Text, validate=_INTERFACE_NAME, strict=(_NOT_A_NEXT_HOP,))
+def interface_name(**more: Any) -> Any:
+    return _held(Text, validate=_INTERFACE_NAME, **more)
 
 
 def interface_names() -> Any:
@@ -213,29 +208,9 @@ def interface_names() -> Any:
     return _held(List, Text(validate=_INTERFACE_NAME), validate=rules)
 
 
-def secret() -> Any:
+def secret(**more: Any) -> Any:
     """A secret in the services' files."""
-    return _held(Text, validate=_SECRET)
-
-
-def radius_secret() -> Any:
-    return _held(Text, validate=_SECRET, strict=(_RADIUS_SECRET,), load_default=None, allow_none=True)
-
-
-def network_of_subscribers() -> Any:
-    return parsed(_network_of_hosts, strict=(_of_subscribers,))
-
-
-def bgp_description() -> Any:
-    return text(
-        r"([!-~]([ -~]{0,78}[!-~])?)?",
-        "must be up to 80 printable ASCII characters",
-        load_default="",
-        strict=(
-            validate.Regexp(r"(?!.*\| )", error="must not hold a | before a space: FRR takes it for a pipe"),
-            validate.Regexp(r"(?!.*  )", error="must not hold two spaces in a row: FRR keeps one"),
-        ),
-    )
+    return _held(Text, validate=_SECRET, **more)
 
 
 # Parsers: each raises ValueError with the rule.
@@ -262,12 +237,12 @@ def listen_address(text: str) -> IPv4Address | IPv6Address:
     raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
 
 
-def _of_subscribers(network: IPv4Network) -> None:
+def of_subscribers(network: IPv4Network) -> None:
     if any(network.overlaps(other) for other in _NOT_OF_SUBSCRIBERS):
         raise ValidationError(_NETWORK_OF_SUBSCRIBERS)
 
 
-def _network_of_hosts(text: str) -> IPv4Network:
+def network_of_hosts(text: str) -> IPv4Network:
     try:
         # The pattern excludes netmasks, which IPv4Network accepts, too.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:

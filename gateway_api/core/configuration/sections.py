@@ -12,31 +12,8 @@ from marshmallow import validate
 from marshmallow.fields import Nested
 
 from gateway_api.base.texts import parse_rate
-from gateway_api.core.configuration.fields import (
-    LONGEST_INTERFACE_NAME,
-    OVERHEAD_PROFILES,
-    Section,
-    as_number,
-    bgp_description,
-    choice,
-    flag,
-    host_address,
-    interface_names,
-    items,
-    listen_address,
-    network_of_subscribers,
-    networks,
-    next_hop_interface,
-    parsed,
-    port,
-    radius_secret,
-    schema_of,
-    secret,
-    section,
-    text,
-    vrf_name,
-    whole,
-)
+from gateway_api.core.configuration import fields
+from gateway_api.core.configuration.fields import Section
 
 #: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
 _NOT_OF_LINUX = validate.NoneOf((253, 254, 255), error="must not be one of Linux's own: 253, 254, 255")
@@ -72,7 +49,7 @@ class VlanRange:
 
 @dataclass(frozen=True)
 class System(Section):
-    hostname: str = text(
+    hostname: str = fields.text(
         r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
         r"(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*",
         "must be a host name (RFC 1123)",
@@ -83,16 +60,16 @@ class System(Section):
 class Interfaces(Section):
     """`trunks` carry subscribers, `uplinks` lead to the rest of the network. Interface names."""
 
-    trunks: tuple[str, ...] = interface_names()
-    uplinks: tuple[str, ...] = interface_names()
+    trunks: tuple[str, ...] = fields.interface_names()
+    uplinks: tuple[str, ...] = fields.interface_names()
 
 
 @dataclass(frozen=True)
 class Radius(Section):
-    server: IPv4Address | None = parsed(host_address, load_default=None, allow_none=True)
-    authentication_port: int = port(1812)
-    accounting_port: int = port(1813)
-    secret: str | None = radius_secret()
+    server: IPv4Address | None = fields.parsed(fields.host_address, load_default=None, allow_none=True)
+    authentication_port: int = fields.port(1812)
+    accounting_port: int = fields.port(1813)
+    secret: str | None = fields.secret(strict=(fields.RADIUS_SECRET,), load_default=None, allow_none=True)
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         if self.server is not None and self.secret is None:
@@ -103,20 +80,20 @@ class Radius(Section):
 class Cgnat(Section):
     """Sessions with an address in `source_range` go through the VRF to `handoff_gateway`."""
 
-    enabled: bool = flag()
-    vrf_name: str = vrf_name()
-    vrf_table: int = whole(1, 4294967295, _NOT_OF_LINUX)
-    handoff_interface: str = next_hop_interface()
-    handoff_gateway: IPv4Address = parsed(host_address)
-    source_range: IPv4Network = network_of_subscribers()
+    enabled: bool = fields.flag()
+    vrf_name: str = fields.interface_name(strict=(fields.NOT_A_VRF,))
+    vrf_table: int = fields.whole(1, 4294967295, _NOT_OF_LINUX)
+    handoff_interface: str = fields.interface_name(strict=(fields.NOT_A_NEXT_HOP,))
+    handoff_gateway: IPv4Address = fields.parsed(fields.host_address)
+    source_range: IPv4Network = fields.parsed(fields.network_of_hosts, strict=(fields.of_subscribers,))
 
 
 @dataclass(frozen=True)
 class Qos(Section):
     """The default rates of sessions, in bits per second."""
 
-    default_down: int = parsed(parse_rate)
-    default_up: int = parsed(parse_rate)
+    default_down: int = fields.parsed(parse_rate)
+    default_up: int = fields.parsed(parse_rate)
 
 
 @dataclass(frozen=True)
@@ -124,11 +101,11 @@ class VlanProfile(Section):
     """`type` is the session type. With `outer_vlan_range` the VLANs are 802.1ad (QinQ)."""
 
     key = "name"
-    name: str = text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _")
-    type: str = choice(("pppoe", "dhcp"), "must be pppoe or dhcp")
-    vlan_range: VlanRange = parsed(VlanRange.parse)
-    outer_vlan_range: VlanRange | None = parsed(VlanRange.parse, allow_none=True)
-    overhead_profile: str = choice(tuple(sorted(OVERHEAD_PROFILES)))
+    name: str = fields.text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _")
+    type: str = fields.choice(("pppoe", "dhcp"), "must be pppoe or dhcp")
+    vlan_range: VlanRange = fields.parsed(VlanRange.parse)
+    outer_vlan_range: VlanRange | None = fields.parsed(VlanRange.parse, allow_none=True)
+    overhead_profile: str = fields.choice(tuple(sorted(fields.OVERHEAD_PROFILES)))
 
     def overlaps(self, other: "VlanProfile") -> bool:
         """True when a VLAN can belong to both. With one tag it is another VLAN than with two."""
@@ -143,19 +120,19 @@ class RateLimits(Section):
     """How fast VLANs may appear: a bucket of `burst` VLANs that refills by `vlans_per_second`; and the most
     VLANs at once."""
 
-    vlans_per_second: int = whole(1, 100_000)
-    burst: int = whole(1, 100_000)
-    max_vlans: int = whole(1, 4094 * 4094)
+    vlans_per_second: int = fields.whole(1, 100_000)
+    burst: int = fields.whole(1, 100_000)
+    max_vlans: int = fields.whole(1, 4094 * 4094)
 
 
 @dataclass(frozen=True)
 class Demux(Section):
     """`idle_timeout`: seconds until a VLAN without sessions is removed."""
 
-    trunks: tuple[str, ...] = interface_names()
-    vlan_profiles: tuple[VlanProfile, ...] = items(VlanProfile, most=256)
-    rate_limits: RateLimits = section(RateLimits)
-    idle_timeout: int = whole(1, 7 * 86400)
+    trunks: tuple[str, ...] = fields.interface_names()
+    vlan_profiles: tuple[VlanProfile, ...] = fields.items(VlanProfile, most=256)
+    rate_limits: RateLimits = fields.section(RateLimits)
+    idle_timeout: int = fields.whole(1, 7 * 86400)
 
     def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
         return (profile for profile in self.vlan_profiles if profile.type == session_type)
@@ -175,19 +152,21 @@ class Demux(Section):
 @dataclass(frozen=True)
 class User(Section):
     key = "username"
-    username: str = text(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "must be 1 to 64 letters, digits and . _ @ -")
-    password_hash: str = text(
+    username: str = fields.text(
+        r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "must be 1 to 64 letters, digits and . _ @ -"
+    )
+    password_hash: str = fields.text(
         r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}",
         "must be a bcrypt hash of cost 4 to 14; gateway-api hash-password makes one",
     )
-    role: str = choice(("admin", "operator"), "must be admin or operator")
+    role: str = fields.choice(("admin", "operator"), "must be admin or operator")
 
 
 @dataclass(frozen=True)
 class Webhooks(Section):
     """Webhooks are not delivered to addresses in `denied_networks`."""
 
-    denied_networks: tuple[IPv4Network | IPv6Network, ...] = networks()
+    denied_networks: tuple[IPv4Network | IPv6Network, ...] = fields.networks()
 
 
 @dataclass(frozen=True)
@@ -195,18 +174,20 @@ class Api(Section):
     """`token_lifetime` in seconds. The last three are of the alternative profile, which is off without an
     `auth_token`."""
 
-    enabled: bool = flag()
-    token_lifetime: int = whole(60, 86400, load_default=3600)
-    users: tuple[User, ...] = items(User, most=1000, load_default=())
-    webhooks: Webhooks = section(Webhooks, load_default=Webhooks(()))
-    auth_token: str | None = text(
+    enabled: bool = fields.flag()
+    token_lifetime: int = fields.whole(60, 86400, load_default=3600)
+    users: tuple[User, ...] = fields.items(User, most=1000, load_default=())
+    webhooks: Webhooks = fields.section(Webhooks, load_default=Webhooks(()))
+    auth_token: str | None = fields.text(
         r"[!-~]{16,256}",
         "must be 16 to 256 printable ASCII characters without spaces",
         load_default=None,
         allow_none=True,
     )
-    listen_address: IPv4Address | IPv6Address = parsed(listen_address, load_default=IPv4Address("127.0.0.1"))
-    listen_port: int = port(8080)
+    listen_address: IPv4Address | IPv6Address = fields.parsed(
+        fields.listen_address, load_default=IPv4Address("127.0.0.1")
+    )
+    listen_port: int = fields.port(8080)
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         if self.enabled and not any(user.role == "admin" for user in self.users):
@@ -216,16 +197,24 @@ class Api(Section):
 @dataclass(frozen=True)
 class Neighbor(Section):
     key = "address"
-    address: IPv4Address = parsed(host_address)
-    remote_as: int = as_number()
-    description: str = bgp_description()
+    address: IPv4Address = fields.parsed(fields.host_address)
+    remote_as: int = fields.as_number()
+    description: str = fields.text(
+        r"([!-~]([ -~]{0,78}[!-~])?)?",
+        "must be up to 80 printable ASCII characters",
+        load_default="",
+        strict=(
+            validate.Regexp(r"(?!.*\| )", error="must not hold a | before a space: FRR takes it for a pipe"),
+            validate.Regexp(r"(?!.*  )", error="must not hold two spaces in a row: FRR keeps one"),
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class Bgp(Section):
-    as_number: int = as_number()
-    router_id: IPv4Address = parsed(host_address)
-    neighbors: tuple[Neighbor, ...] = items(Neighbor, most=1000, load_default=())
+    as_number: int = fields.as_number()
+    router_id: IPv4Address = fields.parsed(fields.host_address)
+    neighbors: tuple[Neighbor, ...] = fields.items(Neighbor, most=1000, load_default=())
 
 
 @dataclass(frozen=True)
@@ -233,16 +222,16 @@ class LocalSubscriber(Section):
     """A subscriber when there is no RADIUS server. Without an `ip_address` it gets one of the pool."""
 
     key = "username"
-    username: str = text(
+    username: str = fields.text(
         r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,63}", "must be 1 to 64 letters, digits and . _ @ / -"
     )
-    password: str = secret()
-    ip_address: IPv4Address | None = parsed(host_address, load_default=None, allow_none=True)
+    password: str = fields.secret()
+    ip_address: IPv4Address | None = fields.parsed(fields.host_address, load_default=None, allow_none=True)
 
 
 @dataclass(frozen=True)
 class Subscribers(Section):
-    local: tuple[LocalSubscriber, ...] = items(LocalSubscriber, most=10_000, load_default=())
+    local: tuple[LocalSubscriber, ...] = fields.items(LocalSubscriber, most=10_000, load_default=())
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         seen: set[IPv4Address | None] = set()
@@ -257,15 +246,15 @@ class Subscribers(Section):
 class Configuration(Section):
     """The whole document, one attribute a section."""
 
-    system: System = section(System)
-    interfaces: Interfaces = section(Interfaces)
-    radius: Radius = section(Radius)
-    cgnat: Cgnat = section(Cgnat)
-    qos: Qos = section(Qos)
-    demux: Demux = section(Demux)
-    api: Api = section(Api)
-    bgp: Bgp | None = section(Bgp, load_default=None, allow_none=True)
-    subscribers: Subscribers = section(Subscribers, load_default=Subscribers(()))
+    system: System = fields.section(System)
+    interfaces: Interfaces = fields.section(Interfaces)
+    radius: Radius = fields.section(Radius)
+    cgnat: Cgnat = fields.section(Cgnat)
+    qos: Qos = fields.section(Qos)
+    demux: Demux = fields.section(Demux)
+    api: Api = fields.section(Api)
+    bgp: Bgp | None = fields.section(Bgp, load_default=None, allow_none=True)
+    subscribers: Subscribers = fields.section(Subscribers, load_default=Subscribers(()))
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         trunks, uplinks, cgnat = set(self.interfaces.trunks), set(self.interfaces.uplinks), self.cgnat
@@ -282,10 +271,10 @@ class Configuration(Section):
         for number, profile in enumerate(self.demux.vlan_profiles):
             tags = [tag for tag in (profile.outer_vlan_range, profile.vlan_range) if tag is not None]
             names = [".".join([trunk, *(str(tag.last) for tag in tags)]) for trunk in self.demux.trunks]
-            if too_long := [name for name in names if len(name) > LONGEST_INTERFACE_NAME]:
+            if too_long := [name for name in names if len(name) > fields.LONGEST_INTERFACE_NAME]:
                 rule = f"must leave interface names short enough for Linux, {too_long[-1]} is not"
                 yield f"demux.vlan_profiles.{number}.vlan_range", rule
 
 
 #: The field of the whole document, from which the functions on documents know its shape.
-ROOT = Nested(schema_of(Configuration))
+ROOT = Nested(fields.schema_of(Configuration))

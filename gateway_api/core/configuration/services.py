@@ -17,16 +17,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed, disk_step
 
-ACCEL_PPP = "accel-ppp.conf"
-FRR = "frr.conf"
-CHAP_SECRETS = "chap-secrets"
-RADIUS_CLIENT = "radiusclient.conf"
-RADIUS_SERVERS = "radius-servers"
-QOS = "qos.conf"
-
-_ALWAYS = (ACCEL_PPP, FRR, QOS)
-_WITH_RADIUS = (RADIUS_CLIENT, RADIUS_SERVERS)
-_WITHOUT_RADIUS = (CHAP_SECRETS,)
+_ACCEL_PPP, _CHAP_SECRETS, _FRR, _QOS = "accel-ppp.conf", "chap-secrets", "frr.conf", "qos.conf"
+_ALWAYS = (_ACCEL_PPP, _FRR, _QOS)
+_WITH_RADIUS = ("radiusclient.conf", "radius-servers")
+_WITHOUT_RADIUS = (_CHAP_SECRETS,)
 
 _environment = Environment(
     loader=PackageLoader("gateway_api.core", "templates"),
@@ -47,38 +41,34 @@ _STEP = "check the services' files"
 _VTYSH_TIMEOUT = 5
 
 _SHAPES = {
-    ACCEL_PPP: re.compile(r"|#.*|\[[a-z-]+\]|[a-z0-9_./-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?", re.ASCII),
-    CHAP_SECRETS: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII),
-    QOS: re.compile(r"#.*|[a-z_]+=[0-9]+", re.ASCII),
+    _ACCEL_PPP: re.compile(r"|#.*|\[[a-z-]+\]|[a-z0-9_./-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?", re.ASCII),
+    _CHAP_SECRETS: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII),
+    _QOS: re.compile(r"#.*|[a-z_]+=[0-9]+", re.ASCII),
 }
 
 
 def render(configuration: Configuration) -> Mapping[str, str]:
     """The text of each file, by its name. Raises StepFailed."""
-    subscribers_from = _WITH_RADIUS if configuration.radius.server else _WITHOUT_RADIUS
-    return {name: _rendered(name, configuration) for name in (*_ALWAYS, *subscribers_from)}
-
-
-def _rendered(name: str, configuration: Configuration) -> str:
-    try:
-        return _templates[name].render(vars(configuration))
-    except TemplateError as error:
-        raise StepFailed(f"render {name}", str(error)) from error
+    files = {}
+    for name in (*_ALWAYS, *(_WITH_RADIUS if configuration.radius.server else _WITHOUT_RADIUS)):
+        try:
+            files[name] = _templates[name].render(vars(configuration))
+        except TemplateError as error:
+            raise StepFailed(f"render {name}", str(error)) from error
+    return files
 
 
 def check(services: Path) -> None:
     """Checks all files in a folder. Raises StepFailed."""
     with disk_step(_STEP):
-        paths = sorted(services.iterdir())
-    for path in paths:
-        with disk_step(_STEP):
-            # Latin-1 makes one character of any byte.
-            text = path.read_bytes().decode("latin-1")
+        # Latin-1 makes one character of any byte.
+        texts = {path: path.read_bytes().decode("latin-1") for path in sorted(services.iterdir())}
+    for path, text in texts.items():
         if not re.fullmatch(r"([ -~]*\n)+", text):
             raise _failed(f"{path.name} is not lines of printable ASCII")
         _check_lines(path.name, text[:-1].split("\n"))
-        if path.name == FRR:
-            _ask_vtysh(path)
+        if path.name == _FRR:
+            _check_with_vtysh(path)
 
 
 def _check_lines(name: str, lines: list[str]) -> None:
@@ -86,17 +76,16 @@ def _check_lines(name: str, lines: list[str]) -> None:
     for number, line in enumerate(lines, 1):
         if shape is not None and not shape.fullmatch(line):
             raise _failed(f"{name}, line {number} is not of its form")
-    repeated = [line for line, times in Counter(lines).items() if line.startswith("[") and times > 1]
-    if repeated:
+    if repeated := [line for line, times in Counter(lines).items() if line.startswith("[") and times > 1]:
         raise _failed(f"{name} has {repeated[0]} twice")
 
 
-def _ask_vtysh(path: Path) -> None:
+def _check_with_vtysh(path: Path) -> None:
     vtysh = shutil.which("vtysh")
     if vtysh is None:
         return
     try:
-        asked = subprocess.run(
+        run = subprocess.run(
             [vtysh, "--dryrun", "--inputfile", str(path)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -107,8 +96,8 @@ def _ask_vtysh(path: Path) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _failed("vtysh gave no answer") from error
-    if asked.returncode:
-        found = re.search(r"line \d+: [ -~]{1,200}", asked.stdout + asked.stderr)
+    if run.returncode:
+        found = re.search(r"line \d+: [ -~]{1,200}", run.stdout + run.stderr)
         raise _failed(f"FRR refuses {path.name}: {found.group() if found else 'no reason given'}")
 
 
