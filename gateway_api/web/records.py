@@ -16,35 +16,30 @@ from gateway_api.wire.hub import MessageId
 Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]
 
 
-_ListCount = Annotated[int, count("Number of records in this response.", 1)]
-_NextCursor = Annotated[
-    str | UnsetType | None,
-    about("`cursor` of the next page, null on the last one; with `limit` only.", "WyJpZCIsWzIsMl1d"),
-]
-_OF_A_PAGE: tuple[tuple[str, Any, Any], ...] = (
-    (
-        "total",
-        Annotated[int | UnsetType, count("Number of records on all pages; with `limit` only.", 1)],
-        UNSET,
-    ),
-    ("next_cursor", _NextCursor, UNSET),
-)
-
-
 def done(example: str) -> msgspec.Meta:
     """As `about`, for the message of a request that was done."""
     return about("What was done, for people.", example)
 
 
+# Lists
+
+_Count = Annotated[int, count("Number of records in this response.", 1)]
+_Total = Annotated[int | UnsetType, count("Number of records on all pages; with `limit` only.", 1)]
+_NextCursor = Annotated[
+    str | UnsetType | None,
+    about("`cursor` of the next page, null on the last one; with `limit` only.", "WyJpZCIsWzIsMl1d"),
+]
+
+
 @cache
 def listing(reply: type[Record]) -> type[msgspec.Struct]:
-    """The data of a list, from the reply that it comes in. A list that is sent whole has no total and no
-    cursor."""
+    """The data of a list, from the core's or the hub's reply. Only pages have a total and a cursor."""
     hints = get_type_hints(reply)
     record = next(get_args(hint)[0] for hint in hints.values() if get_origin(hint) is tuple)
+    page = [("total", _Total, UNSET), ("next_cursor", _NextCursor, UNSET)]
     return msgspec.defstruct(
         f"{record.__name__}List",
-        [("count", _ListCount), *(_OF_A_PAGE if issubclass(reply, ListReply) else ())],
+        [("count", _Count), *(page if issubclass(reply, ListReply) else ())],
         bases=(reply,),
         namespace={"__doc__": reply.__doc__},
         frozen=True,
@@ -93,7 +88,7 @@ class AuditRecordList(Record, frozen=True, kw_only=True):
     """A list of audit records."""
 
     records: Annotated[tuple[AuditRecord, ...], about("The records.")]
-    count: _ListCount
+    count: _Count
     next_cursor: _NextCursor = UNSET
 
 

@@ -12,7 +12,8 @@ from marshmallow.fields import Field
 
 from gateway_api.base.fields import Parsed, Schema
 from gateway_api.base.http import guards
-from gateway_api.web.headers import REQUEST_ID
+from gateway_api.web.headers import ENTITY_TAGS, REQUEST_ID
+from gateway_api.web.parse import MAX_ID
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
 from gateway_api.web.responses import JSON
 
@@ -106,6 +107,58 @@ def headers(*names: str) -> dict[str, Any]:
     """References to these headers, and to those that every response has."""
     every = (REQUEST_ID, *guards(tls=True))
     return {name: {"$ref": f"#/components/headers/{name}"} for name in (*every, *names)}
+
+
+# Parameters
+
+
+def _path(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"in": "path", "name": name, "description": description, "schema": schema, "required": True}
+
+
+def _header(
+    name: str, description: str, example: str, *, required: bool = False, **more: Any
+) -> dict[str, Any]:
+    schema = {"type": "string", "examples": [example], **more}
+    return {"in": "header", "name": name, "description": description, "schema": schema, "required": required}
+
+
+PATH = {
+    "id": _path("id", "Session id.", {"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [7]}),
+    "revision": _path(
+        "revision",
+        "Number in the archive, 1 being the newest.",
+        {"type": "integer", "minimum": 1, "examples": [1]},
+    ),
+    "webhook": _path("webhook", "Webhook id.", {"type": "string", "examples": ["wh_0123456789abcdef"]}),
+}
+IF_MATCH = _header(
+    "If-Match",
+    "Entity tag that the configuration must still have, or the answer is 412; `*` is any "
+    "(RFC 9110 section 13.1.1).",
+    "*",
+    pattern=rf"^(?:[ \t]*\*[ \t]*|{ENTITY_TAGS})$",
+)
+IF_NONE_MATCH = _header(
+    "If-None-Match",
+    "Entity tag that the client has: while it is right, the response is 304 (RFC 9110 section 13.1.2).",
+    '"2f9c1a7be0d4"',
+)
+LAST_EVENT_ID = _header(
+    "Last-Event-ID",
+    "Id of the last event that was seen: what came after it, comes.",
+    "84a7e8343baf37f9-57",
+)
+# Those of Standard Webhooks.
+DELIVERY = [
+    _header("webhook-id", "Same for every attempt of a message.", "84a7e8343baf37f9-57", required=True),
+    _header("webhook-timestamp", "When it was sent, Unix epoch seconds.", "1795271513", required=True),
+    _header(
+        "webhook-signature",
+        "`v1,` and the HMAC-SHA256 in base64, where there is a secret.",
+        "v1,K5oZfzN95Z9UVu1E",
+    ),
+]
 
 
 # Errors

@@ -1,16 +1,20 @@
 """The OpenAPI document as a whole."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from apispec import APISpec
+from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from flask import Flask
+from werkzeug.routing import Rule
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web.openapi.components import RequestPlugin, add_errors, add_headers, add_records
-from gateway_api.web.openapi.operation import operation, webhooks
-from gateway_api.web.parse import template
-from gateway_api.web.responses import response_of
+from gateway_api.web.access import Access, access_of
+from gateway_api.web.openapi import components
+from gateway_api.web.parse import taken_by, template
+from gateway_api.web.responses import EVENT_STREAM, JSON, ViewResponse, response_of
 from gateway_api.wire.events import DELIVERIES
 
 _OPENAPI = "3.1.0"
@@ -45,10 +49,18 @@ archive or a confirmation have none. Every change of the candidate honours If-Ma
     "docs": "What this API is: as a document for programs, and as a page for people.",
 }
 
+_ACCESS = {
+    Access.ALWAYS: "No token is needed, and it answers while the API is disabled.",
+    Access.OPEN: "No token is needed.",
+    Access.ANY_ROLE: "For admins and operators.",
+    Access.ADMIN: "For admins.",
+}
+_ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
+
 
 def document(app: Flask) -> dict[str, Any]:
     """The document of all views with a mark of their responses. `app` needs its routes only."""
-    plugin = RequestPlugin()
+    plugin = components.RequestPlugin()
     spec = APISpec(
         PRODUCT,
         VERSION,
@@ -65,8 +77,8 @@ def document(app: Flask) -> dict[str, Any]:
     )
     scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "From log in."}
     spec.components.security_scheme(_SCHEME, scheme)
-    add_headers(spec)
-    add_errors(spec)
+    components.add_headers(spec)
+    components.add_errors(spec)
     converter = plugin.converter
     assert converter is not None  # noqa: S101 - the document has set it
     ids: set[str] = set()
@@ -80,14 +92,130 @@ def document(app: Flask) -> dict[str, Any]:
         tag = rule.endpoint.partition(".")[0]
         id = _unused(rule.endpoint.replace(".", "_"), ids)
         ids.add(id)
-        made = {"operationId": id, "tags": [tag], **operation(converter, rule, view, response)}
+        made = {"operationId": id, "tags": [tag], **_operation(converter, rule, view, response)}
         (method,) = (rule.methods or set()) - {"HEAD", "OPTIONS"}
         spec.path(template(rule.rule), operations={method.lower(): made})
     for name, description in _TAGS.items():
         spec.tag({"name": name, "description": description})
-    add_records(spec, records)
-    spec.options["webhooks"] = webhooks()
+    components.add_records(spec, records)
+    spec.options["webhooks"] = _webhooks()
     return _ordered(spec.to_dict())
+
+
+# Views
+
+
+def _operation(
+    converter: OpenAPIConverter, rule: Rule, view: Callable[..., Any], response: ViewResponse
+) -> dict[str, Any]:
+    """The operation of a view, without an id."""
+    takes, access = taken_by(view), access_of(view) or Access.ADMIN
+    may_be_304 = "GET" in (rule.methods or ()) and "ETag" in response.headers and response.conditional
+    request_headers = [
+        *([components.IF_MATCH] if 412 in response.errors else ()),
+        *([components.IF_NONE_MATCH] if may_be_304 else ()),
+        *([components.LAST_EVENT_ID] if response.events else ()),
+    ]
+    parameters = [
+        *(components.PATH[name] for name in sorted(rule.arguments)),
+        *([{"in": "query", "schema": takes.query}] if takes.query is not None else ()),
+        *request_headers,
+    ]
+    errors = {
+        *response.errors,
+        # Every view rejects unknown parameters.
+        400,
+        500,
+        *((304,) if may_be_304 else ()),
+        *((401,) if access in _ROLES else ()),
+        *((403,) if access is Access.ADMIN else ()),
+        *((404,) if rule.arguments else ()),
+        *((413,) if takes.body is not None else ()),
+        *((414,) if rule.arguments or takes.query is not None else ()),
+        *((431,) if request_headers else ()),
+        *((503,) if access is not Access.ALWAYS else ()),
+    }
+    summary, _, more = inspect.cleandoc(view.__doc__ or "").partition("\n\n")
+    described: dict[str, Any] = {
+        "summary": summary.replace("\n", " "),
+        "description": "\n\n".join(filter(None, (more, _ACCESS[access]))),
+        # The document as a whole requires a token.
+        **({"x-roles": _ROLES[access]} if access in _ROLES else {"security": []}),
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if takes.body is not None:
+        content = {JSON: {"schema": components.request_reference(converter, takes.body)}}
+        described["requestBody"] = {"required": not takes.optional, "content": content}
+    success = {
+        "description": "Created." if response.status == 201 else "Done.",
+        "headers": components.headers(*response.headers),
+        "content": {response.media_type: {"schema": _schema(response)}},
+    }
+    references = {str(status): components.error_reference(status) for status in sorted(errors)}
+    described["responses"] = {str(response.status): success, **references}
+    return described
+
+
+def _schema(response: ViewResponse) -> dict[str, Any]:
+    if response.media_type == EVENT_STREAM:
+        return {"oneOf": [_event(name, record) for name, record in response.events.items()]}
+    if response.media_type != JSON:
+        return {"type": "string"}
+    references = [components.record_reference(record) for record in response.records]
+    one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
+    if response.bare:
+        return one
+    status = {"type": "string", "const": "ok", "description": "Tells it from an error."}
+    return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}
+
+
+def _event(name: str, record: type[msgspec.Struct]) -> dict[str, Any]:
+    """One event of a stream by its fields, as later versions of OpenAPI have it (3.2 section 4.14.4)."""
+    json = {"contentMediaType": JSON, "contentSchema": components.record_reference(record)}
+    fields = {
+        "id": {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]},
+        "event": {"type": "string", "const": name, "description": "Event name."},
+        "data": {"type": "string", "description": "JSON.", **json},
+    }
+    return {"type": "object", "required": list(fields), "properties": fields}
+
+
+# Receivers
+
+_SUMMARIES = {
+    "session.up": "A session is established.",
+    "session.down": "A session has ended.",
+    "webhook.test": "A test, which somebody asked for.",
+}
+_RETRIES = (
+    "Any 2xx within 10 s acknowledges it. After anything else, a redirect too, the same bytes are sent again "
+    "5 s, 30 s and 5 min later, each counted from the end of the attempt before. After three failures in a "
+    "row, messages that were not sent yet wait 5 s; then one of them is sent, and each failure of such a one "
+    "doubles the wait, up to 5 min. Any success ends it, and the rest follows in order."
+)
+
+
+def _webhooks() -> dict[str, Any]:
+    """A path item for each event, by its name. Here the receiver is the server."""
+    return {
+        name: {
+            "post": {
+                "operationId": f"webhook_{name.replace('.', '_')}",
+                "tags": ["webhooks"],
+                "summary": summary,
+                "description": _RETRIES,
+                "security": [],
+                "parameters": components.DELIVERY,
+                "requestBody": {
+                    "required": True,
+                    "content": {JSON: {"schema": components.record_reference(DELIVERIES[name])}},
+                },
+                "responses": {"2XX": {"description": "The receiver has it."}},
+            }
+        }
+        for name, summary in _SUMMARIES.items()
+    }
 
 
 def _unused(wanted: str, ids: set[str]) -> str:
