@@ -5,6 +5,7 @@ An event is encoded once, when it happens. Any thread may add and follow.
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -30,16 +31,19 @@ class Journal:
 
     def session_up(self, session: SessionSummary, at: float) -> None:
         """A session was established. `at` is epoch seconds."""
-        self._add(EventName.UP, session, int(at))
+        self._add(EventName.UP, session, at)
 
     def session_down(
         self, session: SessionSummary, reason: str, at: float, *, bytes_in: int, bytes_out: int
     ) -> None:
         """A session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or
         admin_disconnect; `bytes_in` came from the subscriber (section 5.3)."""
-        # A clock that was set back would make it negative.
-        duration = max(0, int(at) - session.started_at)
-        self._add(EventName.DOWN, session, int(at), reason, bytes_in, bytes_out, duration)
+        self._add(
+            EventName.DOWN, session, at,
+            reason=reason, bytes_in=bytes_in, bytes_out=bytes_out,
+            # A clock that was set back would make it negative.
+            duration_seconds=max(0, int(at) - session.started_at),
+        )  # fmt: skip
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """The events after one of a run, without end; from now on if both are None. When some of them are
@@ -71,21 +75,12 @@ class Journal:
         with self._grown:
             return self._grown.wait_for(lambda: self._ring.newest > position, _WAIT)
 
-    def _add(
-        self,
-        name: EventName,
-        session: SessionSummary,
-        at: int,
-        reason: str | None = None,
-        bytes_in: int | None = None,
-        bytes_out: int | None = None,
-        duration_seconds: int | None = None,
-    ) -> None:
+    def _add(self, name: EventName, session: SessionSummary, at: float, **ended: Any) -> None:
         with self._grown:
             event = SessionEvent(
                 sequence=self._ring.newest + 1,
                 event=name,
-                at=at,
+                at=int(at),
                 id=session.id,
                 type=session.type,
                 username=session.username,
@@ -93,10 +88,7 @@ class Journal:
                 interface=session.interface,
                 mac_address=session.mac_address,
                 access_interface=session.access_interface,
-                reason=reason,
-                bytes_in=bytes_in,
-                bytes_out=bytes_out,
-                duration_seconds=duration_seconds,
+                **ended,
             )
             self._ring.add(msgspec.Raw(msgspec.json.encode(event)))
             self._grown.notify_all()

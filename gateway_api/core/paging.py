@@ -2,6 +2,7 @@
 
 import base64
 import heapq
+import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -17,7 +18,7 @@ from gateway_api.wire.varlink.protocol import REPLY_CAP
 
 T = TypeVar("T")
 
-#: What a record sorts by: no two records of a list have the same.
+#: The sort key of a record, unique within a list.
 Key: TypeAlias = tuple[int | str, ...]
 Row: TypeAlias = tuple[Key, Record]
 
@@ -25,8 +26,6 @@ Row: TypeAlias = tuple[Key, Record]
 # One call into the encoder holds the interpreter lock: 200,000 records at once would keep every
 # other thread waiting for a tenth of a second.
 _AT_ONCE = 1000
-
-_encoder = msgspec.json.Encoder()
 
 
 class Rows(Protocol):
@@ -81,13 +80,11 @@ class Unsorted(Sorted[T]):
     def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         things: Iterable[T] = self._things
         if after is not None:
-            things = [thing for thing in things if self._follows(self._key(thing), after)]
+            follows = operator.lt if self._descending else operator.gt
+            things = [thing for thing in things if follows(self._key(thing), after)]
         choose = heapq.nlargest if self._descending else heapq.nsmallest
         things = choose(most, things, key=self._key)
         return ((self._key(thing), self._record(thing)) for thing in things)
-
-    def _follows(self, key: Key, after: Key) -> bool:
-        return key < after if self._descending else key > after
 
 
 class Chained:
@@ -146,7 +143,7 @@ def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
         if count:
             buffer += b","
         count += len(chunk)
-        buffer += memoryview(_encoder.encode(chunk))[1:-1]
+        buffer += memoryview(msgspec.json.encode(chunk))[1:-1]
         # The other fields of the reply are small.
         if len(buffer) > REPLY_CAP - 4096:
             raise CORE.error(ReplyTooLargeError())

@@ -56,12 +56,7 @@ class CoreService:
     changes that did not come through the API."""
 
     def __init__(
-        self,
-        gateway: Gateway,
-        journal: Journal,
-        workspace: Workspace,
-        changes: ChangeLog,
-        clock: Clock,
+        self, gateway: Gateway, journal: Journal, workspace: Workspace, changes: ChangeLog, clock: Clock
     ) -> None:
         self._gateway = gateway
         self._sessions: SessionTable[Any] = gateway.sessions

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.paging import Key, Rows, Sorted
+from gateway_api.core.paging import Rows, Sorted
 from gateway_api.core.session import IFB_PREFIX, Session
 from gateway_api.wire.core.sessions import SessionFilter, SessionType, Statistics
 
@@ -115,14 +115,14 @@ class SessionTable(Generic[S]):
 
     def qos(self) -> Rows:
         """SessionQos by session id."""
-        return Sorted(self.all(), _key, Session.qos)
+        return Sorted(self.all(), lambda session: (session.id,), Session.qos)
 
     def cgnat_sessions(self) -> Rows:
         """CgnatSession by session id."""
         with self.lock:
             cgnat, sessions = self._cgnat, self.all()
         steered = [session for session in sessions if session.vrf_steered]
-        return Sorted(steered, _key, methodcaller("cgnat", cgnat))
+        return Sorted(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
 
     def steering(self, address: str) -> tuple[bool, bool]:
         """Of the sessions with an address: `vrf_steered` and `shared_address`."""
@@ -192,7 +192,3 @@ def _counted(session: Session) -> list[str]:
     if session.summary.rate_down or session.summary.rate_up:
         counted.append("shaped")
     return counted
-
-
-def _key(session: Session) -> Key:
-    return (session.id,)

@@ -63,7 +63,7 @@ class Traffic(Record, frozen=True):
         up, down = self.up.read(now), self.down.read(now)
         return Counters(up, down, up // _MEAN_PACKET_UP, down // _MEAN_PACKET_DOWN)
 
-    def access_stats(self, now: float) -> InterfaceStats:
+    def stats(self, now: float) -> InterfaceStats:
         """Of a device towards the subscribers: it receives what they send."""
         counters = self.counters(now)
         return InterfaceStats(
@@ -71,16 +71,6 @@ class Traffic(Record, frozen=True):
             rx_packets=counters.packets_in,
             tx_bytes=counters.bytes_out,
             tx_packets=counters.packets_out,
-        )
-
-    def network_stats(self, now: float) -> InterfaceStats:
-        """Of a device towards the network: it sends what the subscribers send."""
-        counters = self.counters(now)
-        return InterfaceStats(
-            rx_bytes=counters.bytes_out,
-            rx_packets=counters.packets_out,
-            tx_bytes=counters.bytes_in,
-            tx_packets=counters.packets_in,
         )
 
 

@@ -13,7 +13,6 @@ from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Chained, Rows, Sorted
-from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
 
@@ -29,26 +28,22 @@ class LabGateway:
     """
 
     def __init__(
-        self,
-        configuration: Configuration,
-        population: Population,
-        journal: Journal,
-        clock: Clock,
+        self, configuration: Configuration, population: Population, journal: Journal, clock: Clock
     ) -> None:
         self._clock = clock
         self._booted = clock.wall() - clock.steady()
         self._world = World(configuration, population, journal, self._now())
-        self._lock = self._world.sessions.lock
-
-    @property
-    def sessions(self) -> SessionTable[LabSession]:
-        return self._world.sessions
+        self.sessions = self._world.sessions
+        self._lock = self.sessions.lock
 
     def advance(self) -> None:
         """Makes all arrivals and departures that are due, some at a time, so that requests do not wait for
         all of them."""
         with self._lock:
-            self._follow_clock()
+            ahead = self._clock.wall() - self._now()
+            # In whole seconds, so that a clock that is slewed, or read a moment later, moves nothing.
+            if abs(ahead - self._world.ahead) >= 1:
+                self._world.set_ahead(round(ahead))
         now, more = self._now(), True
         while more:
             with self._lock:
@@ -138,12 +133,6 @@ class LabGateway:
     def _now(self) -> float:
         """The lab's own time: see World."""
         return self._booted + self._clock.steady()
-
-    def _follow_clock(self) -> None:
-        ahead = self._clock.wall() - self._now()
-        # In whole seconds, so that a clock that is slewed, or read a moment later, moves nothing.
-        if abs(ahead - self._world.ahead) >= 1:
-            self._world.set_ahead(round(ahead))
 
     def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:
         with self._lock:

@@ -1,6 +1,7 @@
 """Interfaces, routes and BGP neighbours of the lab, as Linux and FRR would show them."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -33,45 +34,55 @@ _PEER_BYTES = 741_464
 _PREFIXES_RECEIVED = 1
 _KEEPALIVE_SECONDS = 60
 
+_route = partial(
+    Route, gateway=None, type="unicast", table="main", metric=None, prefsrc=None, session_id=None
+)
+
 
 def fixed_interfaces(
     configuration: Configuration, ifindex_of: Mapping[str, int], traffic: Mapping[str, Traffic], now: float
 ) -> Iterator[Interface]:
     """The interfaces that belong to no VLAN and no session. `traffic` is by trunk."""
+    ipv4 = InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8)
+    ipv6 = InterfaceAddress(AddressFamily.INET6, "::1", 128)
     yield _interface(
-        LOOPBACK_IFINDEX, "lo", InterfaceType.LOOPBACK, InterfaceStats(),
-        mtu=65536, addresses=(
-            InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8),
-            InterfaceAddress(AddressFamily.INET6, "::1", 128),
-        ),
-    )  # fmt: skip
+        LOOPBACK_IFINDEX, "lo", InterfaceType.LOOPBACK, InterfaceStats(), mtu=65536, addresses=(ipv4, ipv6)
+    )
     cgnat, everything = configuration.cgnat, NO_TRAFFIC
     for name in configuration.interfaces.trunks:
         carried = traffic.get(name, NO_TRAFFIC)
         everything = everything.plus(carried, now)
-        stats = carried.access_stats(now)
+        stats = carried.stats(now)
         yield _interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
     for name in configuration.interfaces.uplinks:
         # The first uplink leads to the network. The lab simulates no traffic on the others.
         carried = everything if name == configuration.interfaces.uplinks[0] else NO_TRAFFIC
-        handoff = cgnat.enabled and name == cgnat.handoff_interface
+        # It sends what the subscribers send.
+        access = carried.stats(now)
+        stats = InterfaceStats(
+            rx_bytes=access.tx_bytes,
+            rx_packets=access.tx_packets,
+            tx_bytes=access.rx_bytes,
+            tx_packets=access.rx_packets,
+        )
+        master = cgnat.vrf_name if cgnat.enabled and name == cgnat.handoff_interface else None
+        addresses = _uplink_addresses(configuration, name)
         yield _interface(
-            ifindex_of[name], name, InterfaceType.OTHER, carried.network_stats(now),
-            master=cgnat.vrf_name if handoff else None, addresses=_uplink_addresses(configuration, name),
-        )  # fmt: skip
+            ifindex_of[name], name, InterfaceType.OTHER, stats, master=master, addresses=addresses
+        )
     if cgnat.enabled:
         ifindex = ifindex_of[cgnat.vrf_name]
         yield _interface(ifindex, cgnat.vrf_name, InterfaceType.VRF, InterfaceStats(), mtu=65575)
 
 
 def vlan_interface(vlan: ManagedVlan, now: float) -> Interface:
-    stats = vlan.traffic.access_stats(now)
+    stats = vlan.traffic.stats(now)
     return _interface(vlan.ifindex, vlan.line.name, InterfaceType.VLAN, stats, parent=vlan.line.trunk)
 
 
 def session_interface(session: LabSession, now: float) -> Interface:
     """The device of a session: ppp, or for DHCP one on top of the VLAN."""
-    stats = session.traffic.access_stats(now)
+    stats = session.traffic.stats(now)
     parent = session.access_interface
     addresses = (InterfaceAddress(AddressFamily.INET, session.gateway, 32),)
     if not session.is_pppoe:
@@ -86,7 +97,7 @@ def session_interface(session: LabSession, now: float) -> Interface:
 
 def ifb_interface(session: LabSession, now: float) -> Interface:
     """The device that shapes the upstream, which is redirected to it."""
-    stats = Traffic(up=session.traffic.up).access_stats(now)
+    stats = Traffic(up=session.traffic.up).stats(now)
     return _interface(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, stats)
 
 
@@ -95,16 +106,20 @@ def network_routes(configuration: Configuration) -> Iterator[Route]:
     bgp, cgnat = configuration.bgp, configuration.cgnat
     uplinks = configuration.interfaces.uplinks
     if bgp is not None and uplinks:
+        dev = uplinks[0]
         for neighbor in bgp.neighbors:
-            yield _route(str(_transfer_network(neighbor.address)), uplinks[0], "kernel", "link")
+            network = str(_transfer_network(neighbor.address))
+            yield _route(dst=network, dev=dev, protocol="kernel", scope="link")
         if bgp.neighbors:
             gateway = str(bgp.neighbors[0].address)
-            yield _route("0.0.0.0/0", uplinks[0], "bgp", "global", gateway=gateway, metric=20)
+            yield _route(dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="bgp", scope="global", metric=20)
     if cgnat.enabled:
-        dev, table = cgnat.handoff_interface, str(cgnat.vrf_table)
-        gateway = str(cgnat.handoff_gateway)
-        yield _route(str(_transfer_network(cgnat.handoff_gateway)), dev, "kernel", "link", table=table)
-        yield _route("0.0.0.0/0", dev, "static", "global", table=table, gateway=gateway)
+        dev, gateway, table = cgnat.handoff_interface, str(cgnat.handoff_gateway), str(cgnat.vrf_table)
+        network = str(_transfer_network(cgnat.handoff_gateway))
+        yield _route(dst=network, dev=dev, protocol="kernel", scope="link", table=table)
+        yield _route(
+            dst="0.0.0.0/0", gateway=gateway, dev=dev, protocol="static", scope="global", table=table
+        )
 
 
 def session_route(cgnat: Cgnat, session: Session) -> Route:
@@ -219,7 +234,7 @@ def _interface(
     else:
         oper_state = "up"
         # Locally administered, and different from those of the subscribers.
-        mac_address = ":".join(f"{byte:02x}" for byte in (6 << 40 | ifindex).to_bytes(6))
+        mac_address = (6 << 40 | ifindex).to_bytes(6).hex(":")
     return Interface(
         ifindex=ifindex,
         name=name,
@@ -232,28 +247,4 @@ def _interface(
         master=master,
         addresses=addresses,
         stats=stats,
-    )
-
-
-def _route(
-    dst: str,
-    dev: str,
-    protocol: str,
-    scope: str,
-    *,
-    table: str = "main",
-    gateway: str | None = None,
-    metric: int | None = None,
-) -> Route:
-    return Route(
-        dst=dst,
-        gateway=gateway,
-        dev=dev,
-        protocol=protocol,
-        scope=scope,
-        type="unicast",
-        table=table,
-        metric=metric,
-        prefsrc=None,
-        session_id=None,
     )

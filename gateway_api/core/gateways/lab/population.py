@@ -17,10 +17,7 @@ _LEAST_VLANS = 4
 _STAY = 3600.0
 _LONGEST_STAY = 30 * 86400.0
 #: The reasons of session ends (RFC 2866 section 5.10), and how often each occurs.
-_REASONS = (
-    ("user_request", "lost_carrier", "idle_timeout", "session_timeout"),
-    (60, 25, 10, 5),
-)
+_REASONS = ("user_request", "lost_carrier", "idle_timeout", "session_timeout"), (60, 25, 10, 5)
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Subscriber:
     @property
     def mac_address(self) -> str:
         """A locally administered address, unique for each subscriber."""
-        return ":".join(f"{byte:02x}" for byte in (2 << 40 | self.number).to_bytes(6))
+        return (2 << 40 | self.number).to_bytes(6).hex(":")
 
     @property
     def username(self) -> str:
@@ -138,13 +135,9 @@ class Crowd:
             return None
         return self._random.expovariate(rate), self._random.random() * rate < arrivals
 
-    def choose(self, roster: Roster) -> int:
-        """The id of a session that ends. The roster must not be empty."""
-        return self._random.choice(roster.ids)
-
-    def reason(self) -> str:
-        """The reason of the next departure."""
-        return self._random.choices(*_REASONS)[0]
+    def departure(self, roster: Roster) -> tuple[int, str]:
+        """The id of a session that ends, and the reason. The roster must not be empty."""
+        return self._random.choice(roster.ids), self._random.choices(*_REASONS)[0]
 
     def _lines_of(self, demux: Demux, kind: str) -> Iterator[Line]:
         share = _PPPOE_SHARE if kind == "pppoe" else 1 - _PPPOE_SHARE

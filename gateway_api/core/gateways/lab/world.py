@@ -5,7 +5,7 @@ Every list derives from it on request. So no second copy can show a session that
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Network
 from itertools import count
 
@@ -28,7 +28,7 @@ _PUBLIC_ADDRESSES = IPv4Network("198.18.0.0/15")
 class AddressPool:
     """The host addresses of a network except the first, which is the gateway's.
 
-    A returned address is the last to go out again, so that nobody takes a new subscriber for the former one.
+    A returned address is the last to go out again, so that logs do not show two subscribers with it in a row.
     """
 
     def __init__(self, network: IPv4Network) -> None:
@@ -39,18 +39,16 @@ class AddressPool:
 
     def take(self, in_use: Callable[[str], bool]) -> str | None:
         """A free address; None when there is none."""
-        for host in self._unused:
-            address = str(self._network.network_address + host)
-            if not in_use(address):
-                return address
-        while self._returned:
-            address = self._returned.popleft()
-            if not in_use(address):
-                return address
-        return None
+        return next((address for address in self._candidates() if not in_use(address)), None)
 
     def give_back(self, address: str) -> None:
         self._returned.append(address)
+
+    def _candidates(self) -> Iterator[str]:
+        for host in self._unused:
+            yield str(self._network.network_address + host)
+        while self._returned:
+            yield self._returned.popleft()
 
 
 class UnitPool:
@@ -112,7 +110,7 @@ class World:
             if arrives:
                 self._arrive(self._at)
             else:
-                self._leave(self._crowd.choose(self._roster), self._crowd.reason(), self._at)
+                self._leave(*self._crowd.departure(self._roster), self._at)
             self._due = self._crowd.next_event(len(self.sessions))
         return True
 
