@@ -1,7 +1,7 @@
 """The part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
 
-The arbiter imports all of this before gevent patches a worker, and a worker inherits what is imported. So
-nothing that a worker uses for its own connections may come with it.
+The arbiter imports this before gevent patches a worker, and a worker inherits what is imported. So this must
+not import what a worker uses for its own connections.
 """
 
 import logging
@@ -25,12 +25,12 @@ _log = logging.getLogger("gunicorn.error")
 
 _CALL_TIMEOUT = 3.0
 
-#: Where the profile without GATEWAY_API_BIND listens, once it does.
+#: The address at which the alternative profile listens.
 _listening: str | None = None
 
 
 class Off(GatewayApiError):
-    """The running configuration turns the profile off. The text tells how to turn it on."""
+    """The running configuration disables the profile. The text says how to enable it."""
 
 
 def common(profile: Profile) -> dict[str, Any]:
@@ -43,27 +43,27 @@ def common(profile: Profile) -> dict[str, Any]:
         "worker_tmp_dir": os.environ.get(profile.runtime) or f"/run/{profile.name}",
         "logger_class": "gateway_api.serving.configuration.Log",
         "accesslog": "-",
-        # For requests in progress at a stop, within systemd's TimeoutStopSec. A reload gives them more.
+        # Seconds for requests in progress at a stop, within systemd's TimeoutStopSec. A reload gives more.
         "graceful_timeout": 8,
-        # gunicorn also limits the time for a request's header by it: never 0.
+        # Also gunicorn's limit for the header of a request: never 0.
         "keepalive": 30,
         # With HTTP/2, a second request would wait behind a long response.
         "http_protocols": "h1",
         # gunicorn 27 opens a socket for its own commands by default.
         "control_socket_disable": True,
-        # There is no proxy: X-Forwarded-For of a client is never believed.
+        # There is no proxy: X-Forwarded-For of a client is never used.
         "forwarded_allow_ips": "",
         "on_reload": forget_configuration,
     }
 
 
 def forget_configuration(server: Any) -> None:
-    """gunicorn imports its configuration again at a SIGHUP, which does nothing for an imported module."""
+    """Lets gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
     sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
 
 
 def raise_descriptor_limit() -> None:
-    """A descriptor for each connection: the usual soft limit is for select(), which is not used here."""
+    """Raises the soft limit, which exists for select(), to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,24 +1,41 @@
-"""The connections of a worker, and the deadlines of their clients.
+"""The connections of a worker, the deadlines of their clients, and the sockets that report to them.
 
 A connection ends when its client misses a deadline, and earlier when others need its place: then the client
 that we have waited for longest loses it. So no new client is rejected for clients that do nothing, and health
-has a response for every address. This module works without sockets.
+has a response for every address.
+
+Internals of gevent, read in 26.9: `_sock`, and `SSLSocket` as a context's `sslsocket_class`. gunicorn reads
+and writes through `recv` and `sendall` only.
 """
 
 import heapq
+import logging
 import math
+import ssl
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import attrgetter
+from typing import Any, cast
+
+from gevent import socket
+from gevent.ssl import SSLSocket
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import client_network
 
+_log = logging.getLogger(__name__)
+
+#: Bytes of a response that the kernel holds unsent.
+_UNSENT = 64 << 10
+_SINCE = attrgetter("since")
+
 
 class Phase(Enum):
-    """Of a connection. The value completes the sentence "it did not ... in time"."""
+    """The phase of a connection. The value completes the sentence "it did not ... in time"."""
 
     HANDSHAKE = "finish its TLS handshake"
     HEADER = "send the header of a request"
@@ -33,9 +50,9 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """For the clients of a worker."""
+    """The limits for the clients of a worker."""
 
-    #: Seconds for the phases of these names. A response has more, by its size.
+    #: Seconds of each phase. A response has more, by its size.
     handshake: float = 10.0
     header: float = 10.0
     idle: float = 30.0
@@ -52,7 +69,7 @@ class Limits:
     waiting_bytes: int = 128 << 20
 
     def within(self, places: int) -> "Limits":
-        """The same for so many connections, those of loopback included."""
+        """The same for this number of connections, those for loopback included."""
         reserve = min(self.for_loopback, places // 8)
         return replace(self, in_all=places - reserve, for_loopback=reserve)
 
@@ -62,7 +79,7 @@ class NoRoom(GatewayApiError):
 
 
 class Connection:
-    """One client's. `end` closes it, whatever waits for the client."""
+    """The connection of one client. `end` closes it at once."""
 
     __slots__ = ("_body_until", "_table", "address", "deadline", "end", "phase", "since", "waiting")
 
@@ -83,7 +100,7 @@ class Connection:
 
     @contextmanager
     def next_request(self) -> Iterator[None]:
-        """While we wait for the header of a request."""
+        """During the wait for the header of a request."""
         first = self.phase is Phase.HANDSHAKE
         limits = self._table.limits
         self.begin(Phase.HEADER if first else Phase.IDLE, limits.header if first else limits.idle)
@@ -95,7 +112,7 @@ class Connection:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While we wait for bytes."""
+        """During the wait for bytes of a body."""
         if self.phase is not Phase.WORK:
             yield
             return
@@ -125,13 +142,13 @@ class Connection:
             self.begin(Phase.WORK)
 
     def is_stream(self) -> None:
-        """From now on."""
+        """Begins a stream, the last response of a connection."""
         self.begin(Phase.STREAM)
         self._table.is_stream(self)
 
 
 class Connections:
-    """All of one worker. `clock` gives monotonic seconds."""
+    """All connections of a worker. `clock` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], limits: Limits = Limits()) -> None:
         self.clock = clock
@@ -140,12 +157,12 @@ class Connections:
         self._all: set[Connection] = set()
         self._streams: set[Connection] = set()
         self._waiting_bytes = 0
-        #: How many clients receive the same bytes, by the id of these.
+        #: The number of clients that receive the same bytes, by the id of the bytes.
         self._receivers: Counter[int] = Counter()
         self._rejected = 0
 
     def __len__(self) -> int:
-        """With streams."""
+        """The number of connections, streams included."""
         return len(self._all) + len(self._streams)
 
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
@@ -165,12 +182,12 @@ class Connections:
         return connection
 
     def leave(self, connection: Connection) -> None:
-        """When it is closed."""
+        """Removes a connection that is closed."""
         self._forget(connection)
         self._streams.discard(connection)
 
     def sweep(self) -> Counter[Phase]:
-        """Ends connections past their deadlines. Returns how many in which phase."""
+        """Ends connections past their deadlines. Returns the number in each phase."""
         now = self.clock()
         late = [one for one in self._all if one.deadline is not None and now >= one.deadline]
         found = Counter(one.phase for one in late)
@@ -178,7 +195,7 @@ class Connections:
         return found
 
     def rejected(self) -> int:
-        """How many connections found no room, since the last call."""
+        """The number of rejected connections since the last call."""
         number, self._rejected = self._rejected, 0
         return number
 
@@ -201,13 +218,13 @@ class Connections:
             if len({id(one.waiting) for one in slow}) < 2:
                 # A single response may be larger than the limit.
                 return
-            slowest = min(slow, key=_since)
-            # Not only when its greenlet runs: until then, the loop would end more than are needed.
+            slowest = min(slow, key=_SINCE)
+            # Now, not when its greenlet runs: until then, this loop would end more than it needs to.
             self.release(slowest)
             self._end([slowest])
 
     def release(self, connection: Connection) -> None:
-        """Its client receives nothing more of its response."""
+        """Ends `hold` for the connection."""
         data, connection.waiting = connection.waiting, None
         if data is None:
             return
@@ -217,15 +234,15 @@ class Connections:
             self._waiting_bytes -= len(data)
 
     def is_stream(self, connection: Connection) -> None:
-        """From now on it does not count as a connection with a deadline."""
+        """Counts the connection as a stream, without a deadline."""
         self._forget(connection)
         self._streams.add(connection)
 
     def _make_room(self, among: set[Connection]) -> None:
-        # Several at a time: the search for one costs as much.
+        # Several at a time: the search for one takes as long.
         share = max(1, len(among) // 16)
         waited_for = (one for one in among if one.phase not in (Phase.WORK, Phase.STREAM))
-        self._end(heapq.nsmallest(share, waited_for, key=_since))
+        self._end(heapq.nsmallest(share, waited_for, key=_SINCE))
 
     def _end(self, connections: list[Connection]) -> None:
         for one in connections:
@@ -240,9 +257,47 @@ class Connections:
             del self._of_address[connection.address]
 
 
-def _since(connection: Connection) -> float:
-    return connection.since
-
-
 def _is_loopback(network: str) -> bool:
     return network.startswith("127.") or network == client_network("::1")
+
+
+class _Watched:
+    #: TLS reads before it can be set.
+    connection: Connection | None = None
+
+    def recv(self, *arguments: Any) -> bytes:
+        with self.connection.reading() if self.connection else nullcontext():
+            return cast(bytes, super().recv(*arguments))  # type: ignore[misc]
+
+    def sendall(self, data: Any, *more: Any) -> None:
+        with self.connection.writing(data) if self.connection else nullcontext():
+            super().sendall(data, *more)  # type: ignore[misc]
+
+
+class PlainSocket(_Watched, socket.socket):  # type: ignore[misc]
+    """A client's socket over TCP or a Unix socket."""
+
+
+class TlsSocket(_Watched, SSLSocket):  # type: ignore[misc]
+    """A client's socket over TLS."""
+
+
+def watched(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
+    """Takes over a client's socket. A context has `TlsSocket` as its class; the handshake comes later."""
+    if client.family != socket.AF_UNIX:
+        # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+    if context is None:
+        return PlainSocket(client.family, client.type, client.proto, fileno=client.detach())
+    return cast(TlsSocket, context.wrap_socket(client, server_side=True, do_handshake_on_connect=False))
+
+
+def end(client: PlainSocket | TlsSocket) -> None:
+    """Closes the connection and drops unsent bytes: the kernel would keep them for minutes for a client that
+    does not read. TLS is not closed first, for the same reason."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        # gevent's own shutdown raises in the greenlet that waits, where it would look like our fault.
+        client._sock.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        _log.debug("the connection was closed already: %s", error)

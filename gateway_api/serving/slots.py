@@ -1,7 +1,7 @@
-"""The files that workers count in, for `prometheus_client` to add up: each worker has those of its slot.
+"""The metric files of workers, which `prometheus_client` adds up: each worker has the files of its slot.
 
 A slot is the lowest number that no living worker has. `prometheus_client` would name files by process id, and
-each scrape would read those of every worker that ever ended. The next worker in a slot continues its
+each scrape would read the files of every worker that ever ended. The next worker in a slot continues its
 counters, so no sum ever decreases.
 
 All but `take` runs in the arbiter, which must not import `prometheus_client`: that imports `threading`, and
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
-#: prometheus_client looks for the folder in it.
+#: The variable in which prometheus_client looks for the folder.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 #: The kinds of files, and the size of a new one.
 _KINDS = ("counter", "histogram", "gauge_livesum")
@@ -23,13 +23,13 @@ _NEW_BYTES = 1 << 16
 
 
 def prepare(folder: Path) -> None:
-    """Once, before anything else here. Raises OSError."""
+    """Makes the folder, before anything else here. Raises OSError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     os.environ[_FOLDER] = str(folder)
 
 
 def empty() -> None:
-    """At the start of the service: deletes the counters of the last run. Raises OSError."""
+    """Deletes the files of the last run, at the start of the service. Raises OSError."""
     for file in _folder().glob("*.db"):
         file.unlink()
 
@@ -40,13 +40,13 @@ def lowest_free(taken: Iterable[int]) -> int:
 
 
 def take(slot: int) -> None:
-    """In a worker, before a metric is made. Raises OSError."""
+    """Makes the files of a slot, in a worker, before its first metric. Raises OSError."""
     from prometheus_client import values
 
     for kind in _KINDS:
         file = _folder() / f"{kind}_{slot}.db"
         if not file.exists():
-            # Renamed when complete: a scrape fails on a file without its first bytes.
+            # Renamed when complete: a scrape fails on an incomplete file.
             draft = file.with_suffix(".new")
             with draft.open("wb") as made:
                 os.posix_fallocate(made.fileno(), 0, _NEW_BYTES)
@@ -55,7 +55,7 @@ def take(slot: int) -> None:
 
 
 def vacate(slot: int) -> None:
-    """When a worker has died: its gauges end, its counters stay."""
+    """Deletes the gauges of a worker that has ended. Its counters stay."""
     for file in _folder().glob(f"gauge_live*_{slot}.db"):
         file.unlink(missing_ok=True)
 

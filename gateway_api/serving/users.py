@@ -1,6 +1,6 @@
 """gunicorn's configuration of the API for users, `python:gateway_api.serving.users`.
 
-An operator sets nothing here, but variables of the environment.
+An operator changes it by variables of the environment only.
 """
 
 import logging
@@ -39,10 +39,10 @@ def on_starting(server: Any) -> None:
 
 
 def when_ready(server: Any) -> None:
-    # A reload does not come here: the hub must not be started twice.
+    # gunicorn does not call it at a reload: the hub must not start twice.
     try:
         hub.start(Settings.from_environment(os.environ))
-        # Not before: if another service uses the folder, the hub has refused to start.
+        # After the hub, which fails to start if another service uses the folder.
         slots.empty()
     except (GatewayApiError, OSError) as error:
         server.log.critical("cannot start the gateway API: %s", error)
@@ -70,8 +70,7 @@ def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext
 
 
 def _prepare() -> None:
-    """Before the first fork: workers share one secret, or half of the tokens would be invalid, and one
-    ledger. Raises BadSetting."""
+    """Before the first fork, so that workers share one secret and one ledger. Raises BadSetting."""
     readiness.take_over()
     if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
@@ -84,7 +83,7 @@ def _prepare() -> None:
         _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
     try:
         prepare_ledger(settings.ledger)
-        # Tokens carry the name of their ledger: none of the old one is valid.
+        # A token has the name of its ledger: no token of the old one is valid.
         remove_ledger(settings.old_ledger)
     except (OSError, sqlite3.Error) as error:
         where = f"{settings.ledger} (GATEWAY_API_STATE)"

@@ -1,6 +1,6 @@
 """gunicorn's gevent worker, with a deadline for every client and JSON for every rejected request.
 
-gunicorn's own closes neither a connection without a TLS handshake nor one without a request's body.
+The worker of gunicorn closes neither a connection without a TLS handshake nor one without a request's body.
 
 Internals of gunicorn, read in 27.0: `AsyncWorker.handle` and `handle_request` (below `GeventWorker`),
 `timeout_ctx` around the wait for a request, `wsgi.Response.default_headers`, the errors of `gunicorn.http`.
@@ -32,8 +32,7 @@ from gateway_api.base import logs
 from gateway_api.base.http import guards, log_fields
 from gateway_api.base.process import Readiness, places
 from gateway_api.serving import slots
-from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
-from gateway_api.serving.sockets import end, for_tls, watched
+from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase, TlsSocket, end, watched
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -56,7 +55,7 @@ _STATUS_OF = (
     (errors.ExpectationFailed, "417 Expectation Failed"),
     (errors.ParseException, "400 Bad Request"),
 )
-#: gunicorn_h1c before 0.6.12 tells this from other wrong headers by its text alone.
+#: gunicorn_h1c before 0.6.12 distinguishes this from other invalid headers by its text alone.
 _UNKNOWN_CODING = "Unsupported Transfer-Encoding"
 
 #: RFC 3986 section 3.2: a name or an IPv4 address, or an IPv6 address in brackets; a port is optional.
@@ -77,7 +76,7 @@ wsgi.Response = _Response
 
 
 class _Listener:
-    """The name of a listener, which may be closed while its connections are served."""
+    """The name of a listener. The listener may be closed before its connections."""
 
     def __init__(self, listener: Any) -> None:
         self._name = listener.getsockname()
@@ -104,7 +103,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def patch(self) -> None:
         with warnings.catch_warnings():
-            # The hub's requests in the arbiter imported unpatched names. No worker uses it.
+            # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
             super().patch()
 
@@ -130,7 +129,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def run(self) -> None:
         """Serves until the worker has to stop, and then finishes the requests in progress."""
         if self.cfg.is_ssl:
-            self._context = for_tls(ssl_context(self.cfg))
+            self._context = ssl_context(self.cfg)
+            self._context.sslsocket_class = TlsSocket
         servers = [
             StreamServer(listener, handle=partial(self.handle, _Listener(listener)))
             for listener in self.sockets
@@ -146,7 +146,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         for server in servers:
             server.close()
         self._stop_application()
-        # When the arbiter stops as well, it ends this earlier, by graceful_timeout.
+        # If the arbiter stops as well, it ends this earlier, by graceful_timeout.
         deadline = time.monotonic() + _FINISH
         while self._connections and time.monotonic() < deadline:
             self.notify()
