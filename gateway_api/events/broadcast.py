@@ -1,4 +1,4 @@
-"""The core's events in one worker: followed once and encoded once, however many clients listen."""
+"""The core's events in one worker, received once and encoded once for all clients."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -13,27 +13,27 @@ from gateway_api.daemon.events import Events
 from gateway_api.events import sse
 from gateway_api.wire.core.sessions import EventsReply, SessionEvent
 
-#: Events that a client may be behind. One that is further behind is disconnected, and resumes from the core.
+#: Events that a worker holds. A client that is further behind is disconnected, and resumes from the core.
 HELD = 10_000
 
 
 @dataclass
 class Pace:
-    """Times in seconds of `clock`, and with how many events a worker begins. Read at each use."""
+    """Times in seconds of `clock`, and the number of past events with which a worker begins."""
 
     clock: Callable[[], float] = time.monotonic
     heartbeat: float = 15.0
-    #: In which a client must take what was sent to it.
+    #: For a client to receive what was sent to it.
     patience: float = 10.0
     sweep: float = 1.0
-    #: In which the core's events must come.
+    #: For the core to send its events.
     core_patience: float = 3.0
     begins_behind: int = HELD
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An event: its name and session type, to filter by, and what goes over the wire."""
+    """An event: its name and session type, for filters, and its bytes."""
 
     name: str
     type: str
@@ -41,7 +41,7 @@ class Entry:
 
 
 class Span:
-    """Events without a hole between them, `started` after a number. `oldest` is what the core held then."""
+    """Consecutive events after number `started`. `oldest` is the oldest event that the core held then."""
 
     def __init__(self, boot_id: str, started: int, oldest: int, held: int = HELD) -> None:
         self.boot_id = boot_id
@@ -50,33 +50,33 @@ class Span:
         self.ring: Ring[Entry] = Ring(held, started)
 
     def holds(self, id: sse.EventId) -> bool:
-        """Whether all that came after an event is here."""
+        """Whether all events after this one are here."""
         return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
 
     def is_past(self, id: sse.EventId) -> bool:
-        """Whether what came after an event will never be here again."""
+        """Whether events after this one have been here, and are gone."""
         return id.boot_id == self.boot_id and id.sequence < self.ring.oldest - 1
 
     def gap(self) -> bytes:
-        """What a client is told who followed another one until now."""
+        """The gap for a client that has followed another span."""
         return sse.gap(self.boot_id, self.oldest, self.started)
 
 
 class Broadcast:
-    """The events of now. `run` is a greenlet's whole life."""
+    """The latest events. A greenlet calls `run`."""
 
     def __init__(self, events: Events, pace: Pace) -> None:
         self._events = events
         self._pace = pace
         self._span: Span | None = None
-        #: It becomes the span when it has reached now: who listens from now on is not to get what was before.
+        #: Becomes the span when it has the newest event: a new client must not get older ones.
         self._coming: Span | None = None
-        #: Set at the next change; then there is another one to wait for.
+        #: Set at the next change, and then replaced by a new one.
         self.changed = Signal()
 
     @property
     def span(self) -> Span:
-        """The events since the last hole. Raises CoreUnavailable while there are none yet."""
+        """The events since the last gap. Raises CoreUnavailable before the first one."""
         with gevent.Timeout(self._pace.core_patience, False):
             while self._span is None:
                 self.changed.wait()
@@ -85,7 +85,7 @@ class Broadcast:
         return self._span
 
     def reached(self, id: sse.EventId) -> Span | None:
-        """What holds all that came after an event, which may be on its way here; None if it doesn't come."""
+        """The span with all events after this one, which may still arrive; None if they do not."""
         with gevent.Timeout(self._pace.core_patience, False):
             while not self.span.holds(id):
                 if self.span.is_past(id):
@@ -94,14 +94,14 @@ class Broadcast:
         return self.span if self.span.holds(id) else None
 
     def run(self) -> None:
-        """Follows the core for ever."""
+        """Receives the core's events. Never returns."""
         for batch in self._events.for_ever(gevent.sleep, behind=self._pace.begins_behind):
             self._take(batch)
-            # Or the streams would not get to theirs while there is more, and be too far behind then.
+            # Otherwise streams would not run while there are more events, and fall too far behind.
             gevent.sleep(0)
 
     def wake(self) -> None:
-        """Has everybody look again."""
+        """Wakes all streams that wait for an event."""
         changed, self.changed = self.changed, Signal()
         changed.set()
 

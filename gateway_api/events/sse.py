@@ -11,14 +11,14 @@ from gateway_api.wire.events import Gap, SessionDown, SessionUp, data_of
 
 NAMES = {EventName.UP: "session_up", EventName.DOWN: "session_down"}
 
-#: A comment, and not a blank line: there are clients that would take that for an empty message.
+#: A comment: some clients would take a blank line for an empty message.
 HEARTBEAT = b":\n"
 
 _ID = re.compile(r"([0-9a-z]{1,64})-(0|[1-9][0-9]{0,17})", re.ASCII)
 
 
 class EventId(NamedTuple):
-    """The event's number in one life of the core, which `boot_id` tells from any other."""
+    """`sequence` is the number of the event in one run of the core, and `boot_id` identifies the run."""
 
     boot_id: str
     sequence: int
@@ -28,7 +28,7 @@ class EventId(NamedTuple):
 
 
 def parse_id(text: str) -> EventId:
-    """What a client got as an event's id. Raises ValueError."""
+    """The id of an event, as a client sends it back. Raises ValueError."""
     match = _ID.fullmatch(text)
     if match is None:
         raise ValueError("must be the id of an event")
@@ -36,13 +36,13 @@ def parse_id(text: str) -> EventId:
 
 
 def block(boot_id: str, event: SessionEvent) -> bytes:
-    """One event, as every client gets it."""
+    """One event."""
     record = SessionUp if event.event == EventName.UP else SessionDown
     return _block(EventId(boot_id, event.sequence), NAMES[event.event], data_of(event, record))
 
 
 def gap(boot_id: str, oldest: int, newest: int) -> bytes:
-    """Says that events are lost to the client, and which are held. Who resumes after it misses no more."""
+    """Reports lost events, and which ones the core holds. A client that resumes from it loses no others."""
     last = EventId(boot_id, newest)
     return _block(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
 

@@ -1,4 +1,4 @@
-"""The streams that clients of this worker hold open: what each is given, and when each ends."""
+"""The event streams of a worker: what each client gets, and when its stream ends."""
 
 import logging
 import os
@@ -19,33 +19,34 @@ from gateway_api.events.broadcast import Broadcast, Entry, Pace, Span, entries
 
 _log = logging.getLogger(__name__)
 
-#: As many as the core sends at a time: a client who takes what it gets keeps up.
+#: Events of one piece, as many as the core sends at a time: a client that reads them keeps up.
 _AT_ONCE = 1000
-#: Clients that the core is asked for at a time: each takes a connection of its own.
+#: Clients that catch up from the core at a time: each requires a connection to the core.
 _CATCHING_UP = 16
-#: Streams of a worker: more would take memory that others need; and of one client among them.
+#: Streams of a worker, which limits their memory; and of one client.
 _MOST, _MOST_OF_ONE = 4096, 1024
-#: Seconds after which one who found no room had better come back.
-_COME_BACK = 10
+#: Seconds until a rejected client may try again.
+_RETRY_AFTER = 10
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which events a client asked for; None is all. After `resume`, or from now on."""
+    """The events that a client requests: those after `resume`, or from now on. None means all."""
 
     names: frozenset[str] | None = None
     type: str | None = None
     resume: sse.EventId | None = None
 
     def blocks(self, found: list[Entry]) -> bytes:
-        return b"".join(entry.block for entry in found if self._has(entry))
-
-    def _has(self, entry: Entry) -> bool:
-        return (self.names is None or entry.name in self.names) and self.type in (None, entry.type)
+        return b"".join(
+            entry.block
+            for entry in found
+            if (self.names is None or entry.name in self.names) and self.type in (None, entry.type)
+        )
 
 
 class Stream:
-    """One client's."""
+    """The stream of one client."""
 
     def __init__(self, bearer: Any, client: str, wanted: Wanted) -> None:
         self.bearer = bearer
@@ -53,21 +54,20 @@ class Stream:
         self.wanted = wanted
         self.ended = False
         self.greenlet = gevent.getcurrent()
-        #: It waits for the next event, and looks at `ended` when it is woken.
+        #: It waits for the next event, and checks `ended` when it wakes.
         self.listens = False
-        #: When what it waits for, its client or the core, has taken too long.
+        #: For the client or the core, whichever it waits for.
         self.deadline: float | None = None
 
     def waits(self, deadline: float | None = None) -> None:
-        """For something else than the next event, until then at the most."""
+        """Begins a wait for something other than the next event."""
         self.listens = False
         self.deadline = deadline
 
 
 class Streams:
-    """`still_allowed` tells of each of several bearers, whatever they are, whether he may go on listening.
-    At most so many are open at a time, by default as many as there are places for; and so many of one
-    client."""
+    """`still_allowed` returns for each of several bearers whether its stream may continue. At most `most`
+    streams are open, by default as many as descriptors allow, and `most_of_one` of one client."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class Streams:
         self._broadcast = Broadcast(events, self._pace)
         self._open: set[Stream] = set()
         self._of_client: Counter[str] = Counter()
-        #: Told how many are open, whenever that has changed.
+        #: Called with the number of open streams at each change.
         self.on_change: Callable[[int], object] = lambda number: None
-        #: Called with the greenlet of the worker that failed: no stream can go on.
+        #: Called with the greenlet that failed: no stream can continue.
         self.on_failure: Callable[[Any], object] = _end_the_worker
         self._slots = BoundedSemaphore(_CATCHING_UP)
         self._started = False
@@ -96,15 +96,15 @@ class Streams:
         return len(self._open)
 
     def open(self, bearer: Any, address: str, wanted: Wanted) -> Iterator[bytes]:
-        """What is to be sent, piece by piece; first nothing, for the headers. Raises CoreUnavailable and
-        TooManyStreams, at once."""
+        """The pieces to send. The first is empty, and sends the headers. Raises CoreUnavailable and
+        TooManyStreams at once."""
         client = client_network(address)
         if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
-            raise TooManyStreams(_COME_BACK)
+            raise TooManyStreams(_RETRY_AFTER)
         if not self._started:
             self._started = True
-            for needed in (self._broadcast.run, self._sweep):
-                gevent.spawn(needed).link_exception(self.on_failure)
+            for run in (self._broadcast.run, self._sweep):
+                gevent.spawn(run).link_exception(self.on_failure)
         span = self._broadcast.span
         return self._pieces(Stream(bearer, client, wanted), span)
 
@@ -122,7 +122,7 @@ class Streams:
                 stream.waits(self._pace.clock() + self._pace.patience)
                 yield piece
         except CoreUnavailable as error:
-            # The headers are out: the client comes back, and then is told what it missed.
+            # The headers are sent. The client reconnects, and gets the events or the gap then.
             _log.info("a stream ended: %s", error)
         finally:
             self._open.discard(stream)
@@ -150,7 +150,7 @@ class Streams:
             else:
                 found = span.ring.after(position, _AT_ONCE)
                 if found is None:
-                    # Too far behind. It resumes, and gets the rest from the core.
+                    # Too far behind: the client reconnects, and gets the rest from the core.
                     return
                 position += len(found)
                 piece = wanted.blocks(found)
@@ -171,7 +171,7 @@ class Streams:
             self._slots.release()
 
     def _caught_up(self, stream: Stream, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
-        """What the core has after an event, until the broadcast has the rest: returns where that is."""
+        """The core's events after an event. Returns the position from which the broadcast has the rest."""
         position = id.sequence
         stream.waits(self._pace.clock() + self._pace.patience)
         for batch in self._events.after(id.boot_id, id.sequence):
@@ -197,12 +197,12 @@ class Streams:
                 continue
             try:
                 allowed = self._still_allowed([stream.bearer for stream in streams])
-            except Exception:  # noqa: BLE001 - logged, and asked again in a second
+            except Exception:  # noqa: BLE001 - logged, and repeated by the next sweep
                 _log.exception("cannot check the tokens of open event streams")
                 continue
             now = self._pace.clock()
             for stream, may in zip(streams, allowed, strict=True):
-                # It may have ended meanwhile, and its greenlet serve somebody's next request.
+                # It may have ended meanwhile, and its greenlet may serve another request.
                 if stream not in self._open:
                     continue
                 if not may or (stream.deadline is not None and now > stream.deadline):
@@ -213,11 +213,11 @@ class Streams:
         if stream.listens:
             self._broadcast.wake()
         else:
-            # Nobody knows how long it would wait.
+            # Its client or the core may never wake it.
             stream.greenlet.kill(block=False)
 
 
 def _end_the_worker(greenlet: Any) -> None:
-    # Its clients come back to another one and resume. Here they would wait for what never comes.
+    # The clients reconnect to another worker and resume. Here they would wait forever.
     _log.critical("the events of this worker have stopped: %r", greenlet.exception)
     os._exit(1)
