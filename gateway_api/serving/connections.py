@@ -15,7 +15,7 @@ import ssl
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
 from operator import attrgetter
@@ -98,28 +98,25 @@ class Connection:
         self.since = self._table.clock()
         self.deadline = None if seconds is None else self.since + seconds
 
-    @contextmanager
-    def next_request(self) -> Iterator[None]:
+    def next_request(self) -> AbstractContextManager[None]:
         """During the wait for the header of a request."""
-        first = self.phase is Phase.HANDSHAKE
-        limits = self._table.limits
-        self.begin(Phase.HEADER if first else Phase.IDLE, limits.header if first else limits.idle)
         self._body_until = None
-        try:
-            yield
-        finally:
-            self.begin(Phase.WORK)
+        if self.phase is Phase.HANDSHAKE:
+            return self._during(Phase.HEADER, self._table.limits.header)
+        return self._during(Phase.IDLE, self._table.limits.idle)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """During the wait for bytes of a body."""
         if self.phase is not Phase.WORK:
-            yield
-            return
+            return nullcontext()
+        now = self._table.clock()
         if self._body_until is None:
-            self._body_until = self._table.clock() + self._table.limits.body
-        self.begin(Phase.BODY)
-        self.deadline = self._body_until
+            self._body_until = now + self._table.limits.body
+        return self._during(Phase.BODY, self._body_until - now)
+
+    @contextmanager
+    def _during(self, phase: Phase, seconds: float) -> Iterator[None]:
+        self.begin(phase, seconds)
         try:
             yield
         finally:
@@ -132,14 +129,13 @@ class Connection:
             yield
             return
         limits = self._table.limits
-        self.begin(Phase.RESPONSE, limits.response + len(data) / limits.rate)
         self.waiting = data
-        self._table.hold(data)
-        try:
-            yield
-        finally:
-            self._table.release(self)
-            self.begin(Phase.WORK)
+        with self._during(Phase.RESPONSE, limits.response + len(data) / limits.rate):
+            self._table.hold(data)
+            try:
+                yield
+            finally:
+                self._table.release(self)
 
     def is_stream(self) -> None:
         """Begins a stream, the last response of a connection."""
