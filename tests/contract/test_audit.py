@@ -12,8 +12,8 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway_api.audit.record import gap
 from gateway_api.audit.trail import Filter, Trail
 from gateway_api.base.logs import MASK
 from gateway_api.base.settings import Settings
@@ -661,22 +662,66 @@ ANSWERED = 300
 def test_every_change_that_was_answered_is_there_once_though_workers_are_killed(tmp_path: Path) -> None:
     with running_stack(tmp_path, sessions=50, WORKERS=3, GATEWAY_API_AUDIT_MEBIBYTES=8) as (api, process):
         answered, sent = hammer(Gateway(api, tmp_path, process))
-        listed = []
-        query = {"limit": "100", "action": "subscribers.change_rate"}
-        while True:
-            data = api.get("/audit", "admin", params=query)
-            listed += [record["request_id"] for record in data["records"]]
-            if data["next_cursor"] is None:
-                break
-            query["cursor"] = data["next_cursor"]
+        listed = rates_changed(api)
     assert len(answered) > ANSWERED
     assert len(listed) == len(set(listed))
     assert answered <= set(listed) <= sent
 
 
-def hammer(gateway: Gateway) -> tuple[set[str], set[str]]:
+@pytest.mark.slow
+def test_a_full_log_keeps_its_size_and_every_newest_change_though_workers_are_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    folder.mkdir()
+    full = Trail(folder, "known", 1 << 20)
+    older = gap(1.0, "x" * 400, user="admin", role="admin").text()
+    while first_number(folder) <= 1:
+        full.append([older] * 50)
+    sizes = []
+
+    def measure() -> None:
+        with suppress(FileNotFoundError):
+            sizes.append(sum((folder / f"known.sqlite{suffix}").stat().st_size for suffix in ("", "-wal")))
+
+    began_at = first_number(folder)
+    with running_stack(tmp_path, sessions=50, WORKERS=3, GATEWAY_API_AUDIT_MEBIBYTES=1) as (api, process):
+        answered, sent = hammer(Gateway(api, tmp_path, process), between=measure)
+        listed = rates_changed(api)
+    # Every change took the place of older records.
+    assert len(answered) > ANSWERED
+    assert first_number(folder) > began_at + len(answered) // 2
+    assert len(listed) == len(set(listed))
+    assert answered <= set(listed) <= sent
+    assert max(sizes) <= 1 << 20
+    with closing(sqlite3.connect(folder / "known.sqlite")) as connection:
+        assert ("ok",) in connection.execute("PRAGMA integrity_check")
+        # No hole: only the oldest make room.
+        ((rows, first, last),) = connection.execute("SELECT count(*), min(number), max(number) FROM record")
+        assert rows == last - first + 1
+
+
+def first_number(folder: Path) -> int:
+    """The number of the oldest record; 0 without one."""
+    if not (folder / "known.sqlite").exists():
+        return 0
+    with closing(sqlite3.connect(folder / "known.sqlite")) as connection:
+        return int(connection.execute("SELECT coalesce(min(number), 0) FROM record").fetchone()[0])
+
+
+def rates_changed(api: Api) -> list[str]:
+    """The request ids of all changes of rates in the audit log, the newest first."""
+    listed = []
+    query = {"limit": "100", "action": "subscribers.change_rate"}
+    while True:
+        data = api.get("/audit", "admin", params=query)
+        listed += [record["request_id"] for record in data["records"]]
+        if data["next_cursor"] is None:
+            return listed
+        query["cursor"] = data["next_cursor"]
+
+
+def hammer(gateway: Gateway, between: Callable[[], None] = lambda: None) -> tuple[set[str], set[str]]:
     """Changes from several clients while workers are killed: the ids of those that were answered, and of all.
-    So few that none is pushed out."""
+    So few that none is pushed out. Calls `between` after each kill."""
     answered: set[str] = set()
     sent: set[str] = set()
     deadline = time.monotonic() + 10 * PATIENCE
@@ -705,6 +750,7 @@ def hammer(gateway: Gateway) -> tuple[set[str], set[str]]:
     while any(thread.is_alive() for thread in threads):
         time.sleep(choice.uniform(0.2, 0.6))
         os.kill(choice.choice(gateway.workers), signal.SIGKILL)
+        between()
         wait_for("a worker in its place", lambda: len(gateway.workers) == 3)
     for thread in threads:
         thread.join()
