@@ -1,7 +1,7 @@
 """A queue that is fair to addresses: the next place goes to the address that was served longest ago.
 
-Clients of one address wait for each other; a client of another address waits for one of them. One address
-cannot fill the queue either: the address with the most places, or the one served last, gives up its newest.
+One address cannot fill the queue: when it is full, the address with the most places, or the one served last,
+loses its newest place.
 """
 
 import threading
@@ -13,8 +13,8 @@ from itertools import count
 from gateway_api.base.errors import TooManyAttempts
 from gateway_api.base.texts import client_network
 
-#: Seconds after which one who found the line full had better come back.
-_COME_BACK = 2
+#: Seconds after which a rejected client should try again.
+_RETRY_AFTER = 2
 #: Addresses whose last turn is remembered.
 _REMEMBERED = 1024
 
@@ -22,45 +22,46 @@ _REMEMBERED = 1024
 class _Ticket:
     def __init__(self, address: str) -> None:
         self.address = address
-        #: For somebody else; `called` tells who waits for it.
+        #: Lost to another address. `called` is set then, too.
         self.given_up = False
         self.called = threading.Event()
 
 
 class FairQueue:
-    """Holds `most` clients, the one that is served included, and `most_from_one` of one address."""
+    """Holds `most` clients, including the one that is served, and `most_from_one` of one address."""
 
     def __init__(self, most: int, most_from_one: int) -> None:
         self._most = most
         self._most_from_one = most_from_one
         self._lock = threading.Lock()
-        #: In the order in which they came.
+        #: In order of arrival.
         self._waiting: list[_Ticket] = []
         self._served: _Ticket | None = None
+        #: When each address was served last, as a rising number.
         self._last: OrderedDict[str, int] = OrderedDict()
         self._numbers = count(1)
 
     @contextmanager
     def turn(self, address: str) -> Iterator[None]:
-        """Waits for it, and has it until the end of the block. Raises TooManyAttempts where the line is
+        """Waits for a turn, which lasts until the end of the block. Raises TooManyAttempts if the queue is
         full."""
         ticket = self._join(client_network(address))
         try:
             ticket.called.wait()
             if ticket.given_up:
-                raise TooManyAttempts(_COME_BACK)
+                raise TooManyAttempts(_RETRY_AFTER)
             yield
         finally:
             self._leave(ticket)
 
     def _join(self, address: str) -> _Ticket:
         with self._lock:
-            line = self._waiting if self._served is None else [*self._waiting, self._served]
-            of_it = sum(one.address == address for one in line)
-            if of_it >= self._most_from_one:
-                raise TooManyAttempts(_COME_BACK)
-            if len(line) >= self._most:
-                self._make_room(Counter(one.address for one in line), address)
+            queue = self._waiting if self._served is None else [*self._waiting, self._served]
+            places = Counter(ticket.address for ticket in queue)
+            if places[address] >= self._most_from_one:
+                raise TooManyAttempts(_RETRY_AFTER)
+            if len(queue) >= self._most:
+                self._make_room(places, address)
             ticket = _Ticket(address)
             self._waiting.append(ticket)
             self._call()
@@ -70,10 +71,10 @@ class FairQueue:
         def had(whose: str, more: int) -> tuple[int, int]:
             return places[whose] + more, self._last.get(whose, 0)
 
-        # The newest of several: max finds the first.
-        newest = max(reversed(self._waiting), key=lambda one: had(one.address, 0), default=None)
+        # The newest ticket of an address: max returns the first one.
+        newest = max(reversed(self._waiting), key=lambda ticket: had(ticket.address, 0), default=None)
         if newest is None or had(newest.address, 0) <= had(address, 1):
-            raise TooManyAttempts(_COME_BACK)
+            raise TooManyAttempts(_RETRY_AFTER)
         newest.given_up = True
         self._waiting.remove(newest)
         newest.called.set()
@@ -92,7 +93,7 @@ class FairQueue:
 
     def _call(self) -> None:
         if self._served is None and self._waiting:
-            # The first of several: min keeps the order in which they came.
-            self._served = min(self._waiting, key=lambda one: self._last.get(one.address, 0))
+            # The oldest ticket of an address: min returns the first one.
+            self._served = min(self._waiting, key=lambda ticket: self._last.get(ticket.address, 0))
             self._waiting.remove(self._served)
             self._served.called.set()

@@ -1,9 +1,8 @@
-"""The ledger: what all workers know of logins, after a power cut or a reboot too.
+"""The ledger: revoked tokens and failed logins, for all workers, also after a power cut or a reboot.
 
-It is a SQLite database in the service's state folder: SQLite's locks work across processes, and a writer that
-is killed leaves nothing half done. Each ledger has a random name, which is in every token. A new ledger does
-not know which tokens were revoked before, so tokens with another name are rejected.
-"""
+It is a SQLite database, so that a killed worker leaves no part of a write. Each ledger has a random name,
+which is in every token. A new ledger lacks the revocations of the old one, so tokens with another name are
+rejected."""
 
 import logging
 import secrets
@@ -17,7 +16,7 @@ import msgspec
 
 from gateway_api.base import durable
 from gateway_api.base.errors import LedgerUnavailable
-from gateway_api.base.process import ThreadPool
+from gateway_api.base.process import ThreadPool, on_thread
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS ledger (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);
@@ -33,26 +32,27 @@ CREATE TABLE IF NOT EXISTS failure (
 ) WITHOUT ROWID;
 """
 _OPEN_TIMEOUT = 5.0
-# A lock is held for as long as the disk takes to sync. A thread waits for one before a synced write, and the
-# whole worker before any other.
+# A lock is held while the disk syncs. A thread waits for it before a synced write, but the whole worker
+# before another write.
 _LOCK_TIMEOUT_SYNCED_MS = 500
 _LOCK_TIMEOUT_MS = 50
 
 #: Bytes that are kept for a start on a full disk.
 _RESERVED = 128 << 10
+#: Rows that are kept even if the clock says that they have expired: it may be wrong.
+_KEPT = 100_000
 
 _NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
-# ERROR is what a table of another shape gives.
+# A table with other columns gives ERROR.
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 _log = logging.getLogger(__name__)
 
 
 def open_ledger(path: Path, *, synced: bool = True) -> sqlite3.Connection:
-    """A connection for this process alone: one made before a fork must not be used after it. What is written
-    is on the disk before a write returns if it is to be `synced`. Otherwise it is there soon after, and the
-    write hardly waits for a lock."""
-    # SQLite gives its other files the mode of this one.
+    """A connection, not to be used after a fork. With `synced`, a write returns when it is on disk. Otherwise
+    it is there soon after, and waits less for a lock."""
+    # SQLite's other files get the mode of this one.
     path.touch(mode=0o600)
     ledger = sqlite3.connect(path, timeout=_OPEN_TIMEOUT, isolation_level=None, check_same_thread=False)
     ledger.execute("PRAGMA journal_mode = WAL")
@@ -68,20 +68,18 @@ def open_ledger(path: Path, *, synced: bool = True) -> sqlite3.Connection:
 
 
 def name_of(ledger: sqlite3.Connection) -> str:
-    """Random, of this ledger alone."""
     (name,) = ledger.execute("SELECT name FROM ledger").fetchone()
     return str(name)
 
 
 def prepare_ledger(path: Path) -> None:
-    """Makes sure that there is a ledger to open, on a full disk, too. One that is broken is begun anew, under
-    another name: without it the service would not start, and everybody has to log in again. Raises OSError
-    and sqlite3.Error."""
+    """Makes a ledger that can be opened, also on a full disk. A broken one is replaced by one with another
+    name, and all users have to log in again. Raises OSError and sqlite3.Error."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
         _prepare(path)
     except sqlite3.OperationalError as error:
-        # SQLite makes two more files beside the one that it opens.
+        # SQLite needs two more files.
         if error.sqlite_errorcode & 0xFF not in _NO_SPACE or not reserve.exists():
             raise
         reserve.unlink()
@@ -98,7 +96,7 @@ def _prepare(path: Path) -> None:
             ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
             ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
-        # A full disk or a lock says nothing of the ledger; the low byte is the kind of error.
+        # The low byte is the kind of error. A full disk or a lock does not break a ledger.
         if error.sqlite_errorcode & 0xFF not in _BROKEN:
             raise
         verdict = str(error)
@@ -117,18 +115,14 @@ def _keep_space(reserve: Path) -> None:
 
 
 def remove_ledger(path: Path) -> None:
-    """With what SQLite keeps beside it. Raises OSError."""
+    """Removes a ledger with SQLite's other files. Raises OSError."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-#: Rows that stay whatever the clock says: it may be wrong, and what has expired by it may hold again.
-_KEPT = 100_000
-
-
 class Revocations:
-    """`ledger` is for reading, and `synced` for writing, on a thread of `pool`: a disk may take its time.
-    `clock` gives epoch seconds."""
+    """Reads from `ledger`, and writes to `synced` on a thread of `pool`. `clock` gives epoch seconds. At
+    least `kept` revocations stay."""
 
     def __init__(
         self,
@@ -146,18 +140,19 @@ class Revocations:
         self._writing = threading.Lock()
 
     def revoke(self, jti: str, expires: int) -> None:
-        """From now on, in every worker, and on the disk before this returns. Raises LedgerUnavailable."""
-        with self._writing:
-            error = self._pool.apply(self._write, (jti, expires))
-        if error is not None:
-            raise LedgerUnavailable("Cannot store the logout: the token is still valid", error)
+        """Revokes a token in every worker. It is on disk when this returns. Raises LedgerUnavailable."""
+        try:
+            with self._writing:
+                on_thread(self._pool, self._write, jti, expires)
+        except sqlite3.Error as error:
+            raise LedgerUnavailable("Cannot store the logout: the token is still valid", error) from error
 
     def is_revoked(self, jti: str) -> bool:
         """Raises LedgerUnavailable."""
         return bool(self.among([jti]))
 
     def among(self, jtis: Iterable[str]) -> set[str]:
-        """Which of these tokens were given back. Raises LedgerUnavailable."""
+        """The tokens that are revoked. Raises LedgerUnavailable."""
         wanted = msgspec.json.encode(list(jtis)).decode()
         try:
             rows = self._ledger.execute(
@@ -167,18 +162,12 @@ class Revocations:
         except sqlite3.Error as error:
             raise LedgerUnavailable("Cannot look up whether the token was revoked", error) from error
 
-    def _write(self, jti: str, expires: int) -> sqlite3.Error | None:
-        # Given back, not raised: gevent prints what a function on a thread raises.
-        try:
-            self._synced.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))
-        except sqlite3.Error as error:
-            return error
+    def _write(self, jti: str, expires: int) -> None:
+        self._synced.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))
         try:
             self._synced.execute(
                 "DELETE FROM revoked WHERE number <= (SELECT max(number) FROM revoked) - ? AND expires < ?",
                 (self._kept, self._clock()),
             )
         except sqlite3.Error as error:
-            # They only take space.
             _log.warning("cannot remove expired rows from the ledger: %s", error)
-        return None

@@ -9,13 +9,13 @@ from gateway_api.base.errors import WrongCredentials
 from gateway_api.base.process import ThreadPool
 from gateway_api.wire.core.configuration import ApiUser, LoginReply
 
-#: Logins in the queue, and those of one address: more would wait for seconds, and one address would fill it.
+#: Logins in the queue, and those of one address. More would wait for seconds.
 _MOST_WAITING = 16
 _MOST_WAITING_FROM_ONE = 4
 
 
 class Login:
-    """Each worker checks one password at a time: bcrypt occupies a whole processor core."""
+    """Each worker checks one password at a time, as bcrypt uses a whole processor core."""
 
     def __init__(
         self, throttle: Throttle, pool: ThreadPool, verify: Callable[[str, str], bool] = verify
@@ -26,10 +26,10 @@ class Login:
         self._turns = FairQueue(_MOST_WAITING, _MOST_WAITING_FROM_ONE)
 
     def authenticate(self, known: LoginReply, username: str, password: str, address: str) -> ApiUser:
-        """The user. `known` is what the core knows of it. Raises WrongCredentials and TooManyAttempts."""
+        """The user. `known` is the core's reply for the name. Raises WrongCredentials and TooManyAttempts."""
         self._throttle.check(username, address)
         with self._turns.turn(address):
-            # Again: of many logins at once, each must count the failures before it.
+            # Again, as other logins may have failed in the meantime.
             self._throttle.check(username, address)
             right = self._pool.apply(self._check, (password, _hashes(known)))
             if known.user is None or not right:
@@ -47,9 +47,9 @@ class Login:
 
 
 def _hashes(known: LoginReply) -> list[str]:
-    """The hashes to check a password against, so that the duration does not tell whether a name is a user's:
-    the user's hash, and after it hashes of nobody that add up to the highest cost of all users. A cost is a
-    binary logarithm, so c, c + 1, ... m - 1 take as long as one of m, less one of c."""
+    """The hashes to check a password against. The time must not tell whether the name is a user's, so hashes
+    of no password follow the user's, up to the time of the highest cost of all users. Costs are binary
+    logarithms: c, c, c + 1, ... m - 1 take as long as m."""
     highest = known.highest_cost or COST
     own = cost(known.password_hash or "")
     if known.password_hash is None or not own:

@@ -4,7 +4,7 @@ import re
 
 import bcrypt
 
-#: bcrypt reads no further; what it would ignore must not count as right.
+#: bcrypt ignores further bytes, so a longer password is rejected.
 MAX_BYTES = 72
 #: The binary logarithm of the rounds of a new hash.
 COST = 12
@@ -12,7 +12,7 @@ _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.
 
 
 def hash_password(password: str) -> str:
-    """A hash for `api.users`. Raises ValueError for what bcrypt can't tell apart."""
+    """A hash for `api.users`. Raises ValueError for a password that bcrypt would not read whole."""
     if not password:
         raise ValueError("a password must not be empty")
     if not _is_hashable(password):
@@ -21,25 +21,25 @@ def hash_password(password: str) -> str:
 
 
 def verify(password: str, password_hash: str) -> bool:
-    """True when the hash is the password's. Takes a fifth of a second of a whole core, always: a
-    password that can't be right costs as much as one that is wrong."""
+    """True when the hash is the password's. It takes a fifth of a second of a processor core, for a password
+    that bcrypt cannot read, too."""
     hashable = _is_hashable(password)
     try:
         matches = bcrypt.checkpw(password.encode() if hashable else b"-", password_hash.encode())
     except ValueError:
-        # The core gave a hash that isn't one; nobody can know its password.
+        # The core's text is not a hash.
         return False
     return hashable and matches
 
 
 def cost(password_hash: str) -> int:
-    """The binary logarithm of the rounds that a hash takes, 4 to 31; 0 for what is no hash."""
+    """The binary logarithm of a hash's rounds, 4 to 31; 0 for other texts."""
     match = _HASH.fullmatch(password_hash)
     return int(match[1]) if match else 0
 
 
 def nobodys_hash(cost: int) -> str:
-    """Takes as long to check as another of that cost, and is of no password that anybody knows."""
+    """A hash of no known password, for a check that takes as long as others of this cost."""
     return f"$2b${cost:02}$" + 53 * "."
 
 

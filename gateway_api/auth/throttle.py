@@ -1,6 +1,6 @@
-"""The login throttle: pauses for clients that fail to log in several times in a row.
+"""The login throttle: pauses for clients after several failed logins in a row.
 
-It counts by user and network together: by user alone, anyone could lock the operator out.
+A client is a user name and a network: with the name alone, anyone could lock an operator out.
 """
 
 import hmac
@@ -14,15 +14,20 @@ from math import ceil
 from gateway_api.base.errors import TooManyAttempts
 from gateway_api.base.texts import client_network
 
-#: Clients that a worker counts in memory while the ledger takes nothing.
+#: Clients that a worker counts in memory while it cannot write to the ledger.
 _MOST_UNSAVED = 10_000
+#: The failure that begins the pauses.
+_FIRST_PAUSED = 5
+_LONGEST_PAUSE = 300.0
+#: Seconds after the last failure until all are forgotten.
+_FORGET = 900.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """So often, and when the last time was, in epoch seconds."""
+    """The failures of a client in a row, and the time of the last one in epoch seconds."""
 
     count: int
     last: float
@@ -32,20 +37,19 @@ _NEVER = Failed(0, 0.0)
 
 
 class Failures:
-    """In the ledger, for all workers, and in this worker's memory while the ledger can't be written. A client
-    is a user name and a network. Of the name, which may be a password in the wrong field, only a digest is
-    kept, keyed by `secret`."""
+    """In the ledger for all workers, or in the worker's memory while it cannot write to the ledger. A name
+    may be a password in the wrong field, so only a digest is kept, keyed by `secret`."""
 
     def __init__(self, ledger: sqlite3.Connection, secret: bytes) -> None:
         self._ledger = ledger
         self._secret = secret
-        #: It counts instead of what the ledger has.
+        #: These replace the ledger's.
         self._unsaved: OrderedDict[bytes, Failed] = OrderedDict()
         self._writable = True
         self._was_locked = False
 
     def client(self, username: str, address: str) -> bytes:
-        """What stands for the client. An IPv6 network of 64 bits is one."""
+        """The digest of a name and a network."""
         text = f"{client_network(address)}\0{username}"
         return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
 
@@ -53,11 +57,10 @@ class Failures:
         return self._unsaved.get(client) or self._saved(client)
 
     def add(self, client: bytes, now: float) -> None:
-        """One more, now."""
         unsaved = self._unsaved.pop(client, None)
         counted = Failed((unsaved or _NEVER).count + 1, now)
         stored = self._write(
-            # What another worker has counted meanwhile stays counted.
+            # Failures that another worker has counted stay.
             "INSERT INTO failure VALUES (?, ?, ?)"
             " ON CONFLICT DO UPDATE SET count = max(count + 1, excluded.count), last = excluded.last",
             (client, counted.count, now),
@@ -67,7 +70,7 @@ class Failures:
             self._keep(client, Failed(before.count + 1, now))
 
     def restart(self, client: bytes, now: float) -> None:
-        """As many, and the last of them now."""
+        """Keeps the number, with the last failure now."""
         unsaved = self._unsaved.get(client)
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
             self._keep(client, Failed(self.of(client).count, now))
@@ -78,7 +81,7 @@ class Failures:
             self._keep(client, _NEVER)
 
     def forget(self, before: float) -> None:
-        """Those whose last failure was before a time."""
+        """Removes clients whose last failure was before a time."""
         self._write("DELETE FROM failure WHERE last < ?", (before,))
 
     def _saved(self, client: bytes) -> Failed:
@@ -101,9 +104,9 @@ class Failures:
         return True
 
     def _failed(self, verb: str, error: sqlite3.Error) -> None:
-        # Each once, or each guess would fill the log.
+        # Once, or each guess would add a line.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
-            # Nothing is broken: another process waits for the disk, which comes and goes.
+            # Another process waits for the disk. That passes.
             if not self._was_locked:
                 _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
             self._was_locked = True
@@ -119,34 +122,25 @@ class Failures:
             self._unsaved.popitem(last=False)
 
 
-#: The failure that begins the pauses.
-_FIRST_PAUSED = 5
-_LONGEST_PAUSE = 300.0
-#: After so long without a failure, seconds, all is forgotten.
-_FORGET = 900.0
-
-
 class Throttle:
-    """From the fifth failure in a row on there is a pause, 1 s, doubled by each further one up to 5 minutes.
-
-    `clock` gives epoch seconds.
-    """
+    """The fifth failure in a row begins a pause of 1 s. Each further one doubles it, up to 5 minutes. `clock`
+    gives epoch seconds."""
 
     def __init__(self, failures: Failures, clock: Callable[[], float]) -> None:
         self._failures = failures
         self._clock = clock
 
     def check(self, username: str, address: str) -> None:
-        """Raises TooManyAttempts while the pause lasts."""
+        """Raises TooManyAttempts during a pause."""
         client = self._failures.client(username, address)
         failed = self._failures.of(client)
         if not failed.count:
             return
-        since = self._clock() - failed.last
+        now = self._clock()
+        since = now - failed.last
         if since < 0:
-            # The clock was stepped back: the pause begins anew, or it would last until the clock is
-            # again where it was.
-            self._failures.restart(client, self._clock())
+            # The clock was stepped back. Without a restart, the pause would last until the old time.
+            self._failures.restart(client, now)
             since = 0.0
         if failed.count < _FIRST_PAUSED or since > _FORGET:
             return

@@ -1,4 +1,4 @@
-"""Access tokens: JWT signed with HMAC-SHA-256 (RFC 7519, RFC 7515); and the token of the other profile."""
+"""Access tokens: JWT signed with HMAC-SHA-256 (RFC 7519, RFC 7515); and the alternative profile's token."""
 
 import hmac
 import uuid
@@ -8,22 +8,26 @@ from typing import Annotated
 import jwt
 import msgspec
 
-from gateway_api.base.errors import NotAuthenticated
+from gateway_api.auth.ledger import Revocations
+from gateway_api.base.errors import GatewayApiError, NotAuthenticated
+from gateway_api.daemon.commands import Daemon
+from gateway_api.wire.core.configuration import AccessReply
 
 ISSUER = "gateway-api"
 _ALGORITHM = "HS256"
-#: Seconds: a clock that was stepped back must not void the tokens that were issued just before.
+#: Seconds: new tokens stay valid when the clock is stepped back.
 _LEEWAY = 30
-
+#: The author of changes with the static token, in the archive and the audit log. No user has such a name.
+AUTHOR = "static token"
 
 #: Epoch seconds that every JSON reader can hold exactly (RFC 8259 section 6).
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a token says. `gen` is its user's generation as of the login, `ledger` the one that would know of
-    its revocation, `iat`, `exp` and `nbf` are epoch seconds, `jti` names this very token. Ours have no `nbf`;
-    a token that has one is invalid before it."""
+    """The claims of a token. `gen` is its user's generation at the login, `ledger` the name of the ledger
+    with its revocation, `jti` its own name. Tokens are issued without `nbf`, but it counts in a token that
+    has one."""
 
     iss: str
     sub: str
@@ -37,7 +41,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tokens:
-    """`secret` signs; `ledger` names the one in which revoked tokens stand; `clock` gives epoch seconds."""
+    """`secret` signs, `ledger` is the name of the current ledger, `clock` gives epoch seconds."""
 
     def __init__(self, secret: bytes, ledger: str, clock: Callable[[], float]) -> None:
         self._secret = secret
@@ -53,12 +57,12 @@ class Tokens:
         return jwt.encode(msgspec.to_builtins(claims), self._secret, algorithm=_ALGORITHM)
 
     def read(self, token: str) -> Claims:
-        """The claims of a token that holds now. Raises NotAuthenticated."""
+        """The claims of a token that is valid now. Raises NotAuthenticated."""
         if "=" in token:
-            # RFC 7515 section 2. PyJWT passes padding over; other spellings of the same bytes it refuses.
+            # RFC 7515 section 2. PyJWT ignores padding; it rejects other spellings of the same bytes.
             raise NotAuthenticated("padding in a token")
         try:
-            # Times are checked below: PyJWT would take a text for a number and knows only its own clock.
+            # Times are checked below: PyJWT would accept a text as a number, and has its own clock.
             payload = jwt.decode(
                 token,
                 self._secret,
@@ -77,10 +81,43 @@ class Tokens:
         return claims
 
 
-#: Who changes something with it, to the archive and the audit log. No user has such a name.
-AUTHOR = "static token"
+class Authorization:
+    """Whether a valid token still authorizes its user. `clock` gives epoch seconds."""
+
+    def __init__(self, daemon: Daemon, revocations: Revocations, clock: Callable[[], float]) -> None:
+        self._daemon = daemon
+        self._revocations = revocations
+        self._clock = clock
+
+    def rejection(self, claims: Claims, access: AccessReply) -> str | None:
+        """The reason to reject a token, or None. `access` covers its user."""
+        if _user_of(claims) not in _users(access):
+            return "the user was deleted or changed since the login"
+        if self._revocations.is_revoked(claims.jti):
+            return "the token was revoked"
+        return None
+
+    def still_allowed(self, tokens: list[Claims]) -> list[bool]:
+        """Whether each of these tokens still authorizes, with one call for all. Without the core, changes of
+        users do not count."""
+        revoked, now = self._revocations.among(claims.jti for claims in tokens), self._clock()
+        holding = [claims.exp > now and claims.jti not in revoked for claims in tokens]
+        try:
+            access = self._daemon.check_access({claims.sub for claims in tokens})
+        except GatewayApiError:
+            return holding
+        users = _users(access) if access.enabled else set()
+        return [holds and _user_of(claims) in users for holds, claims in zip(holding, tokens, strict=True)]
+
+
+def _user_of(claims: Claims) -> tuple[str, str, str]:
+    return claims.sub, claims.role, claims.gen
+
+
+def _users(access: AccessReply) -> set[tuple[str, str, str]]:
+    return {(user.username, user.role, user.generation) for user in access.users}
 
 
 def is_token(presented: str, token: str) -> bool:
-    """Takes as long whatever is right of it: a token can't be guessed letter by letter."""
+    """Compares the static token. The time does not depend on how much of it is right."""
     return hmac.compare_digest(presented.encode(), token.encode())

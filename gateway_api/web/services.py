@@ -9,11 +9,10 @@ import gevent
 from flask import current_app, g, request
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.auth.authorization import Authorization
 from gateway_api.auth.ledger import Revocations, name_of, open_ledger
 from gateway_api.auth.login import Login
 from gateway_api.auth.throttle import Failures, Throttle
-from gateway_api.auth.tokens import Claims, Tokens
+from gateway_api.auth.tokens import Authorization, Claims, Tokens
 from gateway_api.base import http
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.daemon.commands import ConfigurationCommands, Daemon

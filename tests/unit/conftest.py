@@ -10,7 +10,10 @@ import gevent
 import pytest
 
 from gateway_api.auth.ledger import open_ledger
+from gateway_api.auth.login import Login
+from gateway_api.auth.throttle import Throttle
 from tests.support.clocks import NOW, SteppedClock
+from tests.support.logins import InlinePool, throttle_of
 
 
 @pytest.fixture
@@ -43,3 +46,18 @@ def neighbours_ledger(tmp_path: Path, ledger: sqlite3.Connection) -> Iterator[sq
     """The same file as another worker has it."""
     with closing(open_ledger(tmp_path / "ledger.sqlite")) as made:
         yield made
+
+
+@pytest.fixture
+def pool() -> InlinePool:
+    return InlinePool()
+
+
+@pytest.fixture
+def throttle(ledger: sqlite3.Connection, clock: SteppedClock) -> Throttle:
+    return throttle_of(ledger, clock)
+
+
+@pytest.fixture
+def login(throttle: Throttle, pool: InlinePool) -> Login:
+    return Login(throttle, pool)

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from gateway_api.auth.authorization import Authorization
-from gateway_api.auth.tokens import Claims
+from gateway_api.auth.tokens import Authorization, Claims
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.wire.core.configuration import AccessReply, ApiUser, Role
 from tests.support.clocks import SteppedClock
