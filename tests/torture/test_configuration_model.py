@@ -36,7 +36,8 @@ from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import Commit, StepFailed, Store
-from gateway_api.core.configuration.workspace import NothingToConfirm, Workspace
+from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.wire.varlink.protocol import ErrorReply
 
 Document = dict[str, Any]
 
@@ -833,7 +834,9 @@ class Pair:
         except Stale as error:
             self._is_current(error.etag)
             return ("Stale",)
-        except (NotFound, NothingToConfirm, StepFailed) as error:
+        except ErrorReply as error:
+            return (error.name.rpartition(".")[2],)
+        except (NotFound, StepFailed) as error:
             return (type(error).__name__,)
 
     def _is_current(self, etag: str) -> None:

@@ -14,7 +14,8 @@ from gateway_api.core.configuration.edit import Operation
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.configuration.workspace import Staged, Workspace
+from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import SECRET_HASH, put
 from tests.support.workspaces import ADMIN, opened, stage
@@ -170,7 +171,7 @@ def test_what_somebody_has_staged_is_neither_mixed_in_nor_lost(
 ) -> None:
     stage(workspace, "bng2")
     before = workspace.view
-    with pytest.raises(Staged):
+    with pytest.raises(ErrorReply, match="CandidateStaged"):
         workspace.replace_running({**document, "bgp": None}, ME)
     assert workspace.view is before
     workspace.discard(ADMIN)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.edit import Operation
-from gateway_api.core.configuration.workspace import NoSuchUser, Workspace
+from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import StillClock
 from tests.support.documents import SECRET_HASH
 from tests.support.workspaces import ADMIN, commit, no_file_longer_than, opened
@@ -120,7 +121,10 @@ def test_the_end_of_a_user_s_tokens_outlives_a_restart_and_changes_nothing_else(
 
 
 def test_nobody_s_tokens_cannot_be_ended(tmp_path: Path, document: Document) -> None:
-    with opened(tmp_path, document, StillClock()) as workspace, pytest.raises(NoSuchUser):
+    with (
+        opened(tmp_path, document, StillClock()) as workspace,
+        pytest.raises(ErrorReply, match="UserNotFound"),
+    ):
         workspace.end_tokens("nobody", ADMIN)
 
 

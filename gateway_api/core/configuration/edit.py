@@ -224,30 +224,24 @@ def _problems(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
             yield Problem(path, "invalid", "must not be null")
     elif value == MASK:
         yield Problem(path, "invalid", "must be a value, not the mask that hides one")
+    elif isinstance(field, Nested) and not isinstance(value, dict):
+        yield Problem(path, "invalid", "must be an object, in JSON")
     elif isinstance(field, Nested):
-        yield from _problems_of_object(field, value, path)
+        for name, held in value.items():
+            below = f"{path}.{shown(name)}"
+            if name in field.schema.fields:
+                yield from _problems(field.schema.fields[name], held, below)
+            else:
+                yield Problem(below, "unknown", "is not a known field")
+    elif isinstance(field, List) and not isinstance(value, list):
+        yield Problem(path, "invalid", "must be a list, in JSON")
     elif isinstance(field, List):
         yield from _problems_of_list(field, value, path)
     else:
         yield from _broken_rules(field, value, path)
 
 
-def _problems_of_object(field: Nested, value: Any, path: str) -> Iterator[Problem]:
-    if not isinstance(value, dict):
-        yield Problem(path, "invalid", "must be an object, in JSON")
-        return
-    for name, held in value.items():
-        below = f"{path}.{shown(name)}"
-        if name in field.schema.fields:
-            yield from _problems(field.schema.fields[name], held, below)
-        else:
-            yield Problem(below, "unknown", "is not a known field")
-
-
-def _problems_of_list(field: List[Any], value: Any, path: str) -> Iterator[Problem]:
-    if not isinstance(value, list):
-        yield Problem(path, "invalid", "must be a list, in JSON")
-        return
+def _problems_of_list(field: List[Any], value: list[Any], path: str) -> Iterator[Problem]:
     # The length first: the other rules need complete items.
     for rule in field.validators:
         if isinstance(rule, Length) and rule.max is not None and len(value) > rule.max:

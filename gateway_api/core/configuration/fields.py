@@ -7,6 +7,7 @@ derives the marshmallow schema: so each section is defined once.
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from ipaddress import (
     AddressValueError,
     IPv4Address,
@@ -227,13 +228,11 @@ def host_address(text: str) -> IPv4Address:
 
 
 def listen_address(text: str) -> IPv4Address | IPv6Address:
-    try:
+    with suppress(ValueError):
         made = ip_address(text)
         # A zone is the name of an interface, which may not exist yet.
         if not made.is_multicast and "%" not in text:
             return made
-    except ValueError:
-        pass
     raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
 
 
@@ -243,23 +242,19 @@ def of_subscribers(network: IPv4Network) -> None:
 
 
 def network_of_hosts(text: str) -> IPv4Network:
-    try:
+    with suppress(ValueError):
         # The pattern excludes netmasks, which IPv4Network accepts, too.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
             made = IPv4Network(text)
             if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
                 return made
-    except ValueError:
-        pass
     raise ValueError(_NETWORK_OF_SUBSCRIBERS)
 
 
 def _any_network(text: str) -> IPv4Network | IPv6Network:
-    try:
+    with suppress(ValueError):
         if "/" in text:
             return ip_network(text)
-    except ValueError:
-        pass
     raise ValueError("must be a network without host bits, such as 192.0.2.0/24 or 2001:db8::/32")
 
 

@@ -11,7 +11,7 @@ from gateway_api.core.changes import Caller, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import Change, diff_text
 from gateway_api.core.configuration.running import RunningConfiguration, View, note_of, renewed
-from gateway_api.core.configuration.sections import Configuration, User
+from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.store import Commit, State, Store
 from gateway_api.wire.core.configuration import CommitReply, ConfigurationDifference
@@ -66,16 +66,11 @@ class Publisher:
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
         number = self._store.add(configuration.document, commit, rendered, keep=state.names())
         self._check(self._store.services(number))
-        archive: tuple[int, ...] = ()
-        commits: Sequence[Commit] = ()
-        users: Sequence[User] = ()
-        if state.running:
-            archive = (state.running, *state.archive)[:ARCHIVED]
-            commits = self.view.commits[:ARCHIVED]
-            users = self.view.running.sections.api.users
+        archive = (state.running, *state.archive)[:ARCHIVED] if state.running else ()
+        users = self.view.running.sections.api.users
         generations = renewed(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
-        view = View(state, configuration, (commit, *commits))
+        view = View(state, configuration, (commit, *self.view.commits[:ARCHIVED]))
         self._publish(view, "replace the running configuration", request.caller)
         _log.info("revision %d runs, committed by %s", number, commit.author)
         for follower in self._followers:
@@ -97,6 +92,7 @@ class Publisher:
     def _reply(self, number: int, before: ConfigurationDifference) -> CommitReply:
         """`number` is that of the changed values; without any, the commit is an older one."""
         commit = self.view.commits[0]
+        now = self._difference(self.view, [])
         return CommitReply(
             committed=number > 0,
             changes=number,
@@ -104,15 +100,12 @@ class Publisher:
             author=commit.author,
             comment=commit.comment,
             committed_at=commit.committed_at,
-            confirm_deadline=self._shown_deadline(self.view),
-            etag=self.view.etag,
+            confirm_deadline=now.confirm_deadline,
+            etag=now.etag,
             before=before,
         )
 
     def _difference(self, view: View, found: list[Change]) -> ConfigurationDifference:
-        return ConfigurationDifference(diff_text(found), view.etag, self._shown_deadline(view))
-
-    def _shown_deadline(self, view: View) -> int | None:
-        """When an unconfirmed commit is undone, in epoch seconds by the clock as it is set now."""
         deadline = view.state.deadline
-        return None if deadline is None else deadline.shown(self._clock)
+        shown = None if deadline is None else deadline.shown(self._clock)
+        return ConfigurationDifference(diff_text(found), view.etag, shown)

@@ -150,14 +150,9 @@ def note_of(caller: Caller, at: float, before: View, after: View) -> Note | None
     if after.running is not before.running:
         found = changes(before.running.document, after.running.document)
         commit = after.commits[0]
-        return Note.of(
-            caller,
-            at,
-            before={"diff": diff_text(found)},
-            after={"changes": len(found), "committed_at": commit.committed_at, **_waits(after)},
-            author=commit.author,
-            comment=commit.comment,
-        )
+        now = {"changes": len(found), "committed_at": commit.committed_at, **_waits(after)}
+        was = {"diff": diff_text(found)}
+        return Note.of(caller, at, was, now, author=commit.author, comment=commit.comment)
     was, now = ({"diff": diff_text(view.changes()), **_waits(view)} for view in (before, after))
     old, new = (view.state.generations or {} for view in (before, after))
     if renamed := [name for name, generation in new.items() if old.get(name) != generation]:

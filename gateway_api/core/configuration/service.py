@@ -16,12 +16,7 @@ from gateway_api.core.configuration.edit import EditRefused, Operation
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import View
 from gateway_api.core.configuration.store import StepFailed, Unreadable
-from gateway_api.core.configuration.workspace import (
-    NoSuchUser,
-    NothingToConfirm,
-    Staged,
-    Workspace,
-)
+from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.wire.contract import Method, Nothing
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.interface import CORE
@@ -144,12 +139,6 @@ class ConfigurationService:
             raise CORE.error(wire.RevisionNotFoundError(revision or 0)) from error
         except Stale as error:
             raise CORE.error(wire.ConfigurationChangedError(error.etag)) from error
-        except NoSuchUser as error:
-            raise CORE.error(wire.UserNotFoundError()) from error
-        except NothingToConfirm as error:
-            raise CORE.error(wire.NothingToConfirmError()) from error
-        except Staged as error:
-            raise CORE.error(wire.CandidateStagedError()) from error
         except StepFailed as error:
             _log.error("the configuration stays as it was: %s", error)
             raise CORE.error(wire.StepFailedError(error.name, error.reason)) from error

@@ -66,18 +66,14 @@ def check(services: Path) -> None:
     for path, text in texts.items():
         if not re.fullmatch(r"([ -~]*\n)+", text):
             raise _failed(f"{path.name} is not lines of printable ASCII")
-        _check_lines(path.name, text[:-1].split("\n"))
+        lines, shape = text[:-1].split("\n"), _SHAPES.get(path.name)
+        for number, line in enumerate(lines, 1):
+            if shape is not None and not shape.fullmatch(line):
+                raise _failed(f"{path.name}, line {number} is not of its form")
+        if repeated := [line for line, times in Counter(lines).items() if line.startswith("[") and times > 1]:
+            raise _failed(f"{path.name} has {repeated[0]} twice")
         if path.name == _FRR:
             _check_with_vtysh(path)
-
-
-def _check_lines(name: str, lines: list[str]) -> None:
-    shape = _SHAPES.get(name)
-    for number, line in enumerate(lines, 1):
-        if shape is not None and not shape.fullmatch(line):
-            raise _failed(f"{name}, line {number} is not of its form")
-    if repeated := [line for line, times in Counter(lines).items() if line.startswith("[") and times > 1]:
-        raise _failed(f"{name} has {repeated[0]} twice")
 
 
 def _check_with_vtysh(path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway_api.base.errors import GatewayApiError, Invalid, Stale
+from gateway_api.base.errors import Invalid, Stale
 from gateway_api.core.changes import Caller
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import changes, merged, unmasked
@@ -22,30 +22,13 @@ from gateway_api.core.configuration.publisher import ChangeRequest, Publisher
 from gateway_api.core.configuration.running import RunningConfiguration, View, refuse_too_large, renewed
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.store import Commit, Deadline, State, StepFailed, Store, Unreadable
-from gateway_api.wire.core.configuration import (
-    CommitReply,
-    ConfigurationDifference,
-    DiscardReply,
-    EditReply,
-    RollbackReply,
-)
+from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core.interface import CORE
 
 _log = logging.getLogger(__name__)
 
 #: Seconds that a change waits for another. The API waits for one second more.
 _PATIENCE = 2.0
-
-
-class NoSuchUser(GatewayApiError):
-    """The running configuration has no user of that name."""
-
-
-class NothingToConfirm(GatewayApiError):
-    """No commit waits for a confirmation."""
-
-
-class Staged(GatewayApiError):
-    """There are staged changes, which would be lost."""
 
 
 _RETURN = ChangeRequest("core", "not confirmed in time", caller=Caller("configuration.return"))
@@ -55,7 +38,8 @@ class Workspace(Publisher):
     """The configurations in a store. An empty store starts with the one that `factory` makes.
 
     Raises Unreadable, Invalid and StepFailed. All methods that change something raise StepFailed, and Stale
-    unless `if_match` of the request holds the entity tag.
+    unless `if_match` of the request holds the entity tag. Where a method names an error of the interface, it
+    raises that as an ErrorReply.
     """
 
     def __init__(
@@ -68,8 +52,8 @@ class Workspace(Publisher):
         super().__init__(store, clock, check)
         self._lock = threading.RLock()
         if store.state is None:
-            first = State(running=0, key=secrets.token_hex(16))
-            self._run(factory(), ChangeRequest("factory"), first)
+            self.view = View(State(running=0, key=secrets.token_hex(16)), factory(), ())
+            self._run(self.view.running, ChangeRequest("factory"), self.view.state)
             return
         state = store.state
         running = RunningConfiguration.stored(store.document(state.running))
@@ -85,36 +69,36 @@ class Workspace(Publisher):
                 # The gateway must start anyway. The next change stores them.
                 _log.error("tokens end with the next start unless a change is stored before: %s", error)
 
-    def edit(self, operations: Sequence[Operation], request: ChangeRequest) -> EditReply:
+    def edit(self, operations: Sequence[Operation], request: ChangeRequest) -> wire.EditReply:
         """Stages all operations or none. Raises EditRefused, and Invalid for a candidate that has grown too
         large."""
         with self._staging(request):
             candidate, values = edited(self.view.candidate, operations)
             self._stage(candidate, request)
-            return EditReply(self.view.etag, tuple(values))
+            return wire.EditReply(self.view.etag, tuple(values))
 
-    def discard(self, request: ChangeRequest) -> DiscardReply:
+    def discard(self, request: ChangeRequest) -> wire.DiscardReply:
         """Drops all staged changes."""
         with self._staging(request):
             before = self.compare(None)
             self._stage(self.view.running.document, request)
-            return DiscardReply(self.view.etag, before)
+            return wire.DiscardReply(self.view.etag, before)
 
-    def rollback(self, revision: int, request: ChangeRequest) -> RollbackReply:
+    def rollback(self, revision: int, request: ChangeRequest) -> wire.RollbackReply:
         """Makes the candidate an archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
         with self._staging(request):
             before = self.compare(None)
             self._stage(self.archived(revision)[1], request)
-            return RollbackReply(len(self.view.changes()), self.view.etag, before)
+            return wire.RollbackReply(len(self.view.changes()), self.view.etag, before)
 
-    def compare(self, revision: int | None) -> ConfigurationDifference:
+    def compare(self, revision: int | None) -> wire.ConfigurationDifference:
         """From the running configuration, or from an archived one, to the candidate. Raises NotFound and
         Unreadable."""
         view = self.view
         before = view.running.document if revision is None else self.archived(revision)[1]
         return self._difference(view, changes(before, view.candidate))
 
-    def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> CommitReply:
+    def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
         """Makes the candidate run. With `confirm_seconds`, the former configuration returns after that time
         unless the commit is confirmed. While a commit waits for that, a commit of changes without
         `confirm_seconds` confirms it, and one with it moves the deadline, even with nothing to commit.
@@ -130,23 +114,23 @@ class Workspace(Publisher):
                 deadline = Deadline.after(confirm_seconds, baseline, self._clock)
             if view.state.candidate is not None:
                 candidate = RunningConfiguration.of(view.candidate, view.running)
-                return self._run_if_other(candidate, request, None, deadline)
+                return self._run_if_other(candidate, request, deadline)
             before = self._difference(view, [])
             if deadline is not None and waiting is not None:
                 self._amend(replace(view.state, deadline=deadline), "move the deadline", request.caller)
             return self._reply(0, before)
 
-    def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> CommitReply:
+    def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> wire.CommitReply:
         """Makes a whole document run, as if it had been staged and committed. A mask in it stands for the
-        running secret. Raises Staged, and Invalid for an invalid document."""
+        running secret. Raises CandidateStaged, and Invalid for an invalid document."""
         with self._committing(request):
             running = self.view.running
             if self.view.state.candidate is not None:
-                raise Staged("somebody has staged changes")
+                raise CORE.error(wire.CandidateStagedError())
             configuration = RunningConfiguration.of(unmasked(document, running.document), running)
-            return self._run_if_other(configuration, request, None, None)
+            return self._run_if_other(configuration, request, None)
 
-    def amend(self, operations: Sequence[Operation], request: ChangeRequest) -> CommitReply:
+    def amend(self, operations: Sequence[Operation], request: ChangeRequest) -> wire.CommitReply:
         """Changes the running configuration at once, all operations or none. Staged changes stay. A commit
         still waits for its confirmation: its baseline gets the same changes. Raises EditRefused, and Invalid
         for an invalid result."""
@@ -160,9 +144,9 @@ class Workspace(Publisher):
                 commit = self._store.commit(deadline.baseline)
                 number = self._store.add(held.document, commit, render(held.sections))
                 deadline = replace(deadline, baseline=number)
-            return self._run_beneath(configuration, request, deadline)
+            return self._run_if_other(configuration, request, deadline)
 
-    def restore(self, revision: int, request: ChangeRequest) -> CommitReply:
+    def restore(self, revision: int, request: ChangeRequest) -> wire.CommitReply:
         """Makes an archived configuration run again at once; 1 is the newest. Staged changes stay. If it is
         the baseline of a deadline, that ends. Raises NotFound, Unreadable and Invalid."""
         with self._committing(request):
@@ -170,14 +154,14 @@ class Workspace(Publisher):
             if deadline is not None and deadline.baseline == self.view.archived(revision):
                 deadline = None
             configuration = RunningConfiguration.stored(self.archived(revision)[1])
-            return self._run_beneath(configuration, request, deadline)
+            return self._run_if_other(configuration, request, deadline)
 
     def confirm(self, request: ChangeRequest) -> None:
         """Confirms the last commit. Raises NothingToConfirm."""
         with self._writing():
             self.return_if_due()
             if self.view.state.deadline is None:
-                raise NothingToConfirm("no commit waits for a confirmation")
+                raise CORE.error(wire.NothingToConfirmError())
             self._amend(replace(self.view.state, deadline=None), "store the confirmation", request.caller)
 
     def return_if_due(self) -> bool:
@@ -206,11 +190,11 @@ class Workspace(Publisher):
             return True
 
     def end_tokens(self, username: str, request: ChangeRequest) -> None:
-        """Gives a user of the API another generation. Raises NoSuchUser."""
+        """Gives a user of the API another generation. Raises UserNotFound."""
         with self._writing():
             generations = self.view.state.generations or {}
             if username not in generations:
-                raise NoSuchUser("the running configuration has no such user")
+                raise CORE.error(wire.UserNotFoundError())
             generations = {**generations, username: secrets.token_hex(8)}
             self._amend(replace(self.view.state, generations=generations), "end the tokens", request.caller)
 
@@ -250,26 +234,16 @@ class Workspace(Publisher):
         refuse_too_large(document)
         self._amend(replace(self.view.state, candidate=document), "store the candidate", request.caller)
 
-    def _run_beneath(
-        self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None
-    ) -> CommitReply:
-        """Makes a configuration run. Staged changes stay."""
-        candidate = self.view.state.candidate
-        if candidate is not None:
-            candidate = merged(self.view.running.document, candidate, configuration.document)
-        return self._run_if_other(configuration, request, candidate, deadline)
-
     def _run_if_other(
-        self,
-        configuration: RunningConfiguration,
-        request: ChangeRequest,
-        candidate: dict[str, Any] | None,
-        deadline: Deadline | None,
-    ) -> CommitReply:
-        """Makes a configuration run, if it differs from the one that runs."""
+        self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None
+    ) -> wire.CommitReply:
+        """Makes a configuration run, if it differs from the one that runs. Other staged changes stay."""
         view = self.view
-        found = changes(view.running.document, configuration.document)
+        candidate, running = view.state.candidate, view.running.document
+        found = changes(running, configuration.document)
         before = self._difference(view, found)
         if found:
+            if candidate is not None:
+                candidate = merged(running, candidate, configuration.document)
             self._run(configuration, request, replace(view.state, candidate=candidate, deadline=deadline))
         return self._reply(len(found), before)
