@@ -187,8 +187,7 @@ class InternalError(Error, frozen=True):
     """A failure of the service."""
 
     hint: Annotated[
-        str | UnsetType,
-        about("What to do where no core daemon listens, for people.", CoreAbsent.HINT),
+        str | UnsetType, about("What to do where no core daemon listens, for people.", CoreAbsent.HINT)
     ] = UNSET
 
 

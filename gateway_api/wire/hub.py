@@ -7,19 +7,19 @@ from gateway_api.wire.contract import Contract, Enumeration, Failure, Method, Re
 
 
 class DeliveryResult(Enumeration):
-    """What came of an attempt."""
+    """The result of an attempt."""
 
     DELIVERED = "delivered", "The receiver accepted the message."
     FAILED = "failed", "The attempt failed."
     SKIPPED = "skipped", "The last attempt failed, and there is no other."
-    DROPPED = "dropped", "There was no room for so many messages from this one on."
+    DROPPED = "dropped", "The queue was full: this message and those after it were dropped."
 
 
 WebhookId = Annotated[str, about("Webhook id, given by the service.", "wh_0123456789abcdef")]
-Url = Annotated[str, about("Where events are posted to.", "https://noc.example/hook")]
+Url = Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
 Events = Annotated[
     tuple[Annotated[str, about("Event name.", enum=["session.up", "session.down"])], ...],
-    about("Events that it gets.", ["session.up", "session.down"]),
+    about("Events to deliver.", ["session.up", "session.down"]),
 ]
 MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8343baf37f9-57")]
 
@@ -33,8 +33,8 @@ class Webhook(Record, frozen=True):
     paused_until: Annotated[
         float | None,
         about(
-            "Set while the receiver is paused, because it failed in a row: when one message is sent to it, "
-            "or the next one to come after that, Unix epoch seconds. Null otherwise.",
+            "Set while the receiver is paused after failures in a row: when the next message may be sent to "
+            "it, Unix epoch seconds. Null otherwise.",
             None,
         ),
     ]
@@ -46,24 +46,21 @@ class Delivery(Record, frozen=True):
     message_id: MessageId
     event: Annotated[str, about("Event name.", "session.up")]
     attempt: Annotated[int, count("Number of the attempt, from 1 on; 0 for none.", 1)]
-    result: Annotated[DeliveryResult, about("What came of it.", "delivered")]
+    result: Annotated[DeliveryResult, about("Result of the attempt.", "delivered")]
     status: Annotated[int | None, about("HTTP status of the receiver, null without one.", 204)] = None
-    error: Annotated[str | None, about("Why it failed, null when it didn't.", None)] = None
+    error: Annotated[str | None, about("Reason of a failure, else null.", None)] = None
     started_at: Annotated[float | None, about("When it began, Unix epoch seconds.", 1795271513.25)] = None
     duration: Annotated[float | None, about("How long it took, seconds.", 0.012)] = None
     next_attempt_at: Annotated[
-        float | None, about("When it is tried again, Unix epoch seconds; null for never.", None)
+        float | None, about("Next attempt, Unix epoch seconds; null for none.", None)
     ] = None
     paused_until: Annotated[
-        float | None,
-        about("Until when its failure paused the receiver, Unix epoch seconds; null if it didn't.", None),
+        float | None, about("End of the pause that its failure began, Unix epoch seconds, or null.", None)
     ] = None
-    dropped: Annotated[int, count("Messages dropped, since too many waited.", 0)] = 0
+    dropped: Annotated[int, count("Messages dropped, because too many waited.", 0)] = 0
 
 
 class WebhookCounts(Record, frozen=True):
-    """How many webhooks and messages there are, and what became of the messages before."""
-
     webhooks: Annotated[int, count("Registrations.", 1)]
     paused: Annotated[int, count("Registrations whose receiver is paused.", 0)]
     waiting: Annotated[int, count("Messages that wait to be delivered.", 0)]
@@ -74,8 +71,7 @@ class WebhookCounts(Record, frozen=True):
 
 
 class GetCounts(Method[WebhookCounts], frozen=True):
-    """How many webhooks there are, how many of them are paused, how many messages wait for them, and what
-    became of the others."""
+    """The numbers of webhooks and of messages, waiting and past."""
 
 
 class WebhooksReply(Record, frozen=True):
@@ -90,8 +86,6 @@ class ListWebhooks(Method[WebhooksReply], frozen=True):
 
 
 class WebhookReply(Record, frozen=True):
-    """One registration."""
-
     webhook: Annotated[Webhook, about("The registration.")]
 
 
@@ -116,7 +110,7 @@ class AddWebhook(Method[WebhookReply], frozen=True):
 
 
 class RemoveWebhook(Method[WebhookReply], frozen=True):
-    """Ends a registration, and with it all that waits for the receiver. The reply has it as it was."""
+    """Deletes a registration, and all messages that wait for it. The reply has its last record."""
 
     id: WebhookId
 
@@ -135,34 +129,31 @@ class ListDeliveries(Method[DeliveriesReply], frozen=True):
 
 
 class TestReply(Record, frozen=True):
-    """A test that is under way."""
-
     message_id: MessageId
 
 
 class TestWebhook(Method[TestReply], frozen=True):
-    """Sends a message that is only a test, and is tried again like any other. It is sent in a pause, too, and
-    may end the pause."""
+    """Sends a test message, with retries like any other. It is sent during a pause, too, and may end it."""
 
     id: WebhookId
 
 
 class WebhookNotFoundError(Failure, frozen=True):
-    """There is no registration of that id."""
+    """There is no registration with that id."""
 
     id: WebhookId
 
 
 class TooManyWebhooksError(Failure, frozen=True):
-    """There are as many registrations as there may be."""
+    """The number of registrations is at its limit."""
 
-    most: Annotated[int, about("How many there may be.", 100)]
+    most: Annotated[int, about("The limit.", 100)]
 
 
 HUB = Contract(
     "org.gatewayapi.hub",
-    """The hub of the management API: what is one for all of its workers. It serves them at a socket of their
-    own, and nobody else is meant to call it. Times are Unix epoch seconds.""",
+    """The hub of the management API, one for all of its workers. Only they call it, at a socket of their own.
+    Times are Unix epoch seconds.""",
     (GetCounts, ListWebhooks, GetWebhook, AddWebhook, RemoveWebhook, ListDeliveries, TestWebhook),
     (WebhookNotFoundError, TooManyWebhooksError),
 )

@@ -145,9 +145,7 @@ IF_NONE_MATCH = _header(
     '"2f9c1a7be0d4"',
 )
 LAST_EVENT_ID = _header(
-    "Last-Event-ID",
-    "Id of the last event that was seen: what came after it, comes.",
-    "84a7e8343baf37f9-57",
+    "Last-Event-ID", "Id of the last event that was seen: what came after it, comes.", "84a7e8343baf37f9-57"
 )
 # Those of Standard Webhooks.
 DELIVERY = [

@@ -94,8 +94,7 @@ class ListQuery(Schema):
     """Which part of a list: `page` is a Page, or None for the whole. Other fields stay as they are."""
 
     limit = Parsed(
-        _limit,
-        metadata=says("Most records of a page.", 100, type="integer", minimum=1, maximum=MAX_LIMIT),
+        _limit, metadata=says("Most records of a page.", 100, type="integer", minimum=1, maximum=MAX_LIMIT)
     )
     cursor = Text(
         validate=validate.Length(1, 1024, error="must have 1 to 1024 characters"),

@@ -164,10 +164,7 @@ class Commit(Schema):
     comment = Text(
         load_default=None,
         allow_none=True,
-        validate=[
-            validate.Length(max=256, error="must have at most 256 characters"),
-            _printable,
-        ],
+        validate=[validate.Length(max=256, error="must have at most 256 characters"), _printable],
         metadata=says("Why, in one line of printable characters.", "faster for everybody", pattern=LINE),
     )
     confirm_seconds = Whole(

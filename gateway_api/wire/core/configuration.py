@@ -21,8 +21,6 @@ from gateway_api.wire.contract import (
 #: Seconds that a commit may wait to be confirmed.
 LONGEST_CONFIRMATION = 86_400
 
-_Natural = Annotated[int, Meta(ge=0)]
-
 
 class Role(Enumeration):
     """What a user of the API may do."""
@@ -39,7 +37,7 @@ class EditAction(Enumeration):
 
 
 class ProblemCode(Enumeration):
-    """What is wrong with a value."""
+    """The kind of a problem."""
 
     INVALID = "invalid", "The value breaks a rule."
     MISSING = "missing", "A value is required and is not there."
@@ -51,18 +49,15 @@ Etag = Annotated[
     str, about("Stands for the running configuration and the candidate together.", "2f9c1a7be0d4")
 ]
 IfMatch = Annotated[Sequence[str] | None, about("Fails unless the etag is one of these.", ["2f9c1a7be0d4"])]
-Author = Annotated[str, about("Who committed it.", "admin")]
-Comment = Annotated[str | None, about("Why, null without a comment.", "faster for everybody")]
+Author = Annotated[str, about("User that committed it.", "admin")]
+Comment = Annotated[str | None, about("Reason, null without a comment.", "faster for everybody")]
 CommittedAt = Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
 Revision = Annotated[int, about("Number in the archive, 1 being the newest.", 1, minimum=1)]
 Deadline = Annotated[
     int | None,
     about("When the last commit is undone unless confirmed, Unix epoch seconds; null for never.", None),
 ]
-Action = Annotated[
-    str | None, about("What ListChanges calls it: two words with a dot between them.", "rescue.enable")
-]
-
+Action = Annotated[str | None, about("Name in ListChanges: two words with a dot between.", "rescue.enable")]
 Difference = Annotated[
     str,
     about(
@@ -73,26 +68,24 @@ Difference = Annotated[
 StagedChanges = Annotated[int, count("How many values a commit would change.", 1)]
 IsCommitted = Annotated[bool, about("False when there was nothing to commit.", True)]
 Changes = Annotated[int, count("How many values changed.", 1)]
-ArchivedAs = Annotated[int | None, about("Where what ran before is now in the archive; null without.", 1)]
+ArchivedAs = Annotated[int | None, about("Revision of the configuration that ran before; null without.", 1)]
 
 
 # Documents
 
 
 class ConfigurationReply(Record, frozen=True):
-    """A configuration with its secrets masked."""
-
     configuration: Document
     etag: Etag
 
 
 class GetConfiguration(Method[ConfigurationReply], frozen=True):
-    """The running configuration, secrets masked. etag stands for it and the candidate together: whenever
-    either changes, so does it. Where a method takes if_match, it fails unless etag is one of these."""
+    """The running configuration, secrets masked. etag stands for it and the candidate together, and changes
+    with either. A method with if_match fails unless etag is one of these."""
 
 
 class GetCandidate(Method[ConfigurationReply], frozen=True):
-    """The candidate, secrets masked: the running configuration with what was staged."""
+    """The candidate, secrets masked: the running configuration with all staged changes."""
 
 
 class ConfigurationDifference(Record, frozen=True):
@@ -124,7 +117,7 @@ class ConfigurationEdit(Parameters, frozen=True):
     ] = None
 
 
-Edits = Annotated[tuple[ConfigurationEdit, ...], about("In their order; all are done, or none.")]
+Edits = Annotated[tuple[ConfigurationEdit, ...], about("All are made, in their order, or none.")]
 
 
 StagedBefore = Annotated[
@@ -136,17 +129,11 @@ class EditedValue(Record, frozen=True):
     """A value before and after one edit, secrets masked."""
 
     path: Annotated[str, about("The path of the edit.", "qos.default_down")]
-    before_json: Annotated[
-        str | None, about("The value before the edit, JSON text; null without one.", '"100mbit"')
-    ]
-    after_json: Annotated[
-        str | None, about("The value after the edit, JSON text; null without one.", '"200mbit"')
-    ]
+    before_json: Annotated[str | None, about("JSON text of the value before; null without.", '"100mbit"')]
+    after_json: Annotated[str | None, about("JSON text of the value after; null without.", '"200mbit"')]
 
 
 class EditReply(Record, frozen=True):
-    """What was staged."""
-
     etag: Etag
     changes: Annotated[tuple[EditedValue, ...], about("One for each edit, in their order.")]
 
@@ -159,8 +146,6 @@ class EditCandidate(Command[EditReply], frozen=True):
 
 
 class DiscardReply(Record, frozen=True):
-    """What was discarded."""
-
     etag: Etag
     before: StagedBefore
 
@@ -172,8 +157,6 @@ class DiscardCandidate(Command[DiscardReply], frozen=True):
 
 
 class RollbackReply(Record, frozen=True):
-    """What a commit of the archived configuration would change."""
-
     changes: StagedChanges
     etag: Etag
     before: StagedBefore
@@ -197,8 +180,7 @@ class CompareConfiguration(Method[ConfigurationDifference], frozen=True):
 
 
 class CommitReply(Record, frozen=True, kw_only=True):
-    """What a commit did. When nothing was committed, author, comment and committed_at are the last
-    commit's."""
+    """When there was nothing to commit, author, comment and committed_at are the last commit's."""
 
     committed: IsCommitted
     changes: Changes
@@ -209,34 +191,29 @@ class CommitReply(Record, frozen=True, kw_only=True):
     confirm_deadline: Deadline = None
     etag: Etag
     before: Annotated[
-        ConfigurationDifference,
-        about(
-            "From what ran before to what runs now, with the etag and the confirm_deadline before the commit."
-        ),
+        ConfigurationDifference, about("The committed changes; etag and confirm_deadline before the commit.")
     ]
 
 
 class CommitCandidate(Command[CommitReply], frozen=True):
-    """Makes the candidate run: checks it, renders the services' files and checks them, archives what ran.
-    While a commit waits to be confirmed, another one with confirm_seconds moves the deadline, and one of
-    changes without it confirms. When the reply comes, the gateway follows the configuration, and it outlives
-    a power cut."""
+    """Makes the candidate run: checks it, renders and checks the services' files, archives what ran before.
+    While a commit waits for its confirmation, another commit with confirm_seconds moves the deadline, and a
+    commit of changes without confirm_seconds confirms. When the reply comes, the gateway follows the
+    configuration, and a power cut does not undo it."""
 
     author: Author
     comment: Comment = None
     confirm_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=LONGEST_CONFIRMATION)] | None,
-        about(
-            "Seconds, 1 to 86400, after which what ran before comes back unless ConfirmCommit is called.", 120
-        ),
+        about("Seconds, 1 to 86400, after which the commit is undone unless ConfirmCommit was called.", 120),
     ] = None
     if_match: IfMatch = None
 
 
 class ReplaceConfiguration(Command[CommitReply], frozen=True):
-    """Makes a whole configuration run in one go, as staging and committing it would, or changes nothing. A
-    mask where GetConfiguration shows one stands for the secret that runs there; items of lists go by their
-    keys. Fails while something is staged: somebody is at work."""
+    """Makes a whole configuration run at once, as staging and committing it would, or changes nothing. A mask
+    where GetConfiguration has one stands for the running secret; items of lists are matched by their keys.
+    Fails while changes are staged."""
 
     configuration: Document
     author: Author
@@ -245,9 +222,10 @@ class ReplaceConfiguration(Command[CommitReply], frozen=True):
 
 
 class AmendConfiguration(Method[CommitReply], frozen=True):
-    """Changes what runs at once, by all edits in their order, or changes nothing. What is staged stays staged
-    on top of that, and is not committed. A commit that waits to be confirmed goes on waiting, and what would
-    come back is changed in the same way. ListChanges names the change by action, or configuration.amend."""
+    """Changes the running configuration at once by all edits in their order, or changes nothing. Staged
+    changes stay staged. A commit that waits for its confirmation continues to wait, and the configuration
+    that would come back is changed in the same way. ListChanges names the change by action, or
+    configuration.amend."""
 
     edits: Edits
     author: Author
@@ -257,9 +235,9 @@ class AmendConfiguration(Method[CommitReply], frozen=True):
 
 
 class RestoreRevision(Method[CommitReply], frozen=True):
-    """Makes an archived configuration run again at once. What is staged stays staged on top of that, and is
-    not committed. A commit that waits to be confirmed is confirmed, if this is the configuration that would
-    come back. ListChanges names the change by action, or configuration.restore."""
+    """Makes an archived configuration run again at once. Staged changes stay staged. A commit that waits for
+    its confirmation is confirmed, if this is the configuration that would come back. ListChanges names the
+    change by action, or configuration.restore."""
 
     revision: Revision
     author: Author
@@ -268,7 +246,7 @@ class RestoreRevision(Method[CommitReply], frozen=True):
 
 
 class ConfirmCommit(Command[Nothing], frozen=True):
-    """Keeps the commit that waits to be confirmed."""
+    """Confirms the commit that waits for it."""
 
 
 # Changes by others
@@ -283,7 +261,7 @@ class ChangeRecord(Record, frozen=True):
     sequence: Annotated[int, about("Number of the change, from 1 on, without holes.", 57)]
     at: Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
     action: Annotated[str, about("What was done.", "configuration.commit")]
-    user: Annotated[str, about("The user of the process that called, or core.", "root")]
+    user: Annotated[str, about("User of the process that called, or core.", "root")]
     process: Annotated[int | None, about("The number of that process.", 4711)] = None
     author: Annotated[str | None, about("The commit's author.", "admin")] = None
     comment: Annotated[str | None, about("The commit's comment.", "faster for everybody")] = None
@@ -292,31 +270,26 @@ class ChangeRecord(Record, frozen=True):
 
 
 class ChangesReply(Record, frozen=True):
-    """Changes in their order, and which ones the core holds."""
-
     log: Annotated[str, about("Name of this core's log.", "84a7e8343baf37f9")]
-    oldest: Annotated[int, about("The oldest change that is held; 4096 or more are.", 1)]
+    oldest: Annotated[int, about("The oldest change that is held; at least 4096 are.", 1)]
     newest: Annotated[int, about("The newest change that is held.", 57)]
-    changes: Annotated[tuple[ChangeRecord, ...], about("The oldest first, 100 at the most.")]
+    changes: Annotated[tuple[ChangeRecord, ...], about("The oldest first, at most 100.")]
 
 
 class ListChanges(Method[ChangesReply], frozen=True):
-    """What was changed by others than the API, and by the core itself. The API asks again and again, and
-    records each once. A change is on disk before it is in a reply, and outlives the core."""
+    """Changes by the core itself, and by other clients than the API. With log and after_sequence, only those
+    after a given one, unless the core has another log. A change is on disk before it is in a
+    reply, and survives a restart of the core."""
 
-    log: Annotated[
-        str | None, about("Name of the log; all that is held is new to any other.", "84a7e8343baf37f9")
-    ] = None
-    after_sequence: Annotated[_Natural | None, about("Only what came after this change of that log.", 57)] = (
-        None
-    )
+    log: Annotated[str | None, about("Log of after_sequence.", "84a7e8343baf37f9")] = None
+    after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Changes after this one.", 57)] = None
 
 
 # The archive
 
 
 class ArchivedRevision(Record, frozen=True):
-    """How an archived configuration came to run."""
+    """The commit of an archived configuration."""
 
     revision: Revision
     committed_at: CommittedAt
@@ -336,8 +309,6 @@ class ListArchive(Method[ArchiveReply], frozen=True):
 
 
 class ArchivedRevisionReply(ArchivedRevision, frozen=True):
-    """One archived configuration, secrets masked."""
-
     configuration: Document
 
 
@@ -354,7 +325,7 @@ Username = Annotated[str, about("Login.", "admin")]
 
 
 class ApiUser(Record, frozen=True):
-    """A user of the API. A token holds while its user has the generation that the token was issued for."""
+    """A user of the API. A token is valid while its user has the generation that it was issued for."""
 
     username: Username
     role: Annotated[Role, about("What the user may do.", "admin")]
@@ -362,19 +333,16 @@ class ApiUser(Record, frozen=True):
         str,
         Meta(min_length=1),
         about(
-            "Another one, which the user has never had, after each change of the password or the role, after "
-            "the user was deleted and made again, and after EndTokens; nothing else changes it, restarts "
-            "included.",
+            "One that the user never had, after each change of the password or the role, after the user was "
+            "deleted and created again, and after EndTokens. Nothing else changes it, not even a restart.",
             "1",
         ),
     ]
 
 
 class AccessReply(Record, frozen=True):
-    """Whether the API is enabled, and its users of some names."""
-
     enabled: Annotated[bool, about("Whether the API serves requests.", True)]
-    users: Annotated[tuple[ApiUser, ...], about("Those of the names that are users.")]
+    users: Annotated[tuple[ApiUser, ...], about("The users among these names.")]
 
     def user(self, username: str) -> ApiUser | None:
         """The user of that name, if there is one."""
@@ -382,40 +350,34 @@ class AccessReply(Record, frozen=True):
 
 
 class CheckAccess(Method[AccessReply], frozen=True):
-    """What the running configuration allows users of the API. The API asks before every request, so that a
-    commit takes effect on the next one."""
+    """Whether the API is enabled, and its users among these names. The API calls it before every request, so
+    that a commit takes effect on the next one."""
 
-    usernames: Annotated[tuple[str, ...], about("Names that may be a user's.", ["admin"])]
+    usernames: Annotated[tuple[str, ...], about("Names that may be of users.", ["admin"])]
 
 
 class LoginReply(Record, frozen=True):
-    """What the check of a password requires."""
-
-    token_lifetime: Annotated[int, about("How long tokens hold, seconds.", 3600)]
+    token_lifetime: Annotated[int, about("Lifetime of tokens, seconds.", 3600)]
     user: Annotated[ApiUser | None, about("Null when there is no user of that name.")] = None
     password_hash: Annotated[str | None, about("bcrypt hash of the user's password.")] = None
     highest_cost: Annotated[
         Annotated[int, Meta(ge=4, le=31)] | None,
         about(
-            "The highest cost of all users' password hashes, the binary logarithm of its rounds: every check "
-            "takes as long, so that its duration does not tell whether a name is a user's. Null without any.",
+            "The highest bcrypt cost of all password hashes. Every check takes that long, so its duration "
+            "does not tell whether a user exists. Null without users.",
             12,
         ),
     ] = None
 
 
 class GetLogin(Method[LoginReply], frozen=True):
-    """What the API requires to check the password of one user. No other method returns a password hash."""
+    """What the API needs to check the password of one user. No other method returns a password hash."""
 
     username: Username
 
 
 class DeniedNetworksReply(Record, frozen=True):
-    """Networks that webhooks must not reach."""
-
-    networks: Annotated[
-        tuple[str, ...], about("In CIDR, besides those that are always denied.", ["192.0.2.0/24"])
-    ]
+    networks: Annotated[tuple[str, ...], about("In CIDR, besides those always denied.", ["192.0.2.0/24"])]
 
 
 class GetDeniedNetworks(Method[DeniedNetworksReply], frozen=True):
@@ -423,16 +385,14 @@ class GetDeniedNetworks(Method[DeniedNetworksReply], frozen=True):
 
 
 class EndTokens(Command[Nothing], frozen=True):
-    """Gives a user of the API another generation, which outlives a power cut before this returns: all tokens
-    that were issued to the user end."""
+    """Gives a user of the API another generation: all tokens that were issued to the user end. When the reply
+    comes, a power cut does not undo it."""
 
     username: Username
 
 
 class TokenAccess(Record, frozen=True, kw_only=True):
-    """What the running configuration says of the API's alternative profile."""
-
-    enabled: Annotated[bool, about("Whether the API serves anybody.", True)]
+    enabled: Annotated[bool, about("Whether the API serves requests.", True)]
     auth_token: Annotated[
         Annotated[str, Meta(min_length=16)] | None,
         about("16 printable ASCII characters or more; without one the profile is off."),
@@ -442,34 +402,34 @@ class TokenAccess(Record, frozen=True, kw_only=True):
 
 
 class GetTokenAccess(Method[TokenAccess], frozen=True):
-    """What the running configuration says of the API's alternative profile. The API asks before every
-    request, so that a commit takes effect on the next one."""
+    """The settings of the API's alternative profile in the running configuration. The API calls it before
+    every request, so that a commit takes effect on the next one."""
 
 
 # Errors
 
 
 class ConfigurationProblem(Record, frozen=True):
-    """What is wrong with a value."""
+    """A rule that a value breaks."""
 
     path: Annotated[str, about("Place in the configuration, dotted.", "qos.default_down")]
-    code: Annotated[ProblemCode, about("What is wrong.", "invalid")]
+    code: Annotated[ProblemCode, about("Kind of the problem.", "invalid")]
     message: Annotated[str, about("The rule, for people.", "must be a number and a unit, such as 50mbit")]
 
 
 EditNumber = Annotated[int, about("Number of the edit, from 0 on.", 0)]
-Problems = Annotated[tuple[ConfigurationProblem, ...], about("What is wrong.")]
+Problems = Annotated[tuple[ConfigurationProblem, ...], about("The rules that the values break.")]
 
 
 class EditRefusedError(Failure, frozen=True):
-    """One of the edits cannot be done, so none was."""
+    """One of the edits is invalid, so none was made."""
 
     edit: EditNumber
     problems: Problems
 
 
 class PathNotFoundError(Failure, frozen=True):
-    """One of the edits deletes what is not there, so none was done."""
+    """One of the edits deletes a value that does not exist, so none was made."""
 
     edit: EditNumber
     path: Annotated[str, about("The path of that edit.", "bgp.neighbors.0")]
@@ -498,7 +458,7 @@ class UserNotFoundError(Failure, frozen=True):
 
 
 class CandidateStagedError(Failure, frozen=True):
-    """Something is staged, which has to be committed or discarded first."""
+    """There are staged changes. Commit or discard them first."""
 
 
 class NothingToConfirmError(Failure, frozen=True):

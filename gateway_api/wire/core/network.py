@@ -1,5 +1,6 @@
 """What goes over the wire about the network: interfaces, VLANs, shaping, and routes."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from gateway_api.wire.contract import (
@@ -12,20 +13,11 @@ from gateway_api.wire.contract import (
     about,
     count,
 )
-from gateway_api.wire.core.sessions import (
-    AssignedAddress,
-    ProfileName,
-    RateDown,
-    RateUp,
-    SessionId,
-    SessionInterface,
-    StartedAt,
-    Type,
-    Username,
-)
+from gateway_api.wire.core import sessions
+from gateway_api.wire.core.sessions import MAC, ipv4
 
-_IPV4 = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
-_MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
+_PREFIX = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
+_vlan_id = partial(about, minimum=1, maximum=4094)
 
 
 class AddressFamily(Enumeration):
@@ -36,7 +28,7 @@ class AddressFamily(Enumeration):
 
 
 class InterfaceType(Enumeration):
-    """What an interface is."""
+    """The type of an interface."""
 
     TRUNK = "trunk", "A port that carries subscribers."
     LOOPBACK = "loopback", "The loopback interface."
@@ -62,7 +54,7 @@ class VlanProtocol(Enumeration):
 
 
 class DemuxState(Enumeration):
-    """What the demux component makes of a VLAN."""
+    """The state of a VLAN in the demux component."""
 
     ACTIVE = "active", "The VLAN has sessions."
     IDLE = "idle", "The VLAN has none, and is removed after the idle timeout."
@@ -100,14 +92,12 @@ class InterfaceStats(Record, frozen=True):
 class Interface(Record, frozen=True):
     """An interface of the system."""
 
-    ifindex: Annotated[int, about("The kernel's number of it.", 2)]
+    ifindex: Annotated[int, about("Number in the kernel.", 2)]
     name: Annotated[str, about("Interface name.", "trunk0")]
-    type: Annotated[InterfaceType, about("What it is.", "trunk")]
-    mac_address: Annotated[
-        str | None, about("MAC address, null when it has none.", "06:00:00:00:00:02", pattern=_MAC)
-    ]
+    type: Annotated[InterfaceType, about("Type of the interface.", "trunk")]
+    mac_address: Annotated[str | None, about("MAC address, null for none.", "06:00:00:00:00:02", pattern=MAC)]
     mtu: Annotated[int, about("Largest packet, bytes.", 1600)]
-    admin_state: Annotated[AdminState, about("What it is configured to be.", "up")]
+    admin_state: Annotated[AdminState, about("Configured state.", "up")]
     oper_state: OperState
     parent: Annotated[str | None, about("Interface that carries it, null when none does.", None)]
     master: Annotated[str | None, about("VRF or bridge that it belongs to, null when none.", None)]
@@ -130,10 +120,8 @@ class Vlan(Record, frozen=True):
 
     name: Annotated[str, about("Interface name.", "trunk0.1000")]
     trunk: Annotated[str, about("Trunk interface that carries it.", "trunk0")]
-    vlan_id: Annotated[int, about("VLAN id; the inner one of two.", 1000, minimum=1, maximum=4094)]
-    outer_vlan_id: Annotated[
-        int | None, about("Outer VLAN id, null without QinQ.", None, minimum=1, maximum=4094)
-    ]
+    vlan_id: Annotated[int, _vlan_id("VLAN id; the inner one of two.", 1000)]
+    outer_vlan_id: Annotated[int | None, _vlan_id("Outer VLAN id, null without QinQ.", None)]
     protocol: Annotated[VlanProtocol, about("Protocol of the outer tag.", "802.1Q")]
     oper_state: OperState
     session_count: Annotated[int, count("Sessions on it.", 27)]
@@ -156,15 +144,13 @@ class ListVlans(PagedMethod[VlansReply], frozen=True):
 class SessionQos(Record, frozen=True):
     """The shaping of one session."""
 
-    session_id: SessionId
-    username: Username
+    session_id: sessions.SessionId
+    username: sessions.Username
     interface: Annotated[str, about("Shaped interface.", "ppp5")]
-    ifb_device: Annotated[
-        str | None, about("IFB device that shapes upstream, null when none does.", "ifb-ppp5")
-    ]
-    rate_down_bps: RateDown
-    rate_up_bps: RateUp
-    overhead_profile: ProfileName
+    ifb_device: Annotated[str | None, about("Upstream IFB device, null without one.", "ifb-ppp5")]
+    rate_down_bps: sessions.RateDown
+    rate_up_bps: sessions.RateUp
+    overhead_profile: sessions.ProfileName
     overhead: Overhead
     mpu: Mpu
     qdisc: Annotated[str, about("Queueing discipline.", "htb")]
@@ -183,7 +169,7 @@ class ListQos(PagedMethod[QosReply], frozen=True):
 class OverheadProfile(Record, frozen=True):
     """What a kind of access line adds to each packet."""
 
-    name: ProfileName
+    name: sessions.ProfileName
     overhead: Overhead
     mpu: Mpu
     description: Annotated[str, about("What it is for.", "PPPoE over Ethernet with one VLAN tag")]
@@ -204,8 +190,6 @@ class ListOverheadProfiles(Method[OverheadProfilesReply], frozen=True):
 
 
 class BgpSummaryReply(Record, frozen=True):
-    """The routing daemon's neighbour summary."""
-
     summary: Annotated[dict[str, Any], about("As FRR prints it for show bgp summary json; {} without BGP.")]
 
 
@@ -217,26 +201,16 @@ class Route(Record, frozen=True):
     """A kernel route, with the names of `ip -j route` (iproute2)."""
 
     dst: Annotated[
-        str,
-        about(
-            "Destination; 0.0.0.0/0 is the default route.",
-            "100.64.0.5/32",
-            pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$",
-        ),
+        str, about("Destination; 0.0.0.0/0 is the default route.", "100.64.0.5/32", pattern=_PREFIX)
     ]
-    gateway: Annotated[
-        str | None, about("Next hop, null when there is none.", None, format="ipv4", pattern=_IPV4)
-    ]
+    gateway: Annotated[str | None, ipv4("Next hop, null when there is none.", None)]
     dev: Annotated[str, about("Interface.", "ppp5")]
     protocol: Annotated[str, about("Origin of the route.", "kernel")]
     scope: Annotated[str, about("How far it reaches.", "link")]
     type: Annotated[str, about("Kind of route.", "unicast")]
     table: Annotated[str, about("Routing table.", "main")]
     metric: Annotated[int | None, about("Lower is preferred; null for the kernel's own.", None)]
-    prefsrc: Annotated[
-        str | None,
-        about("Source address to prefer, null for any.", "100.64.0.1", format="ipv4", pattern=_IPV4),
-    ]
+    prefsrc: Annotated[str | None, ipv4("Source address to prefer, null for any.", "100.64.0.1")]
     session_id: Annotated[int | None, about("Session that it belongs to, null for others.", 7)]
 
 
@@ -253,18 +227,16 @@ class ListRoutes(PagedMethod[RoutesReply], frozen=True):
 class CgnatSession(Record, frozen=True):
     """A session with an address in the CGNAT's source_range that is steered through its VRF."""
 
-    id: SessionId
-    type: Type
-    username: Username
-    ip_address: AssignedAddress
-    interface: SessionInterface
+    id: sessions.SessionId
+    type: sessions.Type
+    username: sessions.Username
+    ip_address: sessions.AssignedAddress
+    interface: sessions.SessionInterface
     vrf_name: Annotated[str, about("VRF that it goes through.", "cgnat")]
     vrf_table: Annotated[int, about("Routing table of the VRF.", 100)]
     handoff_interface: Annotated[str, about("Interface towards the CGNAT appliance.", "cgnat0")]
-    handoff_gateway: Annotated[
-        str, about("Address of the CGNAT appliance.", "10.255.1.2", format="ipv4", pattern=_IPV4)
-    ]
-    started_at: StartedAt
+    handoff_gateway: Annotated[str, ipv4("Address of the CGNAT appliance.", "10.255.1.2")]
+    started_at: sessions.StartedAt
 
 
 class CgnatSessionsReply(ListReply, frozen=True):
@@ -277,9 +249,6 @@ class ListCgnatSessions(PagedMethod[CgnatSessionsReply], frozen=True):
     """Lists the sessions that are steered through the CGNAT VRF."""
 
 
-# VLANs under management
-
-
 class DemuxVlan(Vlan, frozen=True):
     """A VLAN with the demux component's view of it."""
 
@@ -287,7 +256,7 @@ class DemuxVlan(Vlan, frozen=True):
 
 
 class DemuxReply(ListReply, frozen=True):
-    """A list of VLANs, and what the limits kept from being made."""
+    """A list of VLANs, and the number that the limits prevented."""
 
     vlans: Annotated[tuple[DemuxVlan, ...], about("The VLANs.")]
     rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]
@@ -297,8 +266,5 @@ class GetDemuxState(PagedMethod[DemuxReply], frozen=True):
     """Lists the VLANs under management."""
 
 
-# Errors
-
-
 class ReplyTooLargeError(Failure, frozen=True):
-    """The whole list is more than one reply may hold: ask for pages."""
+    """The whole list is too large for one reply: request pages."""

@@ -19,8 +19,13 @@ from gateway_api.wire.contract import (
     count,
 )
 
-_IPV4 = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
-_MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
+MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
+_RATE = Meta(ge=1, le=MAX_BPS)
+
+
+def ipv4(description: str, example: str | None) -> Meta:
+    """As `about`, for an IPv4 address."""
+    return about(description, example, format="ipv4", pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$")
 
 
 class SessionType(Enumeration):
@@ -54,9 +59,9 @@ SessionId = Annotated[int, about("Session id.", 7)]
 Type = Annotated[SessionType, about("Session type.", "PPPoE")]
 State = Annotated[SessionState, about("Session state.", "active")]
 Username = Annotated[str, about("Subscriber login.", "subscriber000006@lab.example")]
-AssignedAddress = Annotated[str, about("Assigned address.", "100.64.0.5", format="ipv4", pattern=_IPV4)]
+AssignedAddress = Annotated[str, ipv4("Assigned address.", "100.64.0.5")]
 SessionInterface = Annotated[str, about("Interface of the session.", "ppp5")]
-MacAddress = Annotated[str, about("MAC address of the subscriber.", "02:00:00:00:00:06", pattern=_MAC)]
+MacAddress = Annotated[str, about("MAC address of the subscriber.", "02:00:00:00:00:06", pattern=MAC)]
 AccessInterface = Annotated[str, about("Interface that the session arrived on.", "trunk0.1001")]
 StartedAt = Annotated[int, count("Start time, Unix epoch seconds.", 1795271513)]
 RateDown = Annotated[int, count("Downstream rate, bits per second.", 100_000_000)]
@@ -81,9 +86,6 @@ REASON = about(
 RECEIVED = count("Bytes from the subscriber.", 117155058)
 SENT = count("Bytes to the subscriber.", 585775294)
 DURATION = count("How long it lasted, seconds.", 3600)
-
-
-# Health
 
 
 class Health(Record, frozen=True):
@@ -154,10 +156,7 @@ class SessionDetail(Record, frozen=True):
     username: Username
     mac_address: MacAddress
     ip_address: AssignedAddress
-    gateway: Annotated[
-        str | None,
-        about("Gateway address, null when there is none.", "100.64.0.1", format="ipv4", pattern=_IPV4),
-    ]
+    gateway: Annotated[str | None, ipv4("Gateway address, null when there is none.", "100.64.0.1")]
     access_interface: AccessInterface
     ppp_interface: Annotated[str, about("PPP interface, empty for DHCP.", "ppp5")]
     rate_down_bps: RateDown
@@ -173,11 +172,10 @@ class SessionDetail(Record, frozen=True):
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """The fields of a record that an audit record keeps. Not a part of the interface."""
+    """The fields of a record that the audit log keeps. Not a part of the interface."""
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """The same fields of a whole record."""
         return msgspec.convert(record, cls, from_attributes=True)
 
 
@@ -221,13 +219,11 @@ class ListSessions(PagedMethod[SessionsReply], frozen=True):
     filter: Annotated[SessionFilter | None, about("Which ones, all without.")] = None
     sort: Annotated[
         str | None,
-        about("A field of SessionSummary, with - before it for descending; by id without.", "-started_at"),
+        about("A field of SessionSummary, descending with - before it; by id without.", "-started_at"),
     ] = None
 
 
 class SessionReply(Record, frozen=True):
-    """One session."""
-
     session: Annotated[SessionDetail, about("The session.")]
 
 
@@ -238,17 +234,13 @@ class GetSession(Method[SessionReply], frozen=True):
 
 
 class DisconnectSession(Command[SessionReply], frozen=True):
-    """Ends one session. When the reply comes, it is gone from every list; the reply has its last record."""
+    """Ends one session. When the reply comes, no list has the session. The reply has its last record."""
 
     id: SessionId
 
 
 class DisconnectInterfaceReply(Record, frozen=True):
-    """The sessions of an access interface that ended, or would end."""
-
-    sessions: Annotated[
-        tuple[SessionSummary, ...], about("The sessions that ended or, in a dry run, would end.")
-    ]
+    sessions: Annotated[tuple[SessionSummary, ...], about("Sessions that ended or, in a dry run, would end.")]
 
 
 class DisconnectInterface(Command[DisconnectInterfaceReply], frozen=True):
@@ -260,28 +252,24 @@ class DisconnectInterface(Command[DisconnectInterfaceReply], frozen=True):
 
 
 class SessionRateReply(Record, frozen=True):
-    """A session whose rates were changed."""
-
     before: Annotated[SessionDetail, about("The session before the change.")]
     after: Annotated[SessionDetail, about("The session after the change.")]
 
 
 class SetSessionRate(Command[SessionRateReply], frozen=True):
-    """Changes the rates of a session, on the egress device and on its IFB. When the reply comes, they
-    show."""
+    """Changes the rates of a session, on the egress device and on its IFB. When the reply comes, lists have
+    the new rates."""
 
     id: SessionId
-    rate_down_bps: Annotated[
-        int, Meta(ge=1, le=MAX_BPS), about("Downstream rate, bits per second.", 250_000_000)
-    ]
-    rate_up_bps: Annotated[int, Meta(ge=1, le=MAX_BPS), about("Upstream rate, bits per second.", 50_000_000)]
+    rate_down_bps: Annotated[int, _RATE, about("Downstream rate, bits per second.", 250_000_000)]
+    rate_up_bps: Annotated[int, _RATE, about("Upstream rate, bits per second.", 50_000_000)]
 
 
 # Events
 
 
 class SessionEvent(Record, frozen=True):
-    """Something that happened to a session. What follows access_interface is set for session.down, and null
+    """The start or the end of a session. Fields after access_interface are set for session.down, and null
     for session.up."""
 
     sequence: Annotated[int, about("Number of the event, from 1 on, without holes.", 57)]
@@ -301,41 +289,28 @@ class SessionEvent(Record, frozen=True):
 
 
 class EventsReply(Record, frozen=True):
-    """Events in their order, and which ones the core holds."""
-
     boot_id: Annotated[
         str,
         Meta(pattern=r"^[0-9a-z]{1,64}$"),
-        about(
-            "Name of this run of the core, 1 to 64 digits and small letters.",
-            "84a7e8343baf37f9",
-        ),
+        about("Name of this run of the core, 1 to 64 digits and small letters.", "84a7e8343baf37f9"),
     ]
-    oldest: Annotated[int, about("The oldest event that is held; 65536 or more are.", 1)]
+    oldest: Annotated[int, about("The oldest event that is held; at least 65536 are.", 1)]
     newest: Annotated[int, about("The newest event that is held.", 57)]
     gap: Annotated[
-        bool,
-        about(
-            "Some of what was asked for is not held. This reply has no events, the next goes on after newest."
-        ),
+        bool, about("Requested events are not held. This reply has none, the next continues after newest.")
     ]
     events: Annotated[tuple[SessionEvent, ...], about("The events.")]
 
 
 class SubscribeEvents(Method[EventsReply], frozen=True):
-    """The events of sessions: from now on, or what came after an event. To be called with more. A reply comes
-    at least every 15 seconds, with or without events. A client that reads too slowly is cut off, and may
-    subscribe again after the last event that it got."""
+    """The events of sessions: from now on, or after a given event. Call it with more. A reply comes at least
+    every 15 seconds, with or without events. The core closes the connection of a client that reads too
+    slowly; the client may subscribe again after its last event."""
 
     streams = True
 
-    boot_id: Annotated[str | None, about("The run of the core that the event is of.", "84a7e8343baf37f9")] = (
-        None
-    )
+    boot_id: Annotated[str | None, about("Run of the core that the event is of.", "84a7e8343baf37f9")] = None
     after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Number of the event.", 57)] = None
-
-
-# Errors
 
 
 class SessionNotFoundError(Failure, frozen=True):
