@@ -1,7 +1,6 @@
 """Access to views. Every view of either profile has one of five marks, or the application does not start.
 
-The check comes before anything of the request's body is read, so that no parser of ours works for a caller
-without access.
+The check comes before the request's body is read: a caller without access must not cause any parsing.
 """
 
 from collections.abc import Callable

@@ -45,12 +45,13 @@ ROUTES: dict[Profile, tuple[Blueprint, ...]] = {
 
 
 class Application(Flask):
-    """Takes a path as it is."""
+    """Leaves the path of a request as it is."""
 
     def stop(self) -> None:
-        """Ends what does not end by itself. When the worker stops."""
+        """Ends the event streams. When the worker stops."""
         parts: Parts = self.extensions[EXTENSION]
-        parts.stop()
+        if isinstance(parts, Services):
+            parts.streams.close()
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         # werkzeug would merge leading slashes.

@@ -52,7 +52,7 @@ def body(schema: type[Schema], *, optional: bool = False) -> Callable[[_View], _
     def decorate(view: _View) -> _View:
         @wraps(view)
         def parsed(*args: Any, **kwargs: Any) -> Any:
-            sent = _json_object(optional=optional)
+            sent = json_object(optional=optional)
             loaded = load(loader, sent)
             g.body = sent
             return view(loaded, *args, **kwargs)
@@ -61,16 +61,6 @@ def body(schema: type[Schema], *, optional: bool = False) -> Callable[[_View], _
         return parsed
 
     return decorate
-
-
-def document(view: _View) -> _View:
-    """The view's first argument is the request's JSON object, as it is."""
-
-    @wraps(view)
-    def parsed(*args: Any, **kwargs: Any) -> Any:
-        return view(_json_object(optional=False), *args, **kwargs)
-
-    return parsed
 
 
 def query(schema: type[Schema]) -> Callable[[_View], _View]:
@@ -112,12 +102,12 @@ def list_query(schema: type[ListQuery]) -> Callable[[_View], _View]:
 
 
 def session_id(text: str) -> int:
-    """The id in a path. Raises NotFound for what cannot be one."""
+    """The id in a path. Raises NotFound for any other text."""
     return _number(text, "No such session")
 
 
 def revision(text: str) -> int:
-    """The number in a path. Raises NotFound for what cannot be one."""
+    """The number in a path. Raises NotFound for any other text."""
     return _number(text, "No such revision")
 
 
@@ -169,7 +159,8 @@ def _is_text(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _json_object(*, optional: bool) -> dict[str, Any]:
+def json_object(*, optional: bool = False) -> dict[str, Any]:
+    """The body of the current request. Empty if it is `optional` and left out. Raises Invalid."""
     if (request.content_length or 0) > MAX_BODY:
         raise RequestEntityTooLarge
     try:

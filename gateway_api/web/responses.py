@@ -15,9 +15,12 @@ EVENT_STREAM = "text/event-stream"
 _MARK = "__response__"
 
 
-def ok(data: Any = None, status: int = 200) -> Response:
+def ok(data: Any = None, status: int = 200, *, etag: str | None = None) -> Response:
     """`{"status":"ok","data":...}`. `msgspec.Raw` in the data is not parsed again."""
-    return bare({"status": "ok", "data": data}, status)
+    response = bare({"status": "ok", "data": data}, status)
+    if etag is not None:
+        response.set_etag(etag)
+    return response
 
 
 def error(status: int, message: str, **more: Any) -> Response:

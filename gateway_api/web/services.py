@@ -1,7 +1,6 @@
 """The parts of one worker, and how views reach them."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -31,22 +30,18 @@ _CALL_TIMEOUT = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Used by the routes of either profile. `clock` gives epoch seconds."""
+    """Used by the routes of either profile."""
 
     profile: Profile
     daemon: Daemon
     configuration: ConfigurationCommands
     audit: AuditLog
     whole_lists: WholeLists
-    clock: Callable[[], float] = time.time
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Parts":
         """To be called in the process that uses them, not before its fork."""
         return Parts(**_common(settings, Client(settings.core_socket, timeout=_CALL_TIMEOUT)))
-
-    def stop(self) -> None:
-        """Ends what does not end by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +72,6 @@ class Services(Parts):
             streams=Streams(Events(core), authorization.still_allowed),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )
-
-    def stop(self) -> None:
-        self.streams.close()
 
 
 def _common(settings: Settings, core: Client) -> dict[str, Any]:

@@ -35,7 +35,8 @@ routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config"
 @responses.data(Configuration, headers=("ETag",))
 def running() -> Response:
     """All sections of the running configuration, secrets masked."""
-    return tagged(*configuration().running())
+    sections, etag = configuration().running()
+    return responses.ok(sections, etag=etag)
 
 
 @routes.get("/candidate")
@@ -43,7 +44,8 @@ def running() -> Response:
 @responses.data(Candidate, headers=("ETag",))
 def candidate() -> Response:
     """All sections of the candidate, secrets masked."""
-    return tagged(*configuration().candidate())
+    sections, etag = configuration().candidate()
+    return responses.ok(sections, etag=etag)
 
 
 @routes.get("/compare")
@@ -54,7 +56,7 @@ def compare(query: dict[str, Any]) -> Response:
     """The difference from the running configuration, or from an archived revision, to the candidate. The
     entity tag is for If-Match: it stands for both configurations, not for the deadline or the archive."""
     found = msgspec.structs.asdict(configuration().compare(query.get("revision")))
-    return tagged(found, found.pop("etag"))
+    return responses.ok(found, etag=found.pop("etag"))
 
 
 @routes.post("/set")
@@ -112,7 +114,7 @@ def rollback(body: dict[str, Any]) -> Response:
     staged = configuration().rollback(revision, headers.if_match())
     audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
     message = f"Revision {revision} is the candidate; commit to make it run"
-    return tagged(RolledBack(message, revision, staged.changes), staged.etag)
+    return responses.ok(RolledBack(message, revision, staged.changes), etag=staged.etag)
 
 
 @routes.post("/discard")
@@ -122,7 +124,7 @@ def discard() -> Response:
     """Discards all staged changes."""
     discarded = configuration().discard(headers.if_match())
     audit.note(before=discarded.before)
-    return tagged(None, discarded.etag)
+    return responses.ok(etag=discarded.etag)
 
 
 @routes.get("/archive")
@@ -146,18 +148,11 @@ def _staged(staged: EditReply) -> Response:
         before=[_value(change.path, change.before_json) for change in staged.changes],
         after=[_value(change.path, change.after_json) for change in staged.changes],
     )
-    return tagged(None, staged.etag)
+    return responses.ok(etag=staged.etag)
 
 
 def _value(path: str, text: str | None) -> dict[str, Any]:
     return {"path": path, "value": None if text is None else decoded(Any, msgspec.Raw(text.encode()))}
-
-
-def tagged(data: Any, etag: str) -> Response:
-    """A response with an entity tag."""
-    response = responses.ok(data)
-    response.set_etag(etag)
-    return response
 
 
 def committed_response(committed: CommitReply) -> Response:
@@ -165,7 +160,7 @@ def committed_response(committed: CommitReply) -> Response:
     record = msgspec.structs.asdict(committed)
     audit.note(before=record.pop("before"), after=record)
     etag = record.pop("etag")
-    return tagged({"message": _message(committed), **record}, etag)
+    return responses.ok({"message": _message(committed), **record}, etag=etag)
 
 
 def _message(committed: CommitReply) -> str:

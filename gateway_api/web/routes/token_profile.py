@@ -10,12 +10,13 @@ from flask import Blueprint, Response
 from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
 from gateway_api.daemon.calls import decoded
-from gateway_api.web import access, audit, headers, parse, responses
-from gateway_api.web.routes.configuration import committed_response, tagged
-from gateway_api.web.schemas.queries import ListQuery, SubscribersQuery
-from gateway_api.web.services import configuration, daemon, parts
+from gateway_api.web import access, headers, parse, responses
+from gateway_api.web.routes import configuration, network, subscribers
+from gateway_api.web.schemas.queries import SubscribersQuery
+from gateway_api.web.services import configuration as commands
+from gateway_api.web.services import daemon
 
-#: Some milliseconds of work: a list of 100,000 would block the worker for half a second.
+#: Sessions, after which other requests continue. A list of 100,000 would block the worker for half a second.
 _AT_ONCE = 1000
 #: Most sessions have one of a few rates.
 _rate_text = lru_cache(1024)(rate_text)
@@ -55,14 +56,14 @@ class _Subscriber(msgspec.Struct, frozen=True, gc=False):
 def index(query: dict[str, Any]) -> Response:
     """All sessions that match the filters, or a page of them."""
     found = daemon().list_sessions(**query)
-    return responses.ok({"subscribers": _subscribers(found.pop("sessions"), parts().clock()), **found})
+    return responses.ok({"subscribers": _subscribers(found.pop("sessions"), time.time()), **found})
 
 
 @routes.get("/subscribers/<id>")
 @access.any_role
 def show(id: str) -> Response:
     """One session with its counters."""
-    session, now = daemon().session(parse.session_id(id)), parts().clock()
+    session, now = daemon().session(parse.session_id(id)), time.time()
     detail = decoded(_Detail, session)
     texts = {
         "speed_down": _rate_text(detail.rate_down_bps),
@@ -72,36 +73,18 @@ def show(id: str) -> Response:
     return responses.ok({**decoded(dict[str, msgspec.Raw], session), **texts})
 
 
-@routes.delete("/subscribers/<id>")
-@access.admin
-def disconnect(id: str) -> Response:
-    """Ends a session; it is gone when the response comes."""
-    session = parse.session_id(id)
-    audit.note(before=daemon().disconnect_session(session))
-    return responses.ok({"message": f"Session {session} disconnected"})
-
-
-@routes.get("/vlans")
-@access.any_role
-@parse.list_query(ListQuery)
-def vlans(query: dict[str, Any]) -> Response:
-    """The VLAN sub-interfaces that the demux component made."""
-    return responses.ok(daemon().list_vlans(**query))
-
-
-@routes.get("/config")
-@access.any_role
-def running() -> Response:
-    """All sections of the running configuration, secrets masked."""
-    return tagged(*configuration().running())
+# The same views as in the other profile.
+routes.delete("/subscribers/<id>")(subscribers.disconnect)
+routes.get("/vlans")(network.vlans)
+routes.get("/config")(configuration.running)
 
 
 @routes.put("/config")
 @access.admin
-@parse.document
-def replace(document: dict[str, Any]) -> Response:
+def replace() -> Response:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    return committed_response(configuration().replace(document, AUTHOR, headers.if_match()))
+    committed = commands().replace(parse.json_object(), AUTHOR, headers.if_match())
+    return configuration.committed_response(committed)
 
 
 @routes.get("/system/status")
@@ -117,7 +100,7 @@ def _subscribers(sessions: msgspec.Raw, now: float) -> list[_Subscriber]:
     made = []
     for number, session in enumerate(decoded(list[_Summary], sessions)):
         if number % _AT_ONCE == 0:
-            # Under gevent, other requests continue here.
+            # gevent switches to other requests here.
             time.sleep(0)
         made.append(
             _Subscriber(
