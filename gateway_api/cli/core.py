@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError
@@ -45,6 +45,7 @@ _RETRY = 5.0
 _log = logging.getLogger("gateway_api.core")
 
 P = ParamSpec("P")
+T = TypeVar("T", int, float)
 
 
 def main() -> int:
@@ -60,7 +61,9 @@ def main() -> int:
         clock = Clock(arguments.boot_id or boot_id())
         factory = partial(_factory, arguments.factory, arguments.users)
         workspace = Workspace(Store(arguments.configuration), factory, clock, check)
-        changes = ChangeLog(arguments.configuration / "changes", _name(workspace.view.state.key))
+        # The log comes and goes with the configuration. The key itself must stay secret.
+        name = hashlib.blake2b(workspace.view.state.key.encode(), digest_size=8).hexdigest()
+        changes = ChangeLog(arguments.configuration / "changes", name)
         workspace.note(changes.settle)
         # Before the gateway exists: its sessions must not start with a configuration that is to be undone.
         _return_if_due(workspace)
@@ -85,13 +88,8 @@ def main() -> int:
     return 0
 
 
-def _name(key: str) -> str:
-    """Of the log of changes: it comes and goes with the configuration. The key itself must stay secret."""
-    return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-
-
 def _begin_log() -> None:
-    """In the API's format, by the same variables. A wrong value must not stop the gateway."""
+    """In the format of the API, by the same variables. A bad value must not stop the gateway."""
     wrong = None
     try:
         format, level = log_format(os.environ), log_level(os.environ)
@@ -115,7 +113,7 @@ def _watch_deadline(workspace: Workspace) -> None:
 
 
 def _return_if_due(workspace: Workspace) -> bool:
-    """False when it failed: the former configuration cannot run now, or the deadline cannot be stored."""
+    """False after a failure: the former configuration cannot run now, or the deadline cannot be stored."""
     try:
         workspace.return_if_due()
     except Exception:  # noqa: BLE001 - logged, and tried again
@@ -152,23 +150,23 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--factory", type=Path, help="the configuration to begin with, a JSON document")
     parser.add_argument("--users", type=Path, help="users to begin with if --factory has none, in JSON")
     parser.add_argument("--boot-id", help="of the machine, where /proc/sys cannot be read: systemd's %%b")
-    parser.add_argument("--sessions", type=_sessions, default=200, help=f"at the start, 0 to {MAX_SESSIONS}")
-    parser.add_argument("--arrivals", type=_arrivals, default=0.0, help="per second, at the mean")
+    parser.add_argument(
+        "--sessions", type=_number(int, MAX_SESSIONS), default=200, help=f"at the start, 0 to {MAX_SESSIONS}"
+    )
+    parser.add_argument(
+        "--arrivals", type=_number(float, 20_000), default=0.0, help="per second, at the mean"
+    )
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")
     return parser.parse_args()
 
 
-def _sessions(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= MAX_SESSIONS:
-        raise argparse.ArgumentTypeError(f"must be 0 to {MAX_SESSIONS}")
-    return number
+def _number(parse: Callable[[str], T], most: int) -> Callable[[str], T]:
+    def number(text: str) -> T:
+        value = parse(text)
+        if not 0 <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be 0 to {most}")
+        return value
 
-
-def _arrivals(text: str) -> float:
-    number = float(text)
-    if not 0 <= number <= 20_000:
-        raise argparse.ArgumentTypeError("must be 0 to 20000")
     return number
 
 

@@ -16,11 +16,11 @@ from gateway_api.cli import certificates
 from gateway_api.cli.setup import is_document
 
 _SECRET_BYTES = 32
-_ETC = Path(__file__).parents[3] / "etc"
+_FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 
 
 class CannotRun(GatewayApiError):
-    """The reason, in one sentence."""
+    """The text is the reason, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Options:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Options":
-        def number(name: str, default: str, least: float, most: float) -> float:
+        def number(name: str, default: str, least: int, most: int) -> float:
             text = environment.get(name) or default
             try:
                 value = float(text)
@@ -69,7 +69,7 @@ class RunFolder:
         self._secret = folder / "secret"
 
     def prepare(self) -> None:
-        """Makes missing files. Raises CannotRun."""
+        """Makes missing or incomplete files. Raises GatewayApiError and OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if len(os.fsencode(self.core_socket)) > 107:  # the room of sockaddr_un, without the NUL
             raise CannotRun(
@@ -79,7 +79,12 @@ class RunFolder:
         self.core_socket.unlink(missing_ok=True)
         # From the last run: scripts wait for the file of this one.
         self.environment.unlink(missing_ok=True)
-        self._prepare_certificate()
+        certificates.ensure(self.certificate, self.key, "localhost")
+        if not certificates.is_ours(self.certificate):
+            # An early version made certificates that can sign for any name.
+            self.certificate.unlink()
+            certificates.ensure(self.certificate, self.key, "localhost")
+        certificates.renew(self.certificate, self.key, "localhost")
         if not (self._secret.exists() and len(self.secret) >= _SECRET_BYTES):
             _write(self._secret, secrets.token_hex(_SECRET_BYTES))
         if not is_document(self._passwords):
@@ -88,14 +93,14 @@ class RunFolder:
                     f"{self._passwords} is lost, and what runs knows the users by the former passwords; "
                     f"remove the folder {self.configuration} to start afresh"
                 )
-            # It has hashes of the former passwords. First, or a kill in between would leave them for good.
+            # First, as it has hashes of the former passwords, which a kill in between would leave for good.
             self.factory.unlink(missing_ok=True)
             _write(self._passwords, json.dumps({u: secrets.token_urlsafe(12) for u in ("admin", "operator")}))
         if not is_document(self.factory):
             _write(self.factory, json.dumps(self._factory_configuration(), indent=2) + "\n")
 
     def _lock(self) -> None:
-        """Until this process ends: two cores would replace each other's socket."""
+        """Holds a lock until this process ends: two cores would replace each other's socket."""
         self._held = (self.folder / "lock").open("w")
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,24 +136,13 @@ class RunFolder:
         _write(self.environment, "".join(f"{key}={shlex.quote(held)}\n" for key, held in values.items()))
 
     def _factory_configuration(self) -> object:
-        document = json.loads((_ETC / "factory.json").read_text())
+        document = json.loads(_FACTORY.read_text())
         document["radius"]["secret"] = secrets.token_urlsafe(16)
         document["api"]["users"] = [
             {"username": user, "password_hash": hash_password(password), "role": user}
             for user, password in self.passwords.items()
         ]
         return document
-
-    def _prepare_certificate(self) -> None:
-        try:
-            certificates.ensure(self.certificate, self.key, "localhost")
-            if not certificates.is_ours(self.certificate):
-                # An early version made certificates that can sign for any name.
-                self.certificate.unlink()
-                certificates.ensure(self.certificate, self.key, "localhost")
-            certificates.renew(self.certificate, self.key, "localhost")
-        except certificates.NoCertificate as error:
-            raise CannotRun(str(error)) from error
 
 
 def _write(path: Path, text: str) -> None:

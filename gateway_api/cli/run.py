@@ -1,4 +1,7 @@
-"""Starts the core daemon and the API, restarts either when it ends, and stops both at a signal."""
+"""`make run`: a gateway API with a certificate, users and simulated subscribers.
+
+Starts the core daemon and the API, restarts either when it ends, and stops both at a signal.
+"""
 
 import ctypes
 import os
@@ -8,13 +11,15 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
-from gateway_api.cli.run.state import CannotRun, Options, RunFolder, greeting
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.cli.run_folder import CannotRun, Options, RunFolder, greeting
 
 _START_TIMEOUT = 60.0
 #: Both together have 5 s after Ctrl-C.
@@ -42,73 +47,63 @@ def main() -> int:
         _wait(stop, children, state.core_socket.exists, "the core daemon didn't start", words)
         children.append(_start_api(options, state, log))
         _wait(stop, children, lambda: _is_up(options.port, state.certificate), "the API didn't answer", words)
-        if not stop.is_set():
+        if not stop.wait(0):
             state.publish(url)
             sys.stdout.write(greeting(state, url, log))
             sys.stdout.flush()
         _keep_alive(stop, children)
-    except (CannotRun, OSError) as error:
+    except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"cannot run the gateway API: {error}\n")
         return 1
     finally:
         for child in reversed(children):
             child.stop(_CORE_STOP_TIMEOUT if child is children[0] else _API_STOP_TIMEOUT)
         if children:
-            # Its readers must find an API that runs.
+            # Scripts that find the file rely on a running API.
             state.environment.unlink(missing_ok=True)
     return 0
 
 
 class Stop:
-    """Whether a signal has stopped us. The signals are blocked and waited for: a handler would interrupt any
-    code."""
+    """The signals that stop the program. They are blocked, as a handler would interrupt any code."""
 
     def __init__(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-        self._is_set = False
+        self._received = False
 
     def wait(self, seconds: float) -> bool:
         """True at once after a signal, False after so many seconds."""
-        self._is_set = self._is_set or signal.sigtimedwait(_STOPS, seconds) is not None
-        return self._is_set
-
-    def is_set(self) -> bool:
-        return self.wait(0)
+        self._received = self._received or signal.sigtimedwait(_STOPS, seconds) is not None
+        return self._received
 
 
+@dataclass
 class Child:
-    """A process. Its output goes to the end of a file, or to ours."""
+    """A running process. Its output goes to the end of `log`, or with the output of this program."""
 
-    def __init__(
-        self, name: str, command: list[str], environment: Mapping[str, str], log: Path | None
-    ) -> None:
-        self.name = name
-        self._command = command
-        self._environment = dict(environment)
-        self._log = log
-        self._process = self._start()
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    log: Path | None
 
-    def exit_status(self) -> int | None:
-        return self._process.poll()
-
-    def restart(self) -> None:
-        self._process = self._start()
+    def __post_init__(self) -> None:
+        self.start()
 
     def stop(self, timeout: float) -> None:
         """By SIGTERM, and after `timeout` seconds by SIGKILL."""
-        self._process.terminate()
+        self.process.terminate()
         try:
-            self._process.wait(timeout)
+            self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
-    def _start(self) -> "subprocess.Popen[bytes]":
-        # In a new session: Ctrl-C reaches only us, and we stop the API before its core.
-        with self._log.open("ab") if self._log else nullcontext() as output:
-            return subprocess.Popen(
-                self._command,
-                env=self._environment,
+    def start(self) -> None:
+        # In a new session: Ctrl-C reaches only this program, which stops the API before its core.
+        with self.log.open("ab") if self.log else nullcontext() as output:
+            self.process = subprocess.Popen(
+                self.command,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -118,7 +113,7 @@ class Child:
 
 
 def _end_with_parent() -> None:
-    """If we are killed, the children end, too."""
+    """A kill of this program ends the child, too."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -130,13 +125,14 @@ def _start_core(options: Options, state: RunFolder, log: Path | None) -> Child:
         *("--configuration", str(state.configuration), "--factory", str(state.factory)),
         *("--sessions", str(options.sessions), "--arrivals", str(options.arrivals)),
     ]
+    environment = dict(os.environ)
     # The core does not need the secret that signs the tokens.
-    environment = {key: value for key, value in os.environ.items() if key != "SVC_API_SECRET"}
+    environment.pop("SVC_API_SECRET", None)
     return Child("core daemon", command, environment, log)
 
 
 def _start_api(options: Options, state: RunFolder, log: Path | None) -> Child:
-    # The console script: gunicorn started as a module can't replace itself later (USR2).
+    # The console script: gunicorn started as a module cannot replace itself later (USR2).
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
     environment = {
         **os.environ,
@@ -163,24 +159,22 @@ def _check_port(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            reason = f"cannot listen on port {port}: {error.strerror}; set PORT to another"
-            raise CannotRun(reason) from error
+            raise CannotRun(f"cannot listen on port {port}: {error.strerror}; set PORT to another") from error
 
 
 def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure: str, words: str) -> None:
-    """Until it is ready, or stopped. `words` is where the output of the children is. Raises CannotRun."""
+    """Waits until it is ready, or stopped. `words` says where the children's output is. Raises CannotRun."""
     deadline = time.monotonic() + _START_TIMEOUT
     while not (ready() or stop.wait(0.1)):
-        if any(child.exit_status() is not None for child in children):
+        if any(child.process.poll() is not None for child in children):
             raise CannotRun(f"{failure}; its own words are {words}")
         if time.monotonic() > deadline:
             raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s")
 
 
 def _is_up(port: int, certificate: Path) -> bool:
-    connection = HTTPSConnection(
-        "localhost", port, timeout=5, context=ssl.create_default_context(cafile=certificate)
-    )
+    context = ssl.create_default_context(cafile=certificate)
+    connection = HTTPSConnection("localhost", port, timeout=5, context=context)
     try:
         connection.request("GET", "/api/v1/health")
         return connection.getresponse().status == HTTPStatus.OK
@@ -193,10 +187,10 @@ def _is_up(port: int, certificate: Path) -> bool:
 def _keep_alive(stop: Stop, children: list[Child]) -> None:
     while not stop.wait(0.2):
         for child in children:
-            status = child.exit_status()
+            status = child.process.poll()
             if status is not None and not stop.wait(_RESTART_PAUSE):
                 sys.stderr.write(f"the {child.name} ended with {status}; starting it again\n")
-                child.restart()
+                child.start()
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""`make run`: a gateway API with a certificate, users and simulated subscribers."""
