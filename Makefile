@@ -1,6 +1,5 @@
-# What people type here: make run, make test, make lint. Packages are installed into .venv: for `make run` those
-# of the service, for the rest those of tests and linters too. `make deb` and `make install` are for a machine
-# where it stays.
+# Targets for a checkout: make run, make test, make lint. They install packages into .venv: `make run` those of the
+# service, the others also those of tests and linters. `make deb` and `make install` are for an appliance.
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -11,7 +10,7 @@ PIP := $(VENV)/bin/pip -qq --disable-pip-version-check
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
 
-# For a machine where it stays: below DESTDIR, with the Python that the machine has.
+# For an appliance: below DESTDIR, with the machine's own Python.
 DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
@@ -21,13 +20,13 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
 
-# Three at a time, since most tests wait. Those of a module stay together: they share what it starts.
+# Three at a time, because most tests wait. Tests of one module run together: they share its fixtures.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS)
 
-# What a change can be tried with: all but what takes minutes.
+# Without the tests that take minutes.
 quick: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow and not bare"
 
@@ -41,18 +40,18 @@ lint: $(DEVELOPED)
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell
 
-# The figures of the README, measured on this machine.
+# Measures the figures of the README.
 figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.support.figures
 	$(VENV)/bin/python -m tests.support.figures_of_streams
 	$(VENV)/bin/python -m tests.support.figures_of_slow_clients
 	$(VENV)/bin/python -m tests.support.figures_of_webhooks
 
-# The pictures of the README.
+# Takes the pictures of the README.
 screenshots: $(DEVELOPED) tools
 	$(VENV)/bin/python -m tests.support.screenshots
 
-# gunicorn's C parser has no binary package: where no compiler is, gunicorn's own parser serves.
+# gunicorn's C parser has no binary package: without a compiler, gunicorn uses its own parser.
 $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $$($(PYTHON) -V) is too old" >&2; exit 1; }
@@ -76,7 +75,7 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 openapi interface: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.cli.documents
 
-# Pins the newest versions, with hashes: those of the service first, which tests and linters have to live with. A
+# Pins the newest versions with hashes. The versions of the service come first and bind those of tests and linters. A
 # package is in one file only.
 COMPILE = $(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-options --extra fast --extra checkout
@@ -85,7 +84,7 @@ lock: $(INSTALLED)
 	{ echo '# Every package of the service, pinned and hashed: `make lock` writes it.'; \
 	  $(COMPILE) --output-file - setup.cfg; } > $(VENV)/run.lock
 	$(COMPILE) --extra develop --constraint $(VENV)/run.lock --output-file - setup.cfg > $(VENV)/all.lock
-	{ echo '# Every package that tests and linters need besides, pinned and hashed: `make lock` writes it.'; \
+	{ echo '# Every further package of tests and linters, pinned and hashed: `make lock` writes it.'; \
 	  awk '/^[^ ]/ {skip = FNR != NR && ($$1 in run)} FNR == NR {run[$$1]; next} !skip' \
 	    $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/develop.lock
 	mv $(VENV)/run.lock requirements.lock

@@ -2,16 +2,16 @@ include "gateway";
 
 def place: "\(.mac_address)  \(.access_interface)";
 
-# An event, for people.
+# An event as text.
 def told($data):
   if .event == "gap" then
-    "GAP   events are lost, those from \($data.oldest) to \($data.newest) are not: list again"
+    "GAP   events are lost; the gateway holds \($data.oldest) to \($data.newest): list the sessions again"
   elif .event == "session_up" then
     "up    \($data.id)  \($data.username)  \($data.type)  \($data.ip_address)  \($data | place)"
   else "down  \($data.id)  \($data.username)  \($data.reason)  \($data | place)  \($data.duration_seconds) s" end;
 
-# A stream of events as lines: the id, when it happened (-1 is now) and what; an empty one for a heartbeat; !, nothing
-# and what isn't a stream.
+# A stream of events as lines: the id, the time (-1 is now) and the text; an empty line for a heartbeat; !, -1 and the
+# text of a response that is not a stream.
 def lines:
   foreach inputs as $line (null;
     if $line == "" then {event, id, data, whole: true}

@@ -4,11 +4,11 @@ def cell: "[ ]*(?:\"(?:[^\"]|\"\")*\"|[^\", ][^\",]*)[ ]*";
 
 def bare: sub("^ +"; "") | sub(" +$"; "") | if startswith("\"") then .[1:-1] | gsub("\"\""; "\"") else . end;
 
-# The cells of a line; null where it doesn't have three.
+# The cells of a line; null if it does not have three.
 def cells: [capture("^(?<a>\(cell)),(?<b>\(cell)),(?<c>\(cell))$") | .[] | bare] | if . == [] then null else . end;
 
-# What a file says, a line of tab-separated text each: "bad" line why; or what becomes of it with the sessions
-# there are, as arrays of a username and an id: "offline" line name; "rate" line name id body.
+# The lines of a file as tab-separated text: "bad" line reason; "offline" line name; "rate" line name id body. $online is
+# the sessions as arrays of a username and an id.
 def orders($online):
   (reduce $online[] as [$username, $id] ({}; .[$username] += [$id])) as $ids
   | foreach (inputs | rtrimstr("\r")) as $text (
@@ -18,10 +18,10 @@ def orders($online):
         else ($text | cells) as $cells
           | if .by == null then
               if ($cells // [])[1:] == ["down", "up"] and ($cells[0] | IN("username", "id")) then .by = $cells[0]
-              else .by = "" | .out = ["bad", .number, "must be username,down,up or id,down,up, to begin with"] end
-            elif $cells == null then .out = ["bad", .number, "must have three fields: who, down, up"]
+              else .by = "" | .out = ["bad", .number, "must be username,down,up or id,down,up"] end
+            elif $cells == null then .out = ["bad", .number, "must have three fields: username or id, down, up"]
             elif .by == "id" and ($cells[0] | test("^[1-9][0-9]*$") | not) then
-              .out = ["bad", .number, "must begin with the number of a session"]
+              .out = ["bad", .number, "must begin with a session id"]
             elif .seen[$cells[0]] then
               .out = ["bad", .number, "\($cells[0]) is in line \(.seen[$cells[0]]) already"]
             else .seen[$cells[0]] = .number | .out = ["good", .number] + $cells end

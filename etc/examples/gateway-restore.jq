@@ -1,11 +1,11 @@
 include "gateway";
 
-# A backup with the secrets that somebody has kept elsewhere, by their paths.
+# A backup with the given secrets, by their paths.
 def filled($kept):
   reduce (secrets | select($kept[.path])) as $secret (.; setpath($secret.at; $kept[$secret.path]));
 
-# What makes of a running value the backup's: operations to stage, and {"missing": path} for a secret that is
-# in neither. A list that hides secrets can't be set as a whole: its items go by their usernames.
+# The operations that change a running value to that of the backup, and {"missing": path} for a secret that is in
+# neither. A list with masked secrets cannot be set as a whole: its items are set by their usernames.
 def operations($path; $running):
   if . == $running then empty
   elif . == mask then {missing: $path}

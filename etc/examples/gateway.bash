@@ -1,19 +1,19 @@
 # shellcheck shell=bash
-# What the gateway-* scripts share; they source it.
+# The functions of the gateway-* scripts, which source this file.
 #
-#   GATEWAY_URL            where the API is; https://localhost:8443 by default
-#   GATEWAY_CA             whom its certificate is trusted by, in PEM; the system's by default
-#   GATEWAY_USER           who logs in
-#   GATEWAY_PASSWORD_FILE  a file with the password, for scripts that run by themselves
-#   GATEWAY_TOKEN_FILE     where the token is kept
+#   GATEWAY_URL            the URL of the API; https://localhost:8443 by default
+#   GATEWAY_CA             the CA certificate for its certificate, in PEM; the system's by default
+#   GATEWAY_USER           the user
+#   GATEWAY_PASSWORD_FILE  a file with the password, for scripts without a terminal
+#   GATEWAY_TOKEN_FILE     the file for the token
 
 set -euo pipefail
 
-# Exit codes. 0: all is done.
-readonly FAILED=1 # refused by the gateway, or done in part
+# Exit codes. 0: success.
+readonly FAILED=1 # refused by the gateway, or only partly done
 readonly USAGE=2
-readonly AWAY=3   # the gateway or its core can't be reached
-readonly DENIED=4 # not logged in, or the role doesn't suffice
+readonly AWAY=3   # the gateway or its core is unavailable
+readonly DENIED=4 # not logged in, or the role is not sufficient
 
 program=${0##*/}
 readonly VERSION=0.1.0
@@ -35,7 +35,7 @@ done
 
 GATEWAY_URL=${GATEWAY_URL:-https://localhost:8443}
 GATEWAY_URL=${GATEWAY_URL%/}
-# By address: a token of one gateway must not be shown to another.
+# One file per URL: one gateway must not receive the token of another.
 token_file=${GATEWAY_TOKEN_FILE:-${XDG_RUNTIME_DIR:-$HOME/.cache}/gateway/${GATEWAY_URL//[^A-Za-z0-9.-]/_}}
 
 work=$(mktemp -d)
@@ -46,16 +46,16 @@ status=000
 options=(--silent --show-error --proto '=https' --connect-timeout 5)
 [[ -z ${GATEWAY_CA:-} ]] || options+=(--cacert "$GATEWAY_CA")
 
-# The value of an option that wants one.
+# The value of an option that requires one.
 value_of() {
-    (($# > 1)) || die "$USAGE" "$1 wants a value"
+    (($# > 1)) || die "$USAGE" "$1 requires a value"
     printf '%s' "$2"
 }
 
 encoded() { jq -Rr --slurp @uri < <(printf '%s' "$1"); }
 
-# once METHOD PATH [BODY [HEADER...]]: one request. Its status is in $status, the answer in $answer. Bodies and
-# tokens go through pipes and files, which ps doesn't show.
+# once METHOD PATH [BODY [HEADER...]]: one request. Sets $status, and writes the response to $answer. Bodies
+# and tokens go through pipes and files, which ps does not show.
 once() {
     local method=$1 path=$2 body=${3-} header type='' arguments=()
     shift "$(($# < 3 ? $# : 3))"
@@ -76,14 +76,14 @@ once() {
     [[ $status == 2?? ]]
 }
 
-# A header of the last answer.
+# A header of the last response.
 header() { tr -d '\r' <"$work/head" | sed -n "s/^$1: //Ip"; }
 
-# What the gateway has against the last request, in $reason, a line a problem; and the exit code for it, in $code.
+# Sets $reason to the errors of the last request, one per line, and $code to the exit code for it.
 judge() {
     code=$FAILED
     if [[ $status == none ]]; then
-        reason="no answer of a gateway at $GATEWAY_URL: $trouble"
+        reason="no response from a gateway at $GATEWAY_URL: $trouble"
         code=$AWAY
         return
     fi
@@ -97,7 +97,7 @@ judge() {
     esac
 }
 
-# Says what it is, and ends the script.
+# Prints the error, and ends the script.
 fail() {
     local line
     judge
@@ -106,54 +106,54 @@ fail() {
     exit "$code"
 }
 
-# As `once`, but somebody whose login has expired logs in again, if that can be had without a person who isn't there.
+# Like `once`, but logs in again after the token has expired, with the password file or at a terminal.
 try() {
     if once "$@"; then return; fi
     [[ $status == 401 ]] || return 1
     [[ -n ${GATEWAY_PASSWORD_FILE:-} ]] || has_terminal || return 1
-    complain "not logged in, or not any more"
+    complain "not logged in, or the token has expired"
     log_in "${GATEWAY_PASSWORD_FILE:-}"
     once "$@"
 }
 
-# As `try`, but ends the script when it fails.
+# Like `try`, but an error ends the script.
 request() { try "$@" || fail; }
 
 has_terminal() { { : </dev/tty; } 2>/dev/null; }
 
-# log_in FILE: with the password that is the first line of a file; without a file it is asked for.
+# log_in FILE: the first line of the file is the password. Without a file it prompts at the terminal.
 log_in() {
     local file=$1 user=${GATEWAY_USER:-} password='' body draft
     if [[ -n $file ]]; then
-        [[ -n $user ]] || die "$USAGE" "who logs in? GATEWAY_USER or --user says so"
+        [[ -n $user ]] || die "$USAGE" "no user: set GATEWAY_USER or use --user"
         IFS= read -r password <"$file" || [[ -n $password ]] || die "$USAGE" "no password in $file"
     else
-        has_terminal || die "$USAGE" "no terminal to ask for a password: use --password-file"
+        has_terminal || die "$USAGE" "no terminal for the password: use --password-file"
         [[ -n $user ]] || IFS= read -rp "Username for $GATEWAY_URL: " user </dev/tty
         IFS= read -rsp "Password of $user: " password </dev/tty
         printf '\n' >/dev/tty
     fi
     body=$(printf '%s\n%s\n' "$user" "${password%$'\r'}" | jq -nR '{username: input, password: input}')
     once POST /auth/login "$body" || fail
-    # mktemp makes it for our own eyes, and nobody finds half a token.
+    # mktemp makes it readable for its owner only; mv makes it complete at once.
     {
         (umask 077 && mkdir -p "$(dirname "$token_file")") &&
             draft=$(mktemp "$token_file.XXXXXX") &&
             jq -r '"Authorization: Bearer \(.access_token)"' "$answer" >"$draft" &&
             mv "$draft" "$token_file"
-    } || die "$FAILED" "can't keep the token in $token_file"
+    } || die "$FAILED" "cannot write the token to $token_file"
 }
 
-# agreed QUESTION: what somebody at a terminal says; --yes says it beforehand.
+# agreed QUESTION: asks at the terminal for confirmation; --yes confirms.
 agreed() {
     local said=''
     [[ -z ${yes:-} ]] || return 0
-    [[ -t 0 ]] || die "$USAGE" "nobody to ask here: --yes agrees beforehand"
+    [[ -t 0 ]] || die "$USAGE" "no terminal for the confirmation: use --yes"
     read -rp "$1 [y/N] " said || printf '\n' >&2
     [[ $said == [yY] || $said == [yY]es ]]
 }
 
-# subscribers QUERY FILTER: what the filter makes of each page of the list. QUERY begins with &, or is empty.
+# subscribers QUERY FILTER: the output of the jq filter for each session. QUERY begins with &, or is empty.
 subscribers() {
     local query=$1 filter=$2 cursor=''
     while :; do
