@@ -1,1 +1,1 @@
-"""What tests share: running gateways, clients, clocks and stand-ins."""
+"""Shared by tests: running gateways, clients, clocks and faulty peers."""

@@ -1,4 +1,4 @@
-"""How accel-ppp reads its files: the grammar of accel-ppp.conf(5), strictly, in which nothing is special.
+"""The grammar of accel-ppp.conf(5), strictly, without the meaning of options.
 
 Debian has no package of it. What its parser would treat otherwise than as plain text, these readers refuse:
 included files, nested options, references to other options, lines that don't fit into its buffers.
@@ -50,7 +50,7 @@ def secrets(text: str) -> list[list[str]]:
         if line.startswith("#"):
             continue
         words = line.replace("\t", " ").split(" ")
-        # Quotes and backslashes mean something at the beginning of a word and within such a one.
+        # Quotes and backslashes are special at the start of a word, and within a quoted one.
         _refuse(len(words) != 4 or not all(words) or any(word[0] in "'\"" for word in words), line)
         lines.append(words)
     return lines

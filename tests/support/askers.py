@@ -1,4 +1,4 @@
-"""Many clients who ask for one path without a pause, in a process of their own.
+"""Many clients that request one path without a pause, in their own process.
 
 `python -m tests.support.askers URL CERTIFICATE CLIENTS` prints a line when each has an answer, goes on until
 its standard input ends, and prints how many answers of each status there were, as JSON.
@@ -18,8 +18,7 @@ import requests
 
 @contextmanager
 def asking(url: str, certificate: str, clients: int) -> Iterator[dict[int, int]]:
-    """So many clients until the end of the block; then what is given has how many answers of each status
-    they got."""
+    """Runs the clients until the end of the block. Then the result has the number of responses by status."""
     answers: dict[int, int] = {}
     command = [sys.executable, "-m", "tests.support.askers", url, certificate, str(clients)]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Debian's Chromium in front of our pages, as somebody uses them who knows nothing of how they are made."""
+"""Our pages in Debian's Chromium, as a user sees them."""
 
 import re
 import shutil
@@ -12,25 +12,25 @@ from tests.support.stack import Api
 
 PHONE = {"width": 360, "height": 740}
 LAPTOP = {"width": 1440, "height": 900}
-#: Milliseconds until what should be on the screen is.
+#: Milliseconds until the screen must show an expected state.
 PATIENCE = 30_000
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """One browser; not for a whole run of the tests, as an asyncio loop runs as long as it does."""
+    """One browser. Not for a whole test run: its asyncio loop would run as long."""
     expect.set_options(timeout=PATIENCE)
     executable = shutil.which("chromium")
     assert executable, "Debian's chromium is not installed"
-    # Its sandbox doesn't start as root.
+    # Its sandbox does not start as root.
     settings = {"executable_path": executable, "args": ["--no-sandbox", "--no-proxy-server"]}
     with sync_playwright() as playwright, playwright.chromium.launch(**settings) as browser:
         yield browser
 
 
 class Screen:
-    """The page on one screen. `complaints` are what the browser and the page's own modules had to say of it;
-    `requests` are all that it asked for."""
+    """The page on one screen. `complaints` are messages of the browser and of the page's modules; `requests`
+    are all requests of the page."""
 
     def __init__(self, page: Page, api: Api) -> None:
         self.page = page
@@ -48,15 +48,15 @@ class Screen:
         return self
 
     def sign_in(self, role: str = "admin", password: str | None = None) -> "Screen":
-        """As somebody of a role, with his own password or another."""
+        """As the user of a role, with the right password or another."""
         names = self.api.environment
-        self.page.get_by_label("User name", exact=True).fill(names[f"{role.upper()}_USER"])
+        self.page.get_by_label("Username", exact=True).fill(names[f"{role.upper()}_USER"])
         self.page.get_by_label("Password").fill(password or names[f"{role.upper()}_PASSWORD"])
         self.page.get_by_role("button", name="Sign in").click()
         return self
 
     def go(self, view: str) -> "Screen":
-        """To another view, by its name."""
+        """Opens another view, by its name."""
         self.page.get_by_role("navigation").get_by_role("link", name=view).click()
         return self
 
@@ -64,22 +64,22 @@ class Screen:
         return self.page.locator(f"#{id}").inner_text()
 
     def number(self, id: str) -> int:
-        """What stands there, as a number."""
+        """The text of an element, as a number."""
         return int(self.text(id).replace(",", ""))
 
     def find(self, text: str) -> "Screen":
-        """Types it into the search, and has it searched for."""
+        """Searches for a text."""
         self.go("Subscribers")
         self.page.get_by_label("Find a subscriber").fill(text)
         self.page.get_by_role("button", name="Find").click()
         return self
 
     def is_live(self) -> None:
-        """Waits until it says so."""
+        """Waits until the page shows that it is live."""
         expect(self.page.locator("#connection")).to_have_text("Live")
 
     def since(self) -> dict[str, Any]:
-        """What came and went, and the ids of the events after which and until which: all of one moment."""
+        """The sessions started and ended, and the ids of the first and last counted event, at one moment."""
         found: dict[str, Any] = self.page.evaluate(
             """() => ({...document.getElementById('arrivals-chart').dataset,
                 came: document.getElementById('came').textContent,
@@ -91,7 +91,7 @@ class Screen:
         self.requests.append(request)
 
     def _heard(self, message: ConsoleMessage) -> None:
-        # A request that the API refuses, or that no API takes: chromium always says so.
+        # chromium reports each failed request itself.
         if message.type in ("error", "warning") and not re.match("Failed to load resource", message.text):
             self.complaints.append(message.text)
 
@@ -102,8 +102,8 @@ def _number(text: str) -> int:
 
 @contextmanager
 def screen(browser: Browser, api: Api, **more: Any) -> Iterator[Screen]:
-    """A screen of its own, with no memory of others; fails when the browser complained of the page, or the
-    page asked anybody else for anything."""
+    """A new screen without data of others. Fails if the browser complained, or if the page sent a request to
+    another server."""
     context = browser.new_context(ignore_https_errors=True, **more)
     made = Screen(context.new_page(), api)
     try:
@@ -116,11 +116,11 @@ def screen(browser: Browser, api: Api, **more: Any) -> Iterator[Screen]:
 
 
 class Watched:
-    """A window of a browser of its own; `complaints` are what its console and its policies have said, and
-    `requests` the addresses that it has asked."""
+    """A separate browser window. `complaints` are messages of its console and of its security policies,
+    `requests` the requested URLs."""
 
     def __init__(self, browser: Browser) -> None:
-        # The gateway signs its certificate itself.
+        # The gateway's certificate is self-signed.
         context = browser.new_context(ignore_https_errors=True, viewport=LAPTOP)
         self.page: Page = context.new_page()
         self.complaints: list[str] = []

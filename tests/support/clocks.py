@@ -1,14 +1,14 @@
-"""A machine's clocks that a test moves."""
+"""The clocks of a machine, which a test moves."""
 
 from gateway_api.core.clock import Clock
 
 NOW = 1_700_000_000
-#: The machine had been up for so many seconds.
+#: The uptime of the machine, in seconds.
 _UP = 5_000.0
 
 
 class SteppedClock:
-    """Seconds that pass when the test sets `now`."""
+    """A clock in seconds; the test sets `now`."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -21,13 +21,13 @@ class SteppedClock:
 
 
 class StillClock(Clock):
-    """Stands still until a test lets time pass, sets the wall clock, or reboots the machine."""
+    """Stands still until a test advances it, sets the wall clock, or reboots the machine."""
 
     def __init__(self, now: float = NOW) -> None:
         super().__init__("boot 1")
         #: The true time, by which the steady clock counts.
         self.now = now
-        #: So many seconds the wall clock is ahead of it.
+        #: Seconds by which the wall clock is ahead of it.
         self.ahead = 0.0
         self._booted = now - _UP
 
@@ -38,7 +38,7 @@ class StillClock(Clock):
         return self.now - self._booted
 
     def reboot(self, ahead: float = 0.0) -> None:
-        """A moment later, with a wall clock that is so many seconds ahead."""
+        """A moment later, with a wall clock that is `ahead` seconds ahead."""
         self.boot_id = f"boot at {self.now}"
         self.now += 1
         self._booted = self.now

@@ -1,4 +1,4 @@
-"""Where somebody sits who runs the scripts of `etc/examples`: as cron would, or at a terminal."""
+"""Runs the scripts of `etc/examples`, as cron does or at a terminal."""
 
 import os
 import pty
@@ -20,7 +20,7 @@ class Ended(NamedTuple):
 
 
 class Desk:
-    """Where somebody sits who runs scripts, in an environment of his own and with a token of his own."""
+    """Runs scripts with their own environment and their own token."""
 
     def __init__(self, api: Api, folder: Path) -> None:
         self.api = api
@@ -37,7 +37,7 @@ class Desk:
         }
 
     def run(self, script: str, *arguments: str, feed: str = "", wrap: tuple[str, ...] = ()) -> Ended:
-        """Without a terminal, as cron would."""
+        """Without a terminal, as cron does."""
         ended = subprocess.run(
             [*wrap, str(FOLDER / script), *arguments],
             input=feed.encode(),
@@ -51,7 +51,7 @@ class Desk:
         return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
     def done(self, script: str, *arguments: str, feed: str = "") -> str:
-        """What a script says that must succeed."""
+        """The output of a script, which must succeed."""
         ended = self.run(script, *arguments, feed=feed)
         assert ended.status == 0, ended
         return ended.out
@@ -89,7 +89,7 @@ class Desk:
 
 
 class Running:
-    """A script that goes on until it is told to end."""
+    """A script that runs until a signal stops it."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self._out, self._err = folder / "out", folder / "err"
@@ -123,7 +123,7 @@ class Running:
 
 
 class Terminal:
-    """A script at a terminal, and somebody who reads and types."""
+    """A script at a terminal; the test reads and types."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self._ours, theirs = pty.openpty()
@@ -157,5 +157,5 @@ class Terminal:
         try:
             return os.read(self._ours, 65536).decode()
         except OSError:
-            # Linux' way to say that nobody has the other end any more.
+            # Linux' error when the other end is closed.
             return ""

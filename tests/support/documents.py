@@ -1,4 +1,4 @@
-"""Configuration documents that tests begin with."""
+"""Configuration documents for the start of tests."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from gateway_api.core.configuration.running import RunningConfiguration
 
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 
-#: A bcrypt hash of "secret" at the least cost.
+#: A bcrypt hash of "secret" with the lowest cost.
 SECRET_HASH = "$2b$04$l6cHqOx.6njlYvAogLLyBucPkVMnGY95sbhMuf9sMa4d1mAUkSSVW"
 
 

@@ -1,4 +1,4 @@
-"""Measures the README's figures: `make figures`. Prints a table in Markdown; takes some four minutes.
+"""Measures the README's figures: `make figures`. Prints a table in Markdown; takes about four minutes.
 
 All of it in one run on one machine, so that the lines can be compared with each other, and with the
 first: an application of one line in the same gunicorn, by the same clients. The clients are processes
@@ -104,11 +104,11 @@ def client(
     number: int,
     seconds: float = _SECONDS,
 ) -> list[float]:
-    """The seconds of each request that it could send one after the other in `seconds`."""
+    """Sends requests one after the other for `seconds`; the seconds of each."""
     context = ssl.create_default_context(cafile=certificate)
     connection = HTTPSConnection("localhost", int(url.rpartition(":")[2]), context=context, timeout=60)
     times = []
-    # Each client has ids of its own to disconnect; when they are used up it gets 404s.
+    # Each client disconnects its own ids; after the last one it gets 404s.
     id = number * 10_000
     until = time.monotonic() + seconds
     while not times or time.monotonic() < until:
@@ -125,12 +125,12 @@ def client(
 
 
 def resident(pid: int) -> int:
-    """Megabytes of memory that a process holds."""
+    """Memory of a process, in megabytes."""
     return memory(pid, "VmRSS")
 
 
 def peak(pid: int) -> int:
-    """The most megabytes of memory that a process has held."""
+    """Peak memory of a process, in megabytes."""
     return memory(pid, "VmHWM")
 
 

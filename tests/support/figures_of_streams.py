@@ -17,7 +17,7 @@ from tests.support.stack import Api, descendants, running_stack
 
 CLIENTS = (500, 2000, 5000)
 EVENTS = 20
-#: So many handshakes at a time: a worker does one after another.
+#: TLS handshakes at a time: a worker does one after the other.
 AT_ONCE = 64
 
 
@@ -64,7 +64,7 @@ async def measured(api: Api, stack: int, clients: int) -> str:
 
 
 class Crowd:
-    """Clients, and what they have heard of: how many of each session's end, and when the last one did."""
+    """Clients, the number of them that have the event of each session's end, and the time of the last one."""
 
     def __init__(self, api: Api) -> None:
         self._port = int(api.url.rpartition(":")[2])

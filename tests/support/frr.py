@@ -1,4 +1,4 @@
-"""FRR out of Debian's packages, without being installed: its parser, and its daemons, run for a moment."""
+"""FRR from Debian's packages, not installed: its parser, and its daemons for a moment."""
 
 import os
 import shutil
@@ -10,9 +10,9 @@ import pytest
 
 _TIMEOUT = 60
 
-#: Gives the running configuration after a file was read as at a start. The arguments: the folder of the
-#: packages, and the file. The user, the group and the way to log in that FRR wants, and the folder of its
-#: sockets, are in the namespace alone.
+#: Prints the running configuration after FRR has read a file as at a start. Arguments: the folder of the
+#: packages, and the file. The user, group and PAM service of FRR, and the folder of its sockets, exist only
+#: in the namespace.
 _READ_BACK = """
 set -eu
 root=$1; file=$2
@@ -25,7 +25,7 @@ printf 'auth sufficient pam_permit.so\\naccount sufficient pam_permit.so\\n' > /
 for name in group passwd pam.d; do mount --bind "/run/$name" "/etc/$name"; done
 ip link set lo up
 touch /run/frr/vtysh.conf
-# The host's name reaches a daemon in a file of its own only.
+# A daemon reads the hostname only from its own file.
 grep '^hostname ' "$file" > /run/frr/zebra.conf || true
 for daemon in zebra staticd bgpd; do
     "$root/usr/lib/frr/$daemon" -u frr -g frrvty --vty_socket /run/frr -z /run/frr/zserv.api -P 0 \\
@@ -44,7 +44,7 @@ vtysh -c 'show running-config'
 
 
 class Frr:
-    """What Debian's packages hold, unpacked into a folder."""
+    """Debian's packages, unpacked into a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._root = folder / "root"
@@ -66,8 +66,8 @@ class Frr:
         self.path = str(folder / "bin")
 
     def read_back(self, file: Path) -> list[str]:
-        """The lines of the running configuration of zebra, staticd and bgpd that have read such a file. They
-        run in namespaces of their own."""
+        """The lines of the running configuration of zebra, staticd and bgpd after they have read the file.
+        They run in their own namespaces."""
         if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
             pytest.skip("needs root, unshare and ip to have a network of its own")
         command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
@@ -92,12 +92,12 @@ def _unpack(folder: Path, root: Path) -> None:
 
 
 def _download(folder: Path) -> None:
-    """Debian's packages, out of whatever release this is."""
+    """Debian's packages, of the release of this machine."""
     subprocess.run(["apt-get", "-qq", "download", *_packages()], cwd=folder, timeout=60, check=True)
 
 
 def _packages() -> Iterator[str]:
-    """FRR's, and of the libraries that it needs those which aren't here."""
+    """Those of FRR and of its missing libraries."""
     listed = subprocess.run(
         ["apt-cache", "depends", "--no-recommends", "--no-suggests", "frr"],
         env={**os.environ, "LC_ALL": "C"},

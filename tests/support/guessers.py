@@ -1,4 +1,4 @@
-"""Ten clients who log in with wrong passwords, without a pause, in a process of their own.
+"""Ten clients that log in with wrong passwords without a pause, in their own process.
 
 `python -m tests.support.guessers URL CERTIFICATE` prints a line when each has had an answer, goes on until
 its standard input ends, and prints how many answers of each status there were, as JSON.
@@ -42,7 +42,7 @@ def main() -> None:
     begun = threading.Semaphore(0)
 
     def guess(number: int) -> None:
-        # An address and a user each: one address alone would soon be told to wait.
+        # Each has an address and a user: one address alone would soon get 429.
         with session_from(f"127.0.9.{number + 1}") as session:
             tries = 0
             while not over.is_set():

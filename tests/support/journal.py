@@ -1,4 +1,4 @@
-"""Events for tests: a journal that grows, one behind a real socket, and a core in this process."""
+"""Events for tests: a growing journal, one behind a real socket, and a core in this process."""
 
 import threading
 from collections import Counter
@@ -43,7 +43,7 @@ def grow(journal: Journal, number: int) -> None:
 
 
 class Core:
-    """The journal of a life behind a real socket; remembers where followers wanted to begin."""
+    """The journal of one life of a core, behind a real socket. It records where followers begin."""
 
     def __init__(self, path: Path, journal: Journal) -> None:
         self.asked: list[tuple[str | None, int | None]] = []
@@ -76,26 +76,26 @@ def numbers(batches: list[EventsReply]) -> list[int]:
 
 
 def no_pause(_: float) -> None:
-    """A follower's pause between a break and the next try."""
+    """A follower's pause between a failure and the next try."""
 
 
 class InProcessCore:
-    """What a client of the core's socket is to `Events`; its followers are greenlets. Without a `journal` the
-    core is away."""
+    """A client of the core's socket, for `Events`. Its followers are greenlets. Without a `journal` the core
+    is unavailable."""
 
     def __init__(self, journal: Journal | None) -> None:
         self.journal = journal
-        #: After which event each connection began.
+        #: The event after which each connection began.
         self.asked: list[tuple[str | None, int | None]] = []
-        #: Replies that each connection got, and the event up to which its follower has dealt with them.
+        #: Replies per connection, and the last event that its follower has processed.
         self.given = Counter[int]()
         self.reached = Counter[int]()
-        #: The connections that are open, and how many were at a time.
+        #: Open connections, and their highest number at a time.
         self.open: set[int] = set()
         self.most = 0
-        #: Whether a connection's next reply stays away for now.
+        #: True while a connection gets no further reply.
         self.holds: Callable[[int], bool] = lambda _: False
-        #: What a connection ends with, though nobody expects such a thing.
+        #: An unexpected error that ends a connection.
         self.surprise: Exception | None = None
 
     def stream(self, _: str, wanted: SubscribeEvents, *, silence: float) -> Iterator[msgspec.Raw]:

@@ -1,4 +1,4 @@
-"""What reads and writes a ledger of logins in the test's own thread."""
+"""Runs the work of a login ledger in the test's own thread."""
 
 import sqlite3
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tests.support.clocks import SteppedClock
 
 
 class SamePool:
-    """Runs everything at once."""
+    """Runs each task immediately."""
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         return function(*args)

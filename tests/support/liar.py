@@ -17,7 +17,7 @@ from pathlib import Path
 
 Mode = Callable[[socket.socket, Iterator[bytes]], None]
 
-#: What a trickling peer waits between two bytes, in seconds.
+#: Pause of a trickling peer between two bytes, in seconds.
 PAUSE = 0.1
 
 FOREVER = threading.Event()
@@ -35,18 +35,18 @@ def cut(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def hangup(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Reads the call and hangs up without an answer."""
+    """Reads the call and hangs up without a reply."""
     next(calls)
 
 
 def once(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers one call a connection, reads the second and hangs up."""
+    """Replies to one call per connection, reads the second and hangs up."""
     connection.sendall(_echo(next(calls)))
     next(calls)
 
 
 def hang(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Accepts and neither reads nor answers."""
+    """Accepts, and neither reads nor replies."""
     FOREVER.wait()
 
 
@@ -57,32 +57,32 @@ def half(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def garbage(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with bytes that are no text."""
+    """Replies with bytes that are not text."""
     _repeat(connection, calls, bytes(range(255, 127, -1)))
 
 
 def text(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with a text that is no JSON."""
+    """Replies with text that is not JSON."""
     _repeat(connection, calls, b"HTTP/1.1 200 OK")
 
 
 def array(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with a JSON array."""
+    """Replies with a JSON array."""
     _repeat(connection, calls, b'[{"parameters":{}}]')
 
 
 def list_of_parameters(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with parameters that are an array."""
+    """Replies with an array as parameters."""
     _repeat(connection, calls, b'{"parameters":[1]}')
 
 
 def badutf8(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with parameters that are no UTF-8."""
+    """Replies with parameters that are not UTF-8."""
     _repeat(connection, calls, b'{"parameters":{"username":"\xff\xfe"}}')
 
 
 def wrongshape(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with a valid reply that has none of the expected fields."""
+    """Replies without any expected field."""
     _repeat(connection, calls, b'{"parameters":{"unexpected":1}}')
 
 
@@ -93,12 +93,12 @@ def invalid(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def twice(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers each call with two replies at once."""
+    """Sends two replies to each call at once."""
     _repeat(connection, calls, b'{"parameters":{"answer":1}}\0{"parameters":{"answer":2}}')
 
 
 def late(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers each call, and a moment later once more."""
+    """Replies to each call, and a moment later again."""
     for call in calls:
         connection.sendall(_echo(call))
         time.sleep(PAUSE)
@@ -106,7 +106,7 @@ def late(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def endless(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with a message that never ends."""
+    """Replies with an endless message."""
     next(calls)
     connection.sendall(b'{"parameters":{"a":"')
     while True:
@@ -114,7 +114,7 @@ def endless(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def trickle(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers with a valid reply, one byte at a time."""
+    """Sends a valid reply, one byte at a time."""
     for call in calls:
         for byte in _echo(call):
             connection.sendall(bytes([byte]))
@@ -122,7 +122,7 @@ def trickle(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def echo(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Answers as it should: with the parameters of the call."""
+    """Replies correctly, with the parameters of the call."""
     for call in calls:
         connection.sendall(_echo(call))
 

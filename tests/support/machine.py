@@ -15,9 +15,8 @@ from pathlib import Path
 
 from tests.support.stack import descendants, wait_for
 
-#: Mounted where nobody else sees it, so that nothing is left, however the tests end. Services that this
-#: machine has of its own are not started there. A control group of its own, or two machines would take each
-#: other's services for theirs.
+#: Its mounts are in a private namespace, so nothing stays after the tests. Services of this machine do not
+#: start there. It has its own control group: two machines would mix up their services.
 _BOOT = """
 set -e
 for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
@@ -39,20 +38,20 @@ _NUMBERS = count()
 
 
 class Machine:
-    """`leader` is the process id, out here, of its systemd."""
+    """`leader` is the process id of its systemd, outside the container."""
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
         self.root = Path(f"/proc/{leader}/root")
 
     def run(self, *command: str, timeout: float = 120) -> str:
-        """What a command says that must succeed."""
+        """The output of a command, which must succeed."""
         ended = self.attempt(*command, timeout=timeout)
         assert ended.returncode == 0, f"{command}: {ended.stdout}"
         return ended.stdout
 
     def attempt(self, *command: str, timeout: float = 120) -> "subprocess.CompletedProcess[str]":
-        """Both outputs come as one."""
+        """Runs a command; its two outputs are joined."""
         return subprocess.run(
             self.entering(*command),
             stdin=subprocess.DEVNULL,
@@ -64,14 +63,14 @@ class Machine:
         )
 
     def entering(self, *command: str) -> list[str]:
-        """The command that runs this one there."""
+        """The command that runs `words` in the machine."""
         return ["nsenter", f"--target={self._leader}", "--all", *command]
 
     def is_up(self) -> bool:
         return self.attempt("systemctl", "is-system-running").stdout.strip() in ("running", "degraded")
 
     def processes(self, word: str) -> list[int]:
-        """Those with the word in their command, parents first, by their ids out here."""
+        """Process ids, outside the container, of commands with a word in them, parents first."""
         found = []
         for pid in descendants(self._leader):
             try:
@@ -83,7 +82,7 @@ class Machine:
 
     @contextmanager
     def network(self) -> Iterator[None]:
-        """For this thread, and those that it starts: sockets are of the machine's network."""
+        """Opens sockets of this thread and its new threads in the machine's network."""
         with Path("/proc/thread-self/ns/net").open() as own:
             with Path(f"/proc/{self._leader}/ns/net").open() as its:
                 _enter(its.fileno())
@@ -95,14 +94,14 @@ class Machine:
 
 @contextmanager
 def booted(folder: Path, files: Path = Path("/")) -> Iterator[Machine]:
-    """A machine that begins with these files, until the end of the block. It takes root."""
+    """A machine with these files, until the end of the block. Requires root."""
     folder.mkdir()
     log = folder.with_suffix(".log")
     group = f"gateway-api-test-{os.getpid()}-{next(_NUMBERS)}"
     with log.open("wb") as console:
         process = subprocess.Popen(
             [
-                # Should the tests be killed, it has to go as well, with all that it has started.
+                # If the tests are killed, the machine and its processes must end too.
                 *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"),
                 *("--mount-proc", "sh", "-c", _BOOT, "sh", str(folder), group, str(files)),
             ],
@@ -124,7 +123,7 @@ def booted(folder: Path, files: Path = Path("/")) -> Iterator[Machine]:
         process.kill()
         process.wait(60)
         wait_for("the machine to be gone", lambda: all(gone(pid) for pid in started), 10)
-        # Not by a walk through all of them: other machines end meanwhile, and theirs vanish.
+        # Not by a walk through all groups: those of other machines vanish meanwhile.
         for mount in ("", "systemd", "unified"):
             own = Path("/sys/fs/cgroup", mount, group)
             if own.exists():
@@ -137,7 +136,7 @@ def gone(pid: int) -> bool:
 
 
 def _is_a_machine_s_first(pid: int) -> bool:
-    """Whether it is the first process in a namespace within the one that is started in."""
+    """True for the first process in a namespace within ours."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -147,7 +146,7 @@ def _is_a_machine_s_first(pid: int) -> bool:
 
 
 def _ids(status: str) -> list[str]:
-    """A process's ids, in each of the namespaces that it is in, from the outermost on."""
+    """The ids of a process in each of its namespaces, the outermost first."""
     (ids,) = re.findall(r"(?m)^NSpid:(.*)", status)
     return str(ids).split()
 

@@ -1,4 +1,4 @@
-"""The Debian package on a machine: what installs it, and a client of what it starts."""
+"""The Debian package on a machine: its installation, and a client of its API."""
 
 import shutil
 import subprocess
@@ -17,8 +17,8 @@ PROGRAMS = "/usr/lib/gateway-api"
 
 @dataclass
 class Installed:
-    """A machine with the package on it. `said` is what the installation did, `alone` what health answered
-    before there was a core, and `logged` what the API's log had then."""
+    """A machine with the package. `said` is the output of the installation, `alone` the response of health
+    without a core, and `logged` the API's log at that time."""
 
     machine: Machine
     said: str
@@ -26,7 +26,7 @@ class Installed:
     logged: str = ""
 
     def api(self) -> Api:
-        """A new client, as an operator has it who has read what the installation said."""
+        """A new client, set up as the installation's output says."""
         etc = self.machine.root / "etc" / "gateway-api"
         return Api(
             {
@@ -51,7 +51,7 @@ def install(machine: Machine, package: Path, *options: str) -> str:
 
 
 def repacked(package: Path, tree: Path, change: Callable[[Path], None]) -> Path:
-    """Another package, of what is in this one after a change."""
+    """A modified copy of the package."""
     subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
     change(tree)
     path = tree.with_suffix(".deb")

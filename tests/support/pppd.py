@@ -1,4 +1,4 @@
-"""pppd's own parsers, out of Debian's package without being installed: of secrets, and of its RADIUS client.
+"""pppd's own parsers of secrets and of its RADIUS client, from Debian's package, not installed.
 
 pppd is a program, and glibc doesn't load programs. A copy without the mark that says so can be loaded, and
 its functions called. That happens in a process of its own: `python -m tests.support.pppd`.
@@ -19,7 +19,7 @@ import pytest
 
 _REPOSITORY = Path(__file__).parents[2]
 _TIMEOUT = 60
-#: The version whose functions are called here.
+#: The version whose functions this module calls.
 _VERSION = "2.4.9"
 
 # elf(5).
@@ -28,7 +28,7 @@ _SHT_DYNSYM, _SHT_VERSYM = 11, 0x6FFFFFFF
 
 
 class Pppd:
-    """What Debian's package holds, unpacked into a folder."""
+    """Debian's package, unpacked into a folder."""
 
     def __init__(self, folder: Path) -> None:
         if not shutil.which("apt-get") or not shutil.which("dpkg") or platform.machine() != "x86_64":
@@ -42,19 +42,19 @@ class Pppd:
             pytest.skip(f"what is called here is of pppd {_VERSION}")
         self._pppd, self._radius = folder / "pppd.so", folder / "radius.so"
         self._pppd.write_bytes(_as_library((root / "usr/sbin/pppd").read_bytes()))
-        # pppd's own error() comes before glibc's where a program loads the plugin, and here it doesn't.
+        # In pppd its own error() has precedence over glibc's; here it has not.
         self._radius.write_bytes(_renamed(plugins[0].read_bytes(), "error", "info"))
         libraries = ":".join(map(str, root.glob("usr/lib/*-linux-*")))
         self._environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
 
     def words(self, file: Path) -> list[list[str]]:
-        """What pppd reads of a file of secrets: the words of each line."""
+        """The words of each line of a secrets file, as pppd reads them."""
         read: list[list[str]] = self._ask("words", file)
         return read
 
     def radius(self, file: Path) -> dict[str, Any]:
-        """What the RADIUS plugin reads of its file: the servers with their ports, the secret of the first,
-        and what it calls itself. Fails where it refuses the file."""
+        """The RADIUS plugin's reading of its file: the servers with their ports, the secret of the first, and
+        the name of this NAS. Fails if it refuses the file."""
         read: dict[str, Any] = self._ask("radius", file)
         return read
 
@@ -91,7 +91,7 @@ class Pppd:
 
 
 def _as_library(program: bytes) -> bytes:
-    """The same without the mark of a program."""
+    """The bytes without the mark of an executable."""
     made = bytearray(program)
     (headers,) = struct.unpack_from("<Q", made, 32)
     size, count = struct.unpack_from("<HH", made, 54)
@@ -107,7 +107,7 @@ def _as_library(program: bytes) -> bytes:
 
 
 def _renamed(library: bytes, symbol: str, other: str) -> bytes:
-    """The same with one of the symbols that it wants taken for another."""
+    """The bytes with one undefined symbol replaced by another."""
     made = bytearray(library)
     (headers,) = struct.unpack_from("<Q", made, 40)
     size, count = struct.unpack_from("<HH", made, 58)

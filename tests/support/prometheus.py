@@ -1,4 +1,4 @@
-"""Debian's Prometheus: its programs, and a server that scrapes a stack as `etc/prometheus` says."""
+"""Debian's Prometheus: its programs, and a server with the configuration of `etc/prometheus`."""
 
 import math
 import os
@@ -18,17 +18,17 @@ from tests.support.stack import Api, free_port, wait_for
 ETC = Path(__file__).parents[2] / "etc"
 CONFIGURATION = "gateway-api.yml"
 
-#: A sample's name and labels as the text format has them, such as `up{job="a"}`.
+#: A sample's name and labels in the text format, such as `up{job="a"}`.
 Series = str
 
 
 def programs(folder: Path) -> Path:
-    """The folder of `prometheus` and `promtool`. Where they aren't installed, `folder` gets the package, and
-    it is unpacked: installing it could start a service."""
+    """The folder of `prometheus` and `promtool`. If they are not installed, downloads the package to `folder`
+    and unpacks it: an installation might start a service."""
     installed = shutil.which("promtool")
     if installed and shutil.which("prometheus"):
         return Path(installed).parent
-    # As root: apt's own user can't write where the tests can.
+    # As root: apt's own user cannot write to the folders of tests.
     download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
     for command in (["apt-get", "-qq", "update"], download):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
@@ -38,12 +38,12 @@ def programs(folder: Path) -> Path:
     return folder / "usr" / "bin"
 
 
-#: When a gateway was last scraped here, by its address.
+#: The time of the last scrape, by the address of the gateway.
 _scraped: dict[str, float] = {}
 
 
 def scrape(api: Api) -> requests.Response:
-    """One that is made now: each worker keeps its last one for a second."""
+    """A new scrape: a worker keeps its last one for a second."""
     if (left := _scraped.get(api.url, -math.inf) + 1.2 - time.monotonic()) > 0:
         time.sleep(left)
     answer = api.send("GET", "/metrics", None)
@@ -53,7 +53,7 @@ def scrape(api: Api) -> requests.Response:
 
 
 def samples(api: Api) -> dict[Series, float]:
-    """What a scrape has now."""
+    """The samples of a scrape."""
     lines = [line for line in scrape(api).text.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines)}
 
@@ -68,7 +68,7 @@ def total(found: dict[Series, float], name: str, *labels: str) -> float:
 
 
 def configure(api: Api, folder: Path) -> Path:
-    """The configuration of `etc/prometheus` in `folder`, for this stack and in a hurry."""
+    """The configuration of `etc/prometheus` in `folder`, for this stack and with short intervals."""
     shutil.copytree(ETC / "prometheus", folder, dirs_exist_ok=True)
     shutil.copy(api.environment["GATEWAY_CA"], folder / "gateway-api-ca.pem")
     path = folder / CONFIGURATION
@@ -81,7 +81,7 @@ def configure(api: Api, folder: Path) -> Path:
 
 
 class Prometheus:
-    """A running one."""
+    """A running Prometheus."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -89,7 +89,7 @@ class Prometheus:
         self._session.trust_env = False
 
     def get(self, path: str, **query: str) -> Any:
-        """The data of an answer. Fails on a query that it can't parse or evaluate."""
+        """The data of a response. Fails on a query with an error."""
         answer = self._session.get(f"{self._url}/api/v1/{path}", params=query, timeout=60)
         assert answer.status_code == 200, (query, answer.text)
         return answer.json()["data"]
@@ -107,7 +107,7 @@ class Prometheus:
 
 @contextmanager
 def scraping(api: Api, programs: Path, folder: Path) -> Iterator[Prometheus]:
-    """A Prometheus that has scraped the stack, and goes on each second until the end of the block."""
+    """A Prometheus that has scraped the stack, and scrapes it every second until the end of the block."""
     configuration = configure(api, folder)
     address = f"127.0.0.1:{free_port()}"
     command = [

@@ -1,4 +1,4 @@
-"""Receivers of webhooks: well-behaved ones, and such that hang, cut, trickle, flood or lie.
+"""Receivers of webhooks: correct ones, and ones that hang, cut, trickle, flood or lie.
 
 `python -m tests.support.receivers FILE` is a fast one in a process of its own: it prints its port and writes
 the id of each message to FILE, one a line. With `--times` each line goes on with when it came and when it
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-#: What an endless answer ends at all the same, so that whoever reads it all doesn't take the machine down.
+#: The end of an "endless" response: a client that reads it all must not exhaust the machine.
 _ENOUGH = 400 << 20
 
 
@@ -48,8 +48,8 @@ class Received:
 
 
 class Receiver:
-    """Listens at a free port of 127.0.0.1 until the end of the block. `reply` makes the bytes of an answer;
-    without bytes the connection is closed."""
+    """Listens at a free port of 127.0.0.1 until the end of the block. `reply` returns the bytes of a
+    response; without bytes the connection closes."""
 
     def __init__(
         self, reply: "bytes | Callable[[Received], bytes]" = OK, tls: ssl.SSLContext | None = None
@@ -63,7 +63,7 @@ class Receiver:
         self._threads: list[threading.Thread] = []
         self._over = threading.Event()
         self.received: list[Received] = []
-        #: When each connection came, and when each was found ended by the other side.
+        #: The times at which each connection opened, and at which the other side closed it.
         self.opened: dict[int, float] = {}
         self.ended: dict[int, float] = {}
         port: int = self._listener.getsockname()[1]
@@ -125,7 +125,7 @@ class Receiver:
             connection.close()
 
     def converse(self, connection: socket.socket, number: int) -> None:
-        """Everything that happens on one connection. Raises OSError where it ended."""
+        """Handles one connection. Raises OSError at its end."""
         while (request := self.read(connection, number)) is not None:
             reply = self._reply if isinstance(self._reply, bytes) else self._reply(request)
             if not reply:
@@ -152,7 +152,7 @@ class Receiver:
         return request
 
     def wait_for_end(self, connection: socket.socket, number: int) -> None:
-        """Reads until the other side ends the connection."""
+        """Reads until the other side closes the connection."""
         while connection.recv(65536):
             pass
         self.ended[number] = time.monotonic()
@@ -164,7 +164,7 @@ class Receiver:
 
 
 class Rude(Receiver):
-    """Reads a request and then does something else than to answer it. `behave` is given what it needs."""
+    """Reads a request, and then calls `behave` in place of a response."""
 
     def __init__(self, behave: "Behaviour", scheme: str = "http", reads: bool = True) -> None:
         super().__init__()
@@ -191,16 +191,16 @@ def hang(receiver: Rude, connection: socket.socket, number: int) -> None:
 
 
 def reset(_: Rude, connection: socket.socket, __: int) -> None:
-    # With a linger of nothing, to close is to reset: socket(7).
+    # With a linger time of 0, close() resets the connection: socket(7).
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def close(_: Rude, __: socket.socket, ___: int) -> None:
-    """The connection is closed when this returns."""
+    """Its return closes the connection."""
 
 
 def trickle(before: bytes, each: bytes = b"a", every: float = 1.0) -> Behaviour:
-    """Sends a little every second, for ever."""
+    """Sends some bytes every second, without end."""
 
     def behave(receiver: Rude, connection: socket.socket, number: int) -> None:
         connection.sendall(before)
@@ -225,7 +225,7 @@ def flood(before: bytes, each: bytes) -> Behaviour:
 
 
 def say(words: bytes) -> Behaviour:
-    """Sends this, whatever it was asked, and closes."""
+    """Sends these bytes after any request, and closes."""
 
     def behave(_: Rude, connection: socket.socket, __: int) -> None:
         connection.sendall(words)

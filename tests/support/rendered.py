@@ -1,4 +1,4 @@
-"""Files of services that a configuration is rendered to, valid configurations of any kind, and the check."""
+"""The files rendered from a configuration, arbitrary valid configurations, and the check of the files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +44,7 @@ _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
 hostnames = st.from_regex(rf"{_LABEL}(\.{_LABEL}){{0,3}}", fullmatch=True) | st.just(
     ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
 )
-#: Those that a host can have: neither unspecified nor for groups, nor reserved.
+#: Addresses of hosts: not unspecified, multicast or reserved.
 addresses = st.ip_addresses(v=4, network="0.0.0.0/1").filter(int).map(str)
 numbers_of_as = st.integers(1, 4294967295)
 secrets = st.text(
@@ -59,7 +59,7 @@ descriptions = (
 rates = st.builds("{}{}".format, st.integers(1, 390), st.sampled_from(["", "kbit", "mbit", "Gbps", " m"]))
 networks = st.builds(
     lambda number, prefix: f"{number >> 24}.{number >> 16 & 255}.0.0/{prefix}",
-    # Of hosts: not 0.0.0.0, and below the groups.
+    # Of hosts: not 0.0.0.0, and below multicast.
     st.integers(1 << 16, (224 << 24) - 1),
     st.integers(16, 30),
 ).filter(lambda text: not text.startswith(("0.", "127.", "169.254.")))
@@ -67,7 +67,7 @@ networks = st.builds(
 
 @st.composite
 def vlan_profiles(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """None of which overlap: each has inner VLANs of its own."""
+    """They do not overlap: each has its own inner VLANs."""
     edges = sorted(draw(st.lists(st.integers(1, 4094), unique=True, max_size=8)))
     made = []
     for number, (first, last) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
@@ -85,8 +85,8 @@ def vlan_profiles(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Configurations of moderate size, in which any field may have any kind of value."""
-    # Short enough for two tags of four digits after them.
+    """Configurations of moderate size, with any valid value in each field."""
+    # Short enough for two VLAN tags of four digits after them.
     taken = r"lo|all|mgmt|\.\.?|[0-9]+|(?i:n|nu|nul|null|null0)|(ppp|ipoe|ifb-?)[0-9]+"
     short = st.from_regex(rf"(?!({taken})\Z|ifb-)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,4}}", fullmatch=True)
     names = draw(st.lists(short, unique=True, min_size=3, max_size=7))
@@ -144,7 +144,7 @@ def moderate(examples: int) -> settings:
 
 
 def checked(files: Mapping[str, str | bytes], path: str = "") -> None:
-    """Looks at such files in a folder, with a vtysh only if there is one in `path`."""
+    """Checks such files in a folder, with vtysh only if `path` has it."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for name, content in files.items():
             data = content.encode() if isinstance(content, str) else content

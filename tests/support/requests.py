@@ -6,7 +6,7 @@ NOBODY = {"detail": "Could not validate credentials"}
 
 
 def assert_civil(answer: requests.Response) -> None:
-    """What holds for every answer: never a 500 or HTML, always an id and a known shape."""
+    """Holds for every response: never a 500 or HTML, always a request id and a known shape."""
     assert answer.status_code < 500, answer.text
     assert answer.headers["X-Request-ID"]
     assert_guarded(answer)
@@ -23,7 +23,7 @@ def assert_civil(answer: requests.Response) -> None:
 
 
 def assert_guarded(answer: requests.Response) -> None:
-    """What keeps browsers and caches from doing too much with an answer."""
+    """The headers that restrict browsers and caches."""
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     kept = answer.url.endswith(("/docs", "/openapi.json")) and answer.status_code == 200
     assert answer.headers["Cache-Control"] == ("no-cache" if kept else "no-store")

@@ -1,4 +1,4 @@
-"""`python -m tests.support.resolving`, in a network and a mount namespace of its own: attempts to deliver
+"""`python -m tests.support.resolving`, in its own network and mount namespaces: attempts to deliver
 to names that a DNS server of ours resolves as it likes. Prints what came of each, as JSON.
 
 No part of the service is replaced: the C library reads the files that are mounted over the machine's, and
@@ -22,13 +22,13 @@ from gateway_api.hub.sender import AttemptResult, Sender
 
 PORT = 8080
 METADATA = "169.254.169.254"
-#: Addresses of this namespace that somebody listens at.
+#: Addresses of this namespace with a listener.
 _OURS = ("127.0.0.1", METADATA, "10.9.9.9", "10.9.9.10", "fd00:9::9")
-#: Nobody takes a connection there, or refuses it.
+#: A connection there is neither accepted nor refused.
 _SILENT = ("127.9.9.1", "127.9.9.2", "127.9.9.3")
 
 _NAME_SERVERS = ("127.0.0.1", "127.0.0.3")
-#: Answers to the first question about a name and to the second; from then on the last.
+#: The responses to the first query for a name, the second and so on; the last one repeats.
 NAMES: dict[str, list[list[str]]] = {
     "loopback.test": [["127.0.0.1"]],
     "private.test": [["10.9.9.9"]],
@@ -48,12 +48,12 @@ NAMES: dict[str, list[list[str]]] = {
     "nobody.test": [[]],
     "black-holes.test": [list(_SILENT)],
 }
-#: The server says nothing about it.
+#: The server does not respond for this name.
 SILENCE = "silence.test"
 
 
 class Dns:
-    """Answers A and AAAA questions from NAMES (RFC 1035), each kind's questions counted by itself."""
+    """Responds to A and AAAA queries from NAMES (RFC 1035), and counts each type separately."""
 
     def __init__(self, address: str) -> None:
         self._asked: dict[tuple[str, int], int] = {}
@@ -89,7 +89,7 @@ class Dns:
 
 
 class Listener:
-    """A receiver at one address, which remembers how often it was reached."""
+    """A receiver at one address, which counts its connections."""
 
     def __init__(self, address: str) -> None:
         self.reached = 0
@@ -102,12 +102,12 @@ class Listener:
             self.reached += 1
             with connection:
                 connection.recv(65536)
-                # The next attempt has to connect again, and so to ask for the address.
+                # The next attempt must connect again, and so resolve the name again.
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
 class BlackHole:
-    """An address whose queue of connections is full: what comes is not answered at all."""
+    """An address whose backlog is full: connections get no response."""
 
     def __init__(self, address: str) -> None:
         self._listener = socket.create_server((address, PORT), backlog=0)
@@ -119,7 +119,7 @@ class BlackHole:
 
 def _attempt(name: str, denied: list[str] | None = None) -> tuple[Sender, list[str]]:
     url = f"http://{name}:{PORT}/hook"
-    # As at its registration: a name is none of its business.
+    # As at a registration, which does not resolve names.
     check_url(url)
     networks: list[str] = denied if denied is not None else []
     return Sender(url, None, lambda: networks, None), networks
@@ -131,7 +131,7 @@ def _send(sender: Sender) -> dict[str, object]:
 
 
 def _watched(name: str) -> dict[str, object]:
-    """An attempt of which the hub's watch sees the deadline."""
+    """An attempt with the deadline of the hub's watch."""
     sender, _ = _attempt(name)
     done = threading.Event()
 
@@ -159,13 +159,13 @@ def _prepare(folder: Path) -> None:
         _run(
             "ip", "addr", "add", f"{address}/{128 if ':' in address else 32}", "dev", "lo", *_at_once(address)
         )
-    # What is mounted here is seen here alone.
+    # Mounts of this namespace must stay in it.
     _run("mount", "--make-rprivate", "/")
     for name, text in {
         "resolv.conf": "".join(f"nameserver {address}\n" for address in _NAME_SERVERS),
         "hosts": f"127.0.0.1 localhost\n{METADATA} hosts-file.test\n",
         "nsswitch.conf": "hosts: files dns\n",
-        # RFC 3484 would sort the addresses of a name, and the tests want to know which is first.
+        # Without the sort order of RFC 3484: tests need a known first address.
         "gai.conf": "sortv4 no\n",
     }.items():
         (folder / name).write_text(text)
@@ -175,7 +175,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _at_once(address: str) -> tuple[str, ...]:
-    """An IPv6 address would be tentative for a second."""
+    """Without a check for duplicates: an IPv6 address would be tentative for a second."""
     return ("nodad",) if ":" in address else ()
 
 

@@ -1,4 +1,4 @@
-"""The route table as the contract has it: who may call what, and what comes back."""
+"""The route table of the contract: access and response of each route."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ ROUTES = (
     Route("GET", "/system/health", ALWAYS, data=sessions.Health),
     Route("GET", "/health", ALWAYS, data=sessions.Health),
     Route("GET", "/system/config", ANY_ROLE, data=configuration_records.Configuration),
-    # In an order in which each works after the one before.
+    # In this order each works after the former ones.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),
     Route("POST", "/system/config/edit", ADMIN, nothing=True, body={"operations": [{"op": "set", **_RATE}]}),
     Route(
@@ -112,7 +112,7 @@ ROUTES = (
     Route("GET", "/cgnat/stats", ANY_ROLE, data=records.CgnatStats),
     Route("GET", "/demux/config", ANY_ROLE, data=configuration_records.DemuxConfiguration),
     _list("/demux/state", network.DemuxReply),
-    # Without an end, and without JSON: test_events has it.
+    # It has no end and is not JSON: see test_events.
     Route("GET", "/events/subscribers", ANY_ROLE, streams=True),
     Route("POST", "/webhooks", ADMIN, data=hub.Webhook, body=_RECEIVER, status=201),
     Route("GET", "/webhooks", ANY_ROLE, data=listing(hub.WebhooksReply)),
@@ -124,9 +124,9 @@ ROUTES = (
     Route("GET", "/metrics", ALWAYS),
     Route("GET", "/openapi.json", OPEN, bare=records.OpenApi),
     Route("GET", "/docs", OPEN),
-    # What the page brings with it.
+    # The files of the reference page.
     Route("GET", "/docs/{digest}/{name}", OPEN, part_of_a_page=True),
 )
 
-#: The live page and its parts, which aren't below `/api/v1` and no JSON: test_page has them.
+#: The live page and its parts: not below `/api/v1` and not JSON, see test_page.
 PAGES = ("/", "/page/{name}")

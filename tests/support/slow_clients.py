@@ -1,4 +1,4 @@
-"""Clients that hold connections and never get to the point, as many as one likes, in a process of its own.
+"""Slow clients that hold connections, any number of them, in their own process.
 
 `python -m tests.support.slow_clients PORT COUNT TOKEN` opens COUNT of each kind, from addresses of
 127.0.0.0/16. It prints `held` when they are all there, and when each has been closed a line of JSON: by kind,
@@ -19,12 +19,12 @@ from typing import Any
 _FROM_ONE_ADDRESS = 100
 _AT_ONCE = 100
 _TRICKLE = 1.0
-#: TCP_CLOSE of tcp_states.h in the kernel: it was reset.
+#: TCP_CLOSE of tcp_states.h in the kernel: the connection was reset.
 _CLOSED = 7
 
 
 class Stray:
-    """One client. Before `began` the server can't have waited for what doesn't come."""
+    """One client. The server cannot have waited for it before `began`."""
 
     def __init__(self, kind: str, number: int, port: int, token: str) -> None:
         self.kind = kind
@@ -37,7 +37,7 @@ class Stray:
         self.seconds: float | None = None
 
     async def connect(self, tls: bool, **more: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection from an address of its own."""
+        """A connection from its own address."""
         self.began = time.monotonic()
         sock = socket.socket()
         for name, value in more.items():
@@ -55,7 +55,7 @@ class Stray:
         )
 
     async def ends(self, reader: asyncio.StreamReader) -> None:
-        """Waits for the end, whatever is said before."""
+        """Waits for the end of the connection, and ignores data."""
         try:
             while await reader.read(65536):
                 pass
@@ -68,14 +68,14 @@ Life = Callable[[Stray, Callable[[], None]], Coroutine[Any, Any, None]]
 
 
 async def idle(stray: Stray, held: Callable[[], None]) -> None:
-    """Connects, and says nothing."""
+    """Connects, and sends nothing."""
     reader, _ = await stray.connect(tls=False)
     held()
     await stray.ends(reader)
 
 
 async def slow_head(stray: Stray, held: Callable[[], None]) -> None:
-    """Sends a header, a letter a second."""
+    """Sends a header, one byte per second."""
     reader, writer = await stray.connect(tls=True)
     writer.write(b"GET /api/v1/health HTTP/1.1\r\nHost: a\r\nX-Slow: ")
     held()
@@ -83,7 +83,7 @@ async def slow_head(stray: Stray, held: Callable[[], None]) -> None:
 
 
 async def slow_body(stray: Stray, held: Callable[[], None]) -> None:
-    """Sends the body of a login, a letter a second."""
+    """Sends the body of a login, one byte per second."""
     reader, writer = await stray.connect(tls=True)
     writer.write(b"POST /api/v1/auth/login HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n")
     held()
@@ -91,7 +91,7 @@ async def slow_body(stray: Stray, held: Callable[[], None]) -> None:
 
 
 async def slow_reader(stray: Stray, held: Callable[[], None]) -> None:
-    """Asks for all sessions, and reads nothing of them."""
+    """Requests all sessions, and reads nothing of the response."""
     _, writer = await stray.connect(tls=True, SO_RCVBUF=4096)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     head = f"GET /api/v1/subscribers HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {stray.token}\r\n\r\n"
@@ -121,7 +121,7 @@ async def _trickling(stray: Stray, reader: asyncio.StreamReader, writer: asyncio
     task.cancel()
 
 
-#: Those who may stay longest come first, so that all are there at the same time.
+#: Those with the longest deadline come first, so that all are connected at the same time.
 KINDS: dict[str, Life] = {
     "slow reader": slow_reader,
     "slow body": slow_body,

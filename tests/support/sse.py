@@ -1,4 +1,4 @@
-"""A client of the event stream that takes nothing but what the contract promises, byte for byte."""
+"""A client of the event stream that accepts only the bytes of the contract."""
 
 import json
 import re
@@ -24,7 +24,7 @@ _ESTABLISHED = "01"
 
 
 class Message(NamedTuple):
-    """One event as the stream has it."""
+    """One event of the stream."""
 
     boot_id: str
     sequence: int
@@ -42,7 +42,7 @@ class Message(NamedTuple):
 
 
 def messages_in(buffer: bytearray) -> list[Message]:
-    """The whole messages at the buffer's beginning, which it loses. Fails on any other bytes."""
+    """Removes the complete messages from the start of the buffer. Fails on any other bytes."""
     found, position = [], 0
     while True:
         while buffer.startswith(_HEARTBEAT, position):
@@ -59,7 +59,7 @@ def messages_in(buffer: bytearray) -> list[Message]:
 
 
 class Stream:
-    """One request for events, open until it is closed. `query` and `headers` are added to it."""
+    """One request for events, until it is closed. `query` and `headers` are added to it."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Stream:
         plain = socket.socket()
         try:
             if receive_buffer is not None:
-                # Before it connects: that is when the window is agreed on.
+                # Before it connects, because the handshake sets the window.
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             plain.settimeout(timeout)
             plain.connect(("127.0.0.1", self.server_port))
@@ -111,15 +111,15 @@ class Stream:
         self._connection.close()
 
     def read(self) -> bytes:
-        """What comes next; nothing at the proper end of the body. Raises OSError and HTTPException."""
+        """The next bytes; none at the regular end of the body. Raises OSError and HTTPException."""
         return self._response.read1(1 << 16)
 
     def read_all(self) -> bytes:
-        """An answer that ends."""
+        """The body of a response that ends."""
         return self._response.read()
 
     def messages(self) -> Iterator[Message]:
-        """Until the proper end of the body; it may be left, and gone on with."""
+        """Messages until the regular end of the body. The iteration can stop and continue."""
         while True:
             while self._ready:
                 yield self._ready.popleft()
@@ -137,7 +137,7 @@ class Stream:
         return found
 
     def until(self, wanted: Callable[[Message], bool]) -> list[Message]:
-        """The next messages, the last of which is wanted."""
+        """The next messages, up to the wanted one."""
         found: list[Message] = []
         for message in self.messages():
             found.append(message)
@@ -147,7 +147,7 @@ class Stream:
 
 
 def listen(api: Api, query: str = "", role: str = "operator", **more: Any) -> Stream:
-    """A stream of the stack's API that must have been opened."""
+    """A stream of the stack's API, which must open."""
     token = more.pop("token", None) or api.token(role)
     stream = Stream(api.url, api.environment["GATEWAY_CA"], token, query, **more)
     if stream.status != 200:
@@ -158,17 +158,17 @@ def listen(api: Api, query: str = "", role: str = "operator", **more: Any) -> St
 
 
 def resume(api: Api, id: str, **more: Any) -> Stream:
-    """A stream that goes on after an event, as an event source asks for it."""
+    """A stream that resumes after an event, with the header of an event source."""
     return listen(api, headers={"Last-Event-ID": id}, **more)
 
 
 class Collector:
-    """A client that comes back with the last id whenever its stream ends, and keeps all that it got."""
+    """A client that resumes with the last id after each end of its stream, and keeps all events."""
 
     def __init__(self, open_stream: Callable[[Mapping[str, str]], Stream]) -> None:
         self._open = open_stream
         self.messages: list[Message] = []
-        #: How often it came back.
+        #: The number of resumed streams.
         self.returns = 0
         self.failure: BaseException | None = None
         self._stop = threading.Event()
@@ -189,7 +189,7 @@ class Collector:
         return len(self.messages)
 
     def has(self, sequence: int) -> bool:
-        """Whether it got that far. Raises what ended it."""
+        """True if it has received this event. Raises the error that ended it."""
         if self.failure is not None:
             raise self.failure
         return bool(self.messages) and self.messages[-1].sequence >= sequence
@@ -250,19 +250,19 @@ def master_of(process: "subprocess.Popen[bytes]") -> int:
 
 
 def workers_of(process: "subprocess.Popen[bytes]") -> list[int]:
-    """gunicorn's workers, the dead ones left out."""
+    """gunicorn's workers that run."""
     return [pid for pid in descendants(master_of(process)) if _file(pid, "cmdline")]
 
 
 def worker_of(stream: Stream, workers: list[int]) -> int:
-    """Which of the workers has the server's end of a stream."""
+    """The worker with the server's end of a stream."""
     inode = server_end(stream)[1]
     (worker,) = (pid for pid in workers if f"socket:[{inode}]" in _links(pid))
     return worker
 
 
 def is_cut(stream: Stream) -> bool:
-    """Whether the server has given a stream up, though its client never reads."""
+    """True if the server has closed a stream whose client never reads."""
     return server_end(stream)[0] != _ESTABLISHED
 
 
@@ -292,7 +292,7 @@ def wait_for_workers(process: "subprocess.Popen[bytes]", number: int, gone: set[
 
 
 def _parent(pid: int) -> int:
-    # After the name, which may hold anything, come the state and the parent: proc(5).
+    # State and parent follow the name, which may contain anything: proc(5).
     fields = _file(pid, "stat").rpartition(b")")[2].split()
     return int(fields[1]) if fields else 0
 

@@ -1,4 +1,4 @@
-"""A running gateway: the processes that `make run` starts, on a free port and in a folder of its own."""
+"""A running gateway: the processes of `make run`, on a free port and in their own folder."""
 
 import os
 import random
@@ -20,15 +20,15 @@ from gateway_api.auth.tokens import Tokens
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.varlink.client import Client
 
-#: Seconds in which a busy machine, too, does what an idle one does at once.
+#: Seconds that are enough even on a busy machine.
 PATIENCE = 60.0
-#: Not that of the tests, which some of them seed.
+#: Not the generator of the tests, which some tests seed.
 _chance = random.SystemRandom()
 
 
 def free_port() -> int:
-    """One that nothing listens at. None of those that the kernel gives to connections: one of them might
-    have it before it is bound."""
+    """A port without a listener, outside the range for outgoing connections: one of them might take it before
+    the bind."""
     while True:
         port = _chance.randrange(10_000, 32_000)
         with socket.socket() as probe:
@@ -40,8 +40,8 @@ def free_port() -> int:
 
 
 def wait_for(what: str, ready: Any, timeout: float = PATIENCE) -> Any:
-    """The first true value of `ready()`; fails the test with `what` when none comes in time. What has to be
-    there sooner, a test measures: no timeout is less than PATIENCE."""
+    """The first true value of `ready()`. Fails the test with `what` if none comes in time; no timeout is less
+    than PATIENCE. A test that requires less measures it."""
     timeout = max(timeout, PATIENCE)
     deadline = time.monotonic() + timeout
     while not (value := ready()):
@@ -95,7 +95,7 @@ class Api:
         return token
 
     def forget_tokens(self) -> None:
-        """Has everybody log in again: somebody has ended the tokens."""
+        """Forgets all tokens, so that the next requests log in again."""
         self._tokens.clear()
 
 
@@ -109,8 +109,7 @@ def read_environment(path: Path) -> dict[str, str]:
 def running_stack(
     state: Path, sessions: int = 200, arrivals: float = 0, wrap: tuple[str, ...] = (), **more: Any
 ) -> Iterator[tuple[Api, "subprocess.Popen[bytes]"]]:
-    """Core and API as `make run` has them, until the end of the block. `wrap` is a command to
-    start them with."""
+    """Core and API as in `make run`, until the end of the block. `wrap` is a command that starts them."""
     environment = {
         **os.environ,
         "PORT": str(free_port()),
@@ -141,7 +140,7 @@ def running_stack(
 
 
 def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:
-    """A token as a running stack issues it, for so many seconds and at any time."""
+    """A token like those of a running stack, with any start and lifetime in seconds."""
     client = Client(state / "core.sock", timeout=10)
     user = Daemon(client).check_access([username]).user(username)
     client.close()
@@ -153,7 +152,7 @@ def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float]
 
 
 def stop(process: "subprocess.Popen[bytes]", timeout: float = PATIENCE) -> float:
-    """Asks it to end, as Ctrl-C would; the seconds that it took."""
+    """Stops it like Ctrl-C; the seconds until its end."""
     began = time.monotonic()
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
@@ -165,11 +164,11 @@ def stop(process: "subprocess.Popen[bytes]", timeout: float = PATIENCE) -> float
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and those that they started."""
+    """The descendants of a process."""
     parent_of = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            # After the name, which may hold anything, come the state and the parent: proc(5).
+            # State and parent follow the name, which may contain anything: proc(5).
             parent_of[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
@@ -189,17 +188,17 @@ def core_of(process: "subprocess.Popen[bytes]") -> int:
 
 @contextmanager
 def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: str) -> Iterator[str]:
-    """gunicorn alone, against whatever is at `core_socket`; gives its base address. `state` is the
-    folder of a stack that ran before: it has the certificate. `settings` are more of the environment."""
+    """gunicorn alone, with any core at `core_socket`; its base URL. `state` is the folder of a former stack,
+    which has the certificate. `settings` are further environment variables."""
     port = free_port()
-    # Of its own: the stack may still run, with a hub in its folder.
+    # Its own runtime folder: the stack may still run, with a hub in its folder.
     runtime = state / "alone"
     runtime.mkdir(exist_ok=True)
     environment = {
         **os.environ,
         "GATEWAY_CORE_SOCKET": str(core_socket),
         "GATEWAY_API_RUNTIME": str(runtime),
-        # Shared: a token of the stack is one here as well.
+        # Shared, so that a token of the stack is valid here.
         "GATEWAY_API_STATE": str(state),
         "GATEWAY_API_AUDIT": str(runtime / "audit"),
         "GATEWAY_API_BIND": f"127.0.0.1:{port}",
@@ -238,7 +237,7 @@ def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: st
 @contextmanager
 def running_core(socket_path: Path, factory: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """The embedded core alone, until the end of the block. Its configuration is in a folder beside the
-    socket, and in the beginning that of `factory`."""
+    socket, and begins as `factory`."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "gateway_api.cli.core", "--socket", str(socket_path)),

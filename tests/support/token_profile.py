@@ -1,4 +1,4 @@
-"""Records that the alternative profile responds with."""
+"""Records of the responses of the alternative profile."""
 
 from typing import Annotated
 

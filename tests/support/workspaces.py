@@ -1,4 +1,4 @@
-"""Workspaces of a configuration, and disks that are full."""
+"""Workspaces of a configuration, and full disks."""
 
 import resource
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def commit(workspace: Workspace, hostname: str, confirm_seconds: int | None = No
 
 @contextmanager
 def no_file_longer_than(size: int) -> Iterator[None]:
-    """A limit of the process, which Linux keeps as it does that of a disk: in the middle of a write."""
+    """A size limit of the process: like a full disk, it fails in the middle of a write."""
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
     try:

@@ -1,4 +1,4 @@
-"""Cores by the thousand: forked from a process that has imported them already, a few milliseconds each.
+"""Thousands of cores: forks of a process that has imported the core, a few milliseconds each.
 
 `python -m tests.support.zygote` is that process. It reads commands on stdin, one JSON object a line, and
 answers each with one. What it forks runs the daemon's own `main` with its own command line: to the kernel,
@@ -23,14 +23,14 @@ from gateway_api.cli.core import main as core_main
 from gateway_api.wire.varlink.client import Client
 
 _INTERFACE = "org.gatewayapi.core"
-#: Longer than anything takes, so that a test fails instead of waiting forever.
+#: Longer than any step takes: a test must fail, not wait forever.
 _PATIENCE = 30.0
-# prctl(2): where Yama guards ptrace, a process may allow it to others than its parents.
+# prctl(2): with Yama, a process may allow ptrace to processes that are not its parents.
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 
 
 class Zygote:
-    """The process, and what it forked; all of them end with the block."""
+    """The process and its forks; all end with the block."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -53,11 +53,11 @@ class Zygote:
         self._process.stdout.close()
 
     def fork(self, arguments: list[str], log: Path, *, paused: bool) -> int:
-        """The process id of a new core. A paused one has stopped before its first step, until SIGCONT."""
+        """The process id of a new core. A paused one stops before its first step, until SIGCONT."""
         return self._answer(fork=arguments, log=str(log), paused=paused)
 
     def status(self, pid: int) -> int:
-        """The exit code of a core that has ended, or the signal that ended it, negative."""
+        """The exit code of an ended core, or its signal as a negative number."""
         return os.waitstatus_to_exitcode(self._answer(wait=pid))
 
     def _answer(self, **command: Any) -> int:
@@ -69,8 +69,8 @@ class Zygote:
 
 
 class Core:
-    """A core that keeps its configuration in the folder `configuration` of its home; killed at the end of
-    the block, if it still lives."""
+    """A core with its configuration in the folder `configuration` of its home. The end of the block kills it,
+    if it still runs."""
 
     def __init__(self, zygote: Zygote, home: Path, factory: Path, *, paused: bool = False) -> None:
         self.home = home
@@ -84,7 +84,7 @@ class Core:
             *("--factory", str(factory), "--sessions", "0"),
         ]
         self.pid = zygote.fork(arguments, self._log, paused=paused)
-        # Stands for this process alone, whoever gets its number next; and can be waited for.
+        # It refers to this process even after its id is reused, and a select can wait for it.
         self._handle = os.pidfd_open(self.pid)
         self._client = Client(home / "s", timeout=_PATIENCE)
 
@@ -100,13 +100,13 @@ class Core:
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """Its output so far."""
         return self._log.read_text() if self._log.exists() else ""
 
     def ready(self) -> bool:
-        """Waits until it serves; false when it ended before."""
+        """Waits until it serves. False if it ended before."""
         while 'message="serving ' not in self.log:
-            # A millisecond, not more: a thousand are started.
+            # Only a millisecond, because a thousand cores start.
             if self.ended(0.001):
                 return False
         return True
@@ -116,7 +116,7 @@ class Core:
         return json.loads(bytes(self._client.call(f"{_INTERFACE}.{method}", parameters)))
 
     def serving_thread(self) -> int:
-        """The id of the thread that answers all calls from here; before the first one."""
+        """The id of the thread that handles all calls of this client, before the first one."""
         tasks = Path(f"/proc/{self.pid}/task")
         before = {entry.name for entry in tasks.iterdir()}
         self.call("GetHealth")
@@ -127,20 +127,20 @@ class Core:
         signal.pidfd_send_signal(self._handle, number)
 
     def ended(self, timeout: float = _PATIENCE) -> bool:
-        """Whether it ends in so many seconds."""
+        """True if it ends within `seconds`."""
         poll = select.poll()
         poll.register(self._handle, select.POLLIN)
         return bool(poll.poll(timeout * 1000))
 
     def status(self) -> int:
-        """Its exit code, or the signal that ended it, negative; which must be soon."""
+        """Waits for its end: the exit code, or the signal as a negative number."""
         if self._status is None:
             assert self.ended(), f"the core lives on: {self.log}"
             self._status = self._zygote.status(self.pid)
         return self._status
 
     def kill(self) -> None:
-        """As a power cut would, but for the disk: with SIGKILL, and waits until it is gone."""
+        """Kills it with SIGKILL and waits for its end: a power cut without the loss of unsynced data."""
         if self._status is None:
             self.send(signal.SIGKILL)
             self.status()
@@ -148,9 +148,9 @@ class Core:
 
 def _main() -> None:
     children: set[int] = set()
-    # What a start imports late, it need not import each time.
+    # Late imports of a start, so that no fork repeats them.
     resources.files("gateway_api").is_dir()
-    # Or the first collection in each child would copy every page that has an object on it.
+    # Otherwise the first collection in each fork would copy every page with an object.
     gc.freeze()
     try:
         for line in sys.stdin:
