@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
@@ -40,13 +41,14 @@ def main() -> int:
         _check_port(options.port)
         state.prepare()
         url = f"https://localhost:{options.port}"
-        # On a terminal, lines about requests would scroll the greeting away.
+        # On a terminal, log lines would scroll the greeting away.
         log = state.new_log() if sys.stdout.isatty() else None
         words = "above" if log is None else f"in {log}"
         children.append(_start_core(options, state, log))
-        _wait(stop, children, state.core_socket.exists, "the core daemon didn't start", words)
+        _wait(stop, children, state.core_socket.exists, "the core daemon did not start", words)
         children.append(_start_api(options, state, log))
-        _wait(stop, children, lambda: _is_up(options.port, state.certificate), "the API didn't answer", words)
+        is_up = partial(_is_up, options.port, state.certificate)
+        _wait(stop, children, is_up, "the API did not respond", words)
         if not stop.wait(0):
             state.publish(url)
             sys.stdout.write(greeting(state, url, log))
@@ -154,7 +156,7 @@ def _start_api(options: Options, state: RunFolder, log: Path | None) -> Child:
 
 def _check_port(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As gunicorn does: otherwise connections of the last run would look like a port in use.
+        # As in gunicorn: otherwise closed connections of the last run look like a port in use.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -167,7 +169,7 @@ def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure:
     deadline = time.monotonic() + _START_TIMEOUT
     while not (ready() or stop.wait(0.1)):
         if any(child.process.poll() is not None for child in children):
-            raise CannotRun(f"{failure}; its own words are {words}")
+            raise CannotRun(f"{failure}; its output is {words}")
         if time.monotonic() > deadline:
             raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s")
 

@@ -77,7 +77,7 @@ class RunFolder:
             )
         self._lock()
         self.core_socket.unlink(missing_ok=True)
-        # From the last run: scripts wait for the file of this one.
+        # Left from the last run: scripts must wait for the new one.
         self.environment.unlink(missing_ok=True)
         certificates.ensure(self.certificate, self.key, "localhost")
         if not certificates.is_ours(self.certificate):
@@ -90,7 +90,7 @@ class RunFolder:
         if not is_document(self._passwords):
             if (self.configuration / "state.json").exists():
                 raise CannotRun(
-                    f"{self._passwords} is lost, and what runs knows the users by the former passwords; "
+                    f"{self._passwords} is lost, and the running configuration has the former passwords; "
                     f"remove the folder {self.configuration} to start afresh"
                 )
             # First, as it has hashes of the former passwords, which a kill in between would leave for good.
@@ -151,7 +151,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def greeting(state: RunFolder, url: str, log: Path | None) -> str:
-    """With the password only where there is a `log`: without one, the greeting itself goes to a log."""
+    """The text after the start. Without a `log` it has no password: then its output may go to a log."""
     api = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
     page = f"  Page:      {url}/\n"
     if log is None:
@@ -162,9 +162,9 @@ def greeting(state: RunFolder, url: str, log: Path | None) -> str:
   Password:  {state.passwords["admin"]}
   Log:       {log}
 
-Browsers warn of the certificate, which signs itself. {state.environment} has a user who only reads."""
+Browsers warn of the self-signed certificate. {state.environment} also has a user with the role operator."""
     return f"""
-The gateway API is running, with invented subscribers. Ctrl-C stops it.
+The gateway API is running, with simulated subscribers. Ctrl-C stops it.
 
 {users}
 

@@ -195,7 +195,7 @@ def test_a_start_that_fails_on_a_terminal_names_the_log_with_the_reason(tmp_path
     opened = Terminal(state)
     try:
         assert opened.process.wait(60) == 1
-        assert opened.shows(f"the core daemon didn't start; its own words are in {state / 'log'}\n")
+        assert opened.shows(f"the core daemon did not start; its output is in {state / 'log'}\n")
     finally:
         opened.close()
     assert "required" in (state / "log").read_text()
