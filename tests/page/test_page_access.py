@@ -136,7 +136,7 @@ def test_a_subscriber_is_found_and_disconnected_by_keyboard_alone(browser: Brows
     gone = oldest(own)
     with screen(browser, own) as shown:
         page = shown.open().page
-        expect(page.get_by_label("User name", exact=True)).to_be_focused()
+        expect(page.get_by_label("Username", exact=True)).to_be_focused()
         page.keyboard.type(names["ADMIN_USER"])
         page.keyboard.press("Tab")
         page.keyboard.type(names["ADMIN_PASSWORD"])

@@ -38,7 +38,7 @@ def stage(shown: Screen, path: str, value: str) -> None:
 def commit(shown: Screen, comment: str = "", window: str = "never") -> None:
     shown.page.get_by_role("button", name="Commit…").click()
     shown.page.get_by_label("Comment", exact=True).fill(comment)
-    shown.page.get_by_label("Take it back").select_option(window)
+    shown.page.get_by_label("Roll back automatically").select_option(window)
     shown.page.get_by_role("dialog").get_by_role("button", name="Commit").click()
 
 
@@ -54,7 +54,7 @@ def test_a_change_is_staged_seen_and_committed(shown: Screen) -> None:
     expect(diff.locator("del")).to_have_text(f'- qos.default_down = "{before}"')
     expect(diff.locator("ins")).to_have_text('+ qos.default_down = "123mbit"')
     expect(
-        shown.page.get_by_role("link", name="Configuration 2 lines waiting to be committed")
+        shown.page.get_by_role("link", name="Configuration 2 changed lines in the candidate")
     ).to_be_visible()
     commit(shown, "slower for everybody")
     expect(shown.page.locator("#configuration-state")).to_have_text("Committed 1 change.")
@@ -116,7 +116,7 @@ def test_a_commit_that_waits_is_confirmed(shown: Screen) -> None:
     commit(shown, "", "unless confirmed within 2 minutes")
     expect(shown.page.locator("#unconfirmed-left")).to_contain_text("1 min")
     shown.page.get_by_role("button", name="Confirm", exact=True).click()
-    expect(shown.page.locator("#configuration-state")).to_have_text("Confirmed: it stays.")
+    expect(shown.page.locator("#configuration-state")).to_have_text("The commit is confirmed.")
     expect(shown.page.locator("#unconfirmed")).to_be_hidden()
     assert shown.api.send("POST", "/system/config/confirm").status_code == 409
 
@@ -138,7 +138,7 @@ def test_paths_that_are_offered_are_known(shown: Screen) -> None:
         answer = shown.api.send("POST", "/system/config/set", json={"path": path, "value": "!"})
         assert "is not a known path" not in answer.text, path
     shown.page.get_by_label("Path").fill("qos.default_up")
-    expect(shown.page.locator("#stage-runs")).to_have_text('Runs: "20mbit"')
+    expect(shown.page.locator("#stage-runs")).to_have_text('Running: "20mbit"')
 
 
 def test_hostile_text_stays_text(shown: Screen) -> None:

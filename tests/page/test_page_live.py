@@ -161,7 +161,7 @@ def test_the_page_is_live_no_more_within_ten_seconds_of_a_core_that_hangs(
     expect(list_of_sessions).to_have_css("opacity", "1")
     with stopped(core_of(lively[1])):
         connection = shown.page.locator("#connection")
-        expect(connection).to_have_text("The core daemon does not answer: trying again")
+        expect(connection).to_have_text("The core daemon does not reply: retrying")
         expect(list_of_sessions).not_to_have_css("opacity", "1")
     shown.is_live()
     expect(list_of_sessions).to_have_css("opacity", "1")
@@ -236,7 +236,7 @@ def test_a_gateway_that_goes_is_said_to_be_gone_and_the_page_goes_on_when_it_is_
             shown.open().sign_in()
             shown.is_live()
             first.close()
-            expect(shown.page.locator("#connection")).to_have_text("Connection lost: trying again")
+            expect(shown.page.locator("#connection")).to_have_text("Connection lost: retrying")
             with running_stack(tmp_path, sessions=60, PORT=api.url.rpartition(":")[2]):
                 shown.is_live()
                 expect(shown.page.locator("#total")).to_have_text("60")

@@ -99,7 +99,7 @@ def test_whoever_s_token_has_ended_signs_in_again_and_is_where_they_were(shown: 
     shown.page.get_by_role("button", name="Change rate").click()
     shown.page.get_by_label("Downstream").fill("321 Mbit")
     shown.api.send("POST", "/auth/logout", token=token_of(shown))
-    expect(shown.page.locator("#sign-in-why")).to_contain_text("Your session has ended")
+    expect(shown.page.locator("#sign-in-why")).to_contain_text("Your token is no longer valid")
     asked = len(shown.requests)
     # Seen in the answers, not only on the screen: nothing is asked for meanwhile.
     shown.page.wait_for_timeout(3000)
@@ -118,7 +118,7 @@ def test_escape_does_not_lead_past_the_sign_in(shown: Screen) -> None:
 
 
 def test_too_many_wrong_passwords_make_the_user_wait_and_the_page_says_so(shown: Screen) -> None:
-    shown.page.get_by_label("User name", exact=True).fill("nobody-known")
+    shown.page.get_by_label("Username", exact=True).fill("nobody-known")
     for _ in range(7):
         shown.page.get_by_label("Password").fill("wrong")
         with shown.page.expect_response("**/auth/login") as answered:

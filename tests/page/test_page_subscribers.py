@@ -62,7 +62,7 @@ def test_everybody_on_an_access_interface_is_found(shown: Screen) -> None:
 )
 def test_whoever_is_not_there_is_said_not_to_be(shown: Screen, text: str) -> None:
     shown.find(text)
-    expect(shown.page.locator("#list-range")).to_have_text("nobody fits")
+    expect(shown.page.locator("#list-range")).to_have_text("no matches")
     expect(rows(shown)).to_have_count(0)
 
 
@@ -167,7 +167,7 @@ def test_a_search_that_finds_nobody_closes_the_record_of_the_search_before(shown
     shown.find("9")
     expect(shown.page.get_by_role("button", name="Disconnect…")).to_be_enabled()
     shown.find("nobody@example.net")
-    expect(shown.page.locator("#list-range")).to_have_text("nobody fits")
+    expect(shown.page.locator("#list-range")).to_have_text("no matches")
     expect(shown.page.locator("#record")).to_be_hidden()
 
 

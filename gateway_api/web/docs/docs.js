@@ -1,4 +1,4 @@
-// The reference, and a login whose token goes with whatever is tried out. The token is kept in this page alone.
+// The reference page, and a login. Swagger UI sends the token with each operation; only this page has it.
 "use strict";
 
 const login = document.getElementById("login");
@@ -6,7 +6,7 @@ const logout = document.getElementById("logout");
 const api = new URL(".", location.href).pathname;
 let token = null;
 
-// A stream has no end, and what is tried out is shown at its end.
+// Swagger UI shows a response at its end, and an event stream has none.
 const streamsAreReadOnly = () => ({
     statePlugins: {
         spec: {
@@ -19,7 +19,7 @@ const streamsAreReadOnly = () => ({
     },
 });
 
-// A browser takes minutes to lay out 100,000 records, and shows nothing else meanwhile.
+// A browser needs minutes for the layout of 100,000 records, and is blocked meanwhile.
 const SHOWN = 100;
 
 const shortened = (response) => {
@@ -57,10 +57,10 @@ login.addEventListener("submit", async (event) => {
     event.preventDefault();
     const credentials = Object.fromEntries(new FormData(login));
     try {
-        const answer = await fetch(`${api}auth/login`, { method: "POST", body: JSON.stringify(credentials) });
-        const said = await answer.json();
-        if (!answer.ok) throw new Error(said.detail ?? said.message);
-        token = said.access_token;
+        const response = await fetch(`${api}auth/login`, { method: "POST", body: JSON.stringify(credentials) });
+        const reply = await response.json();
+        if (!response.ok) throw new Error(reply.detail ?? reply.message);
+        token = reply.access_token;
         reference.preauthorizeApiKey("bearer", token);
         login.reset();
         show(logout, `Logged in as ${credentials.username}`);
@@ -73,9 +73,9 @@ logout.addEventListener("submit", async (event) => {
     event.preventDefault();
     const headers = { Authorization: `Bearer ${token}` };
     try {
-        const answer = await fetch(`${api}auth/logout`, { method: "POST", headers });
-        // A token that has ended is as good as revoked.
-        if (!answer.ok && answer.status !== 401) throw new Error(`The gateway answered ${answer.status}.`);
+        const response = await fetch(`${api}auth/logout`, { method: "POST", headers });
+        // 401: the token has expired or is revoked already.
+        if (!response.ok && response.status !== 401) throw new Error(`The gateway responded with ${response.status}.`);
         reference.authActions.logout(["bearer"]);
         token = null;
         show(login, "Logged out");

@@ -1,10 +1,10 @@
-// The public API, as one who signed in sees it. The token is a field of this object and nowhere else.
+// The client of the API. The token is a field of this object and nowhere else.
 
 const ROOT = '/api/v1';
-const PATIENCE = 15_000;
+const TIMEOUT = 15_000;
 export const POLL = {'X-Poll': '1'};
 
-/** The API said no: `message` is its own sentence. */
+/** An error response; `message` is its text. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -12,18 +12,18 @@ export class Refused extends Error {
   }
 }
 
-/** There was no answer. */
+/** No response, or an incomplete one. */
 export class Unreachable extends Error {
   constructor() {
-    super('The gateway does not answer.');
+    super('The gateway does not respond.');
   }
 }
 
 export class Api extends EventTarget {
   #token = null;
-  /** Who signed in: `sub` and `role`. */
+  /** The claims of the token: `sub` and `role`. */
   claims = null;
-  // Seconds that the gateway's clock is ahead of this one, as its answers say.
+  // Seconds by which the gateway's clock is ahead of this one, from the Date header.
   #ahead = 0;
 
   get isAdmin() {
@@ -31,13 +31,13 @@ export class Api extends EventTarget {
   }
 
   async signIn(username, password) {
-    const answer = await this.#send('POST', '/auth/login', {body: {username, password}});
-    const {access_token: token} = await this.#read(answer);
+    const response = await this.#send('POST', '/auth/login', {body: {username, password}});
+    const {access_token: token} = await this.#read(response);
     this.claims = claimsOf(token);
     this.#token = token;
   }
 
-  /** What time it is at the gateway, in epoch seconds. */
+  /** The gateway's time, in epoch seconds. */
   now() {
     return Date.now() / 1000 + this.#ahead;
   }
@@ -51,10 +51,10 @@ export class Api extends EventTarget {
     await this.post('/auth/logout-everywhere');
   }
 
-  /** The data of an answer, and its entity tag. */
+  /** The data of a response, and its entity tag. */
   async ask(method, path, options) {
-    const answer = await this.#send(method, path, options);
-    return {data: (await this.#read(answer)).data, etag: answer.headers.get('ETag')};
+    const response = await this.#send(method, path, options);
+    return {data: (await this.#read(response)).data, etag: response.headers.get('ETag')};
   }
 
   async get(path, query = {}, options = {}) {
@@ -63,7 +63,7 @@ export class Api extends EventTarget {
     return (await this.ask('GET', text ? `${path}?${text}` : path, options)).data;
   }
 
-  /** What is only looked at again: the log at its default level leaves it out when it goes well. */
+  /** A repeated GET. If it succeeds, the log has it only at level debug. */
   async poll(path, query = {}) {
     return this.get(path, query, {headers: POLL});
   }
@@ -72,63 +72,63 @@ export class Api extends EventTarget {
     return (await this.ask('POST', path, {...options, body})).data;
   }
 
-  /** An answer that goes on until `signal` or the other side ends it. */
+  /** A response without an end, until `signal` or the API ends it. */
   async open(path, headers, signal) {
     return this.#send('GET', path, {headers, signal});
   }
 
-  async #send(method, path, {body, headers = {}, signal, patience = PATIENCE} = {}) {
+  async #send(method, path, {body, headers = {}, signal, timeout = TIMEOUT} = {}) {
     const token = this.#token;
-    let answer;
+    let response;
     try {
-      answer = await fetch(ROOT + path, {
+      response = await fetch(ROOT + path, {
         method,
         body: body && JSON.stringify(body),
         headers: {...headers, ...(token && {Authorization: `Bearer ${token}`})},
-        signal: signal ?? AbortSignal.timeout(patience),
+        signal: signal ?? AbortSignal.timeout(timeout),
         cache: 'no-store',
         credentials: 'omit',
       });
     } catch (error) {
       if (signal?.aborted) throw error;
-      this.#tell('unreachable');
+      this.#emit('unreachable');
       throw new Unreachable();
     }
-    this.#tell('reachable');
-    const at = Date.parse(answer.headers.get('Date'));
+    this.#emit('reachable');
+    const at = Date.parse(response.headers.get('Date'));
     if (at) this.#ahead = (at - Date.now()) / 1000;
-    if (answer.ok) return answer;
-    const refused = new Refused(answer.status, await sentenceOf(answer));
-    // Not for one that was sent before somebody signed in again.
-    if (answer.status === 401 && token && token === this.#token) {
+    if (response.ok) return response;
+    const refused = new Refused(response.status, await sentenceOf(response));
+    // Not for a request from before the last sign-in: its 401 is about the former token.
+    if (response.status === 401 && token && token === this.#token) {
       this.#token = null;
-      this.#tell('expired');
+      this.#emit('expired');
     }
     throw refused;
   }
 
-  /** The whole of an answer, which may break off. */
-  async #read(answer) {
+  /** The JSON of a response, whose connection may break. */
+  async #read(response) {
     try {
-      return await answer.json();
+      return await response.json();
     } catch {
-      this.#tell('unreachable');
+      this.#emit('unreachable');
       throw new Unreachable();
     }
   }
 
-  #tell(what) {
+  #emit(what) {
     this.dispatchEvent(new Event(what));
   }
 }
 
-async function sentenceOf(answer) {
+async function sentenceOf(response) {
   try {
-    const {message, detail, hint} = await answer.json();
+    const {message, detail, hint} = await response.json();
     return hint ? `${message}. ${hint}` : message ?? detail;
   } catch {
-    // Whatever stands between us and the API has answered for it.
-    return `The gateway answered ${answer.status}.`;
+    // The response is not from the API, but from a proxy before it.
+    return `The gateway responded with ${response.status}.`;
   }
 }
 

@@ -1,4 +1,4 @@
-// Who committed what ran before, when and why.
+// The archive: the latest revisions.
 
 import {byId, element, show} from './elements.js';
 import {moment} from './format.js';

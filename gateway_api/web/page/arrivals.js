@@ -1,18 +1,18 @@
-// Sessions that began and ended since the page opened. Each event counts once.
+// Sessions started and ended since the page opened. Each event counts once.
 
 import {Chart} from './chart.js';
 import {byId, write} from './elements.js';
 import {count, timeOfDay} from './format.js';
 
 const SECONDS = 120;
-// Seconds from an event until it is told; both times are whole seconds. An older one had been missed.
+// Seconds within which an event arrives; both times are whole seconds. After a lost connection it arrives later.
 const FRESH = 3;
 
 export class Arrivals {
   #came = 0;
   #went = 0;
   #now = {up: 0, down: 0};
-  // Whether the stream was there for all of this second.
+  // True if the stream was connected for all of this second.
   #whole = false;
   #gaps = -1;
 
@@ -42,7 +42,7 @@ export class Arrivals {
   #gap({id}) {
     this.#gaps += 1;
     byId('arrivals-chart').dataset.since ??= id;
-    if (this.#gaps) write('gaps', `Events were lost ${this.#gaps} times: the numbers above are read anew, these have a hole.`);
+    if (this.#gaps) write('gaps', `Events were lost ${this.#gaps} times: these two numbers are incomplete.`);
   }
 
   #tick() {

@@ -1,4 +1,4 @@
-// Two quantities that oppose each other, over time: one goes up from the axis, the other down, in one scale.
+// Two opposite quantities over time: one goes up from the axis, the other down, on one scale.
 
 const NAMESPACE = 'http://www.w3.org/2000/svg';
 const HALF = 100;
@@ -6,7 +6,7 @@ const HALF = 100;
 export class Chart {
   #samples = [];
 
-  /** Shows the last `length` samples in `place`; `format` says what the scale ends at, which is `least` or more. */
+  /** Shows the last `length` samples in `place`. `format` formats the end of the scale, which is at least `least`. */
   constructor(place, {length, format, least}) {
     this.length = length;
     this.format = format;
@@ -21,7 +21,7 @@ export class Chart {
     this.#draw();
   }
 
-  /** The next sample; null where nobody knows. */
+  /** Adds a sample; null if it is unknown. */
   push(sample) {
     this.#samples.push(sample);
     if (this.#samples.length > this.length) this.#samples.shift();
@@ -45,7 +45,7 @@ export class Chart {
   }
 }
 
-/** The next number that is easily read. */
+/** The next round number. */
 function ceiling(number) {
   const step = 10 ** Math.floor(Math.log10(number));
   return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map(factor => factor * step).find(candidate => candidate >= number * 0.999);

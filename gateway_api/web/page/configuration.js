@@ -1,4 +1,4 @@
-// What is staged, and what becomes of it.
+// The candidate: edit, compare, commit, discard.
 
 import {POLL} from './api.js';
 import {ask, attempt} from './dialogs.js';
@@ -9,8 +9,8 @@ import {Paths} from './paths.js';
 import {Poll} from './poll.js';
 
 const SECONDS = 10;
-// The API gives the core half a minute to commit.
-const PATIENCE = 40_000;
+// The API gives the core 30 s for a commit.
+const TIMEOUT = 40_000;
 
 export class Configuration {
   #etag = null;
@@ -20,7 +20,7 @@ export class Configuration {
     this.paths = new Paths(api);
     this.confirmation = new Confirmation(api, text => this.#tell(text));
     this.archive = archive;
-    // In all views: that something waits is said beside the view's name.
+    // In all views: the navigation shows the number of changed lines.
     this.poll = new Poll(SECONDS, () => this.#read());
     byId('commit').addEventListener('click', () => this.#askCommit());
     byId('discard').addEventListener('click', () => this.#askDiscard());
@@ -53,7 +53,7 @@ export class Configuration {
     const lines = diff.split('\n').filter(Boolean);
     const changed = lines.filter(line => /^[+-]/.test(line)).length;
     show('waiting-badge', changed > 0);
-    byId('waiting-badge').replaceChildren(String(changed), element('span', {class: 'unseen', text: ' lines waiting to be committed'}));
+    byId('waiting-badge').replaceChildren(String(changed), element('span', {class: 'unseen', text: ' changed lines in the candidate'}));
     write('waiting-count', changed ? `${changed} lines` : '');
     show('waiting-none', !changed);
     show('diff', changed > 0);
@@ -74,14 +74,13 @@ export class Configuration {
     });
   }
 
-  /** To be taken when the question is asked: what was looked at then is what is committed or discarded, and the
-      API refuses it when somebody has staged more by the answer. */
+  /** For the moment at which the dialog opens: the API refuses the request if the candidate has changed since. */
   get #asSeen() {
-    return {headers: {'If-Match': this.#etag}, patience: PATIENCE};
+    return {headers: {'If-Match': this.#etag}, timeout: TIMEOUT};
   }
 
   #askCommit() {
-    write('commit-text', `${byId('waiting-count').textContent} of the diff begin to run at once.`);
+    write('commit-text', `${byId('waiting-count').textContent} of the diff take effect at once.`);
     byId('commit-comment').value = '';
     const asSeen = this.#asSeen;
     ask('commit-dialog', async () => {
@@ -111,7 +110,7 @@ export class Configuration {
     try {
       return await this.api.post(path, body, asSeen);
     } finally {
-      // A refusal because of what somebody else did is followed by what that was.
+      // Also after an error: another user may have changed the candidate.
       await this.poll.now();
       this.archive.now();
       this.paths.now();

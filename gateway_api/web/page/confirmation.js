@@ -1,4 +1,4 @@
-// A commit that is taken back unless somebody confirms it in time.
+// An unconfirmed commit: its deadline, and the button that confirms it.
 
 import {attempt} from './dialogs.js';
 import {byId, show, write} from './elements.js';
@@ -8,19 +8,19 @@ export class Confirmation {
   #api;
   #deadline = null;
 
-  /** `tell` is called with what came of it. */
+  /** `tell` is called with the result as a sentence. */
   constructor(api, tell) {
     this.#api = api;
     byId('confirm-commit').addEventListener('click', () =>
       attempt(byId('unconfirmed'), byId('waiting-problem'), async () => {
         await api.post('/system/config/confirm');
         this.await(null);
-        tell('Confirmed: it stays.');
+        tell('The commit is confirmed.');
       }));
     setInterval(() => this.#draw(), 1000);
   }
 
-  /** Waits until a deadline, in epoch seconds; null is for none. */
+  /** Shows a deadline in epoch seconds; null is for none. */
   await(deadline) {
     this.#deadline = deadline;
     this.#draw();

@@ -1,16 +1,16 @@
-// Whether what is on the screen is true now.
+// The state of the connection: whether the screen is up to date.
 
 import {Refused, Unreachable} from './api.js';
 import {byId, write} from './elements.js';
 import {Poll} from './poll.js';
 
-// The API takes up to 3 s to give up on a core that hangs: together well below 10 s.
+// The API gives up after 3 s on a core that hangs, so the page shows it well within 10 s.
 const SECONDS = 2;
 
 const WORDS = {
   live: ['good', 'Live'],
-  hangs: ['bad', 'The core daemon does not answer: trying again'],
-  lost: ['bad', 'Connection lost: trying again'],
+  hangs: ['bad', 'The core daemon does not reply: retrying'],
+  lost: ['bad', 'Connection lost: retrying'],
   waiting: ['idle', 'Connecting'],
 };
 
@@ -23,13 +23,13 @@ export class Connection {
     api.addEventListener('reachable', () => this.#set({reachable: true}));
     api.addEventListener('unreachable', () => this.#set({reachable: false}));
     for (const state of ['live', 'lost']) stream.addEventListener(state, () => this.#set({stream: state}));
-    // The event stream goes on while the core hangs: the API itself keeps it alive.
-    new Poll(SECONDS, async () => this.#set({core: await this.#answers(api)}));
+    // Not seen in the event stream: the API keeps it alive while the core hangs.
+    new Poll(SECONDS, async () => this.#set({core: await this.#replies(api)}));
     this.#set({});
   }
 
-  /** Whether the core daemon answers. */
-  async #answers(api) {
+  /** True if the core daemon replies. */
+  async #replies(api) {
     try {
       await api.get('/system/health');
       return true;

@@ -1,4 +1,4 @@
-// How many sessions there are, by type.
+// The number of sessions, by type.
 
 import {write} from './elements.js';
 import {count, percent} from './format.js';
@@ -20,7 +20,7 @@ export class Counts {
       }
     };
     const poll = new Poll(QUIET, () => shown('summary-problem', read), ['overview']);
-    // An event doesn't say which type has left, and the API counts them at no cost: it is asked once a second at most.
+    // session_down has no type. The request is cheap, and is sent at most once per second.
     stream.addEventListener('events', ({detail}) => {
       if (!detail.length || this.#due) return;
       this.#due = setTimeout(() => {

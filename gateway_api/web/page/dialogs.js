@@ -1,10 +1,10 @@
-// Dialogs: a question, what is done when the answer is yes, and what the API says when it won't.
+// Dialogs, and the errors of their requests.
 
 import {Refused, Unreachable} from './api.js';
 import {byId, complain} from './elements.js';
 
-/** Shows a dialog. `act` is called when it is submitted; it closes when that succeeds, and says why not otherwise.
-    What `act` returns is called after that, if anything: nothing outside can be focused, or is read out, before. */
+/** Shows a dialog. A submit calls `act`; then the dialog closes, or shows the error. If `act` returns a function, it is
+    called after the close: before, nothing outside the dialog can get the focus or is read by a screen reader. */
 export function ask(id, act) {
   const dialog = byId(id), form = dialog.querySelector('form'), problem = dialog.querySelector('.problem');
   complain(problem);
@@ -21,7 +21,7 @@ export function ask(id, act) {
   if (!dialog.open) dialog.showModal();
 }
 
-/** Does what a form asks for, once at a time, and has `problem` say why not. */
+/** Runs `act` for a form, once at a time, and shows its error in `problem`. */
 export async function attempt(form, problem, act) {
   if (form.ariaBusy === 'true') return;
   form.ariaBusy = 'true';

@@ -1,4 +1,4 @@
-// Elements of the document. Data only ever becomes text: subscribers choose their own names.
+// Elements of the document. Data becomes text only, never HTML: subscribers choose their own names.
 
 export const byId = id => document.getElementById(id);
 
@@ -15,7 +15,7 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-/** Writes only what has changed: a screen reader would say the rest again. */
+/** Writes a changed text only: a screen reader would repeat an unchanged one. */
 export function write(id, text) {
   const target = byId(id);
   if (target.textContent !== String(text)) target.textContent = text;
@@ -25,13 +25,13 @@ export function show(id, visible) {
   byId(id).hidden = !visible;
 }
 
-/** Says what is wrong, where it happened; nothing when nothing is. */
+/** Shows an error; hides the element without one. */
 export function complain(target, text = '') {
   if (target.textContent !== text) target.textContent = text;
   target.hidden = !text;
 }
 
-/** A row of a list of states: what it is, how it is, and perhaps more. */
+/** A row of a list of states: name, state, and an optional note. */
 export function stateRow(name, well, how, more = '') {
   return element('li', {class: `state ${well ? 'good' : 'bad'}`},
     element('span', {class: 'what', text: name}), element('span', {class: 'how', text: how}),

@@ -1,4 +1,4 @@
-// The latest events, one a line, until somebody wants to read them in peace.
+// The latest events, one per line. A button pauses them.
 
 import {byId, element} from './elements.js';
 import {timeOfDay, words} from './format.js';
@@ -9,7 +9,7 @@ export class Feed {
   #latest = [];
   #paused = false;
 
-  /** `open` is called with the id of a session that somebody wants to see. */
+  /** `open` is called with the id of a session to show. */
   constructor(stream, open) {
     this.open = open;
     stream.addEventListener('events', ({detail}) => {
@@ -37,7 +37,7 @@ export class Feed {
       ? element('a', {href: '#subscribers', class: 'who', text: data.username, onclick: () => this.open(data.id)})
       : element('span', {class: 'who', text: data.username});
     return element('li', {class: up ? 'up' : 'down'},
-      element('span', {class: 'mark', text: up ? 'came' : 'went'}), who,
+      element('span', {class: 'mark', text: up ? 'started' : 'ended'}), who,
       element('span', {class: 'note', text: up ? `${data.type}, ${data.ip_address}` : words(data.reason)}),
       element('time', {text: timeOfDay(data.at)}));
   }

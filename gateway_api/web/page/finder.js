@@ -1,17 +1,17 @@
-// From what somebody knows of a subscriber to what the API can be asked.
+// Search text to filters of the API.
 
 const NUMBER = /^[1-9][0-9]{0,15}$/;
-// In any spelling that the API takes: anything else it refuses.
+// Any spelling that the API accepts; it refuses others.
 const MAC = /^(?:[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4}|[0-9a-f]{4}([.-])[0-9a-f]{4}\2[0-9a-f]{4}|[0-9a-f]{12})$/i;
 const IPV4 = /^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(?:\.(?!$)|$)){4}$/;
 
-/** The filters to try for a text, one after the other until somebody is found; `{id}` is a session's own. */
+/** The filters to try for a text, in order until one finds a session; `{id}` is a session id, not a filter. */
 export function filtersFor(text) {
   const wanted = text.trim();
   if (!wanted) return [{}];
   const filters = [];
   if (NUMBER.test(wanted)) filters.push({id: Number(wanted)});
-  // A DHCP subscriber may be known by such a name, too.
+  // A DHCP subscriber may have such a username, too.
   if (MAC.test(wanted)) filters.push({mac_address: wanted});
   if (IPV4.test(wanted)) filters.push({ip_address: wanted});
   filters.push({username: wanted});

@@ -1,4 +1,4 @@
-// Values as people read them.
+// Values as text.
 
 const grouped = new Intl.NumberFormat('en');
 const clock = new Intl.DateTimeFormat('en-GB', {timeStyle: 'medium'});
@@ -7,16 +7,16 @@ const STEPS = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
 
 export const count = number => grouped.format(number);
 
-/** 1234567 and "bit/s" is "1.23 Mbit/s", which no line breaks. */
+/** 1234567 and "bit/s" is "1.23 Mbit/s", with a space that does not break a line. */
 export function scaled(number, unit) {
-  // What would be rounded to 1000 is 1 of the next.
+  // A value that rounds to 1000 is 1 of the next unit.
   const [step, letter] = STEPS.find(([least]) => number >= 0.9995 * least) ?? [1, ''];
   const value = number / step;
   const text = step === 1 ? value.toFixed(0) : Number.isInteger(value) ? value : value.toPrecision(3);
   return `${text}\u00a0${letter}${unit}`;
 }
 
-/** Bits a second, as the API takes them back: exact. */
+/** Bits per second as a rate that the API accepts, exact. */
 export function rateText(bits) {
   const [step, letter] = STEPS.find(([least]) => bits >= least && bits % (least / 1000) === 0) ?? [1, ''];
   return `${bits / step} ${letter}bit`;
@@ -24,7 +24,7 @@ export function rateText(bits) {
 
 export const percent = (part, whole) => (whole ? `${Math.round(100 * part / whole)} %` : '');
 
-/** Seconds as their two greatest units. */
+/** Seconds in the two largest units. */
 export function duration(seconds) {
   const rest = Math.max(0, Math.floor(seconds));
   const parts = [[Math.floor(rest / 86400), 'd'], [Math.floor(rest / 3600) % 24, 'h'],

@@ -1,4 +1,4 @@
-// The parts of the gateway, and whether each does what it is there for.
+// The state of the parts of the gateway.
 
 import {Refused, Unreachable} from './api.js';
 import {byId, stateRow} from './elements.js';
@@ -18,7 +18,7 @@ export class Health {
       this.#row('API', async () => {
         const began = performance.now();
         const {version} = await this.api.poll('/system/version');
-        return `answers in ${Math.round(performance.now() - began)} ms, version ${version}`;
+        return `responds in ${Math.round(performance.now() - began)} ms, version ${version}`;
       }),
       this.#row('Core daemon', async () => {
         const {uptime_seconds: seconds} = await this.api.poll('/system/health');

@@ -1,4 +1,4 @@
-// The page: its parts, joined.
+// Entry point: connects the parts of the page.
 
 import {Api} from './api.js';
 import {Archive} from './archive.js';
@@ -23,7 +23,7 @@ import {Vlans} from './vlans.js';
 const api = new Api();
 const stream = new Stream(api);
 
-/** When somebody has signed in for the first time. */
+/** After the first sign-in. */
 function begin() {
   const record = new SessionRecord(api, stream);
   const subscribers = new Subscribers(api, stream, record);
@@ -45,7 +45,7 @@ const signIn = new SignIn(api, () => {
   if (!begun) begin();
   begun = true;
   const {sub, role} = api.claims;
-  // What somebody else was about to do is not for this one.
+  // A dialog of the former user must not act for the new one.
   if (sub !== signedIn) {
     for (const dialog of document.querySelectorAll('dialog[open]:not(#sign-in)')) dialog.close();
   }
@@ -65,7 +65,7 @@ byId('sign-out').addEventListener('click', async () => {
   try {
     await api.signOut();
   } finally {
-    // Nothing of what was shown stays.
+    // Removes all data from the page.
     location.reload();
   }
 });

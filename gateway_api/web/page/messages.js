@@ -1,16 +1,16 @@
-// Server-sent events from the bytes of an answer (HTML Living Standard, section 9.2.6).
+// Server-sent events from the bytes of a response (HTML Living Standard, section 9.2.6).
 
-/** The messages of a body, as many at a time as a piece of it completes; what is cut off at the end is dropped.
-    `heard` is called for each piece, of whatever it consists. */
+/** The messages of a body, one array per chunk that completes some; an incomplete one at the end is dropped. `heard` is
+    called for each chunk, also for a heartbeat. */
 export async function* messages(body, heard) {
   let rest = '', message = {};
-  // Not for await, which Safari lacks for streams.
+  // Safari has no `for await` for streams.
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
-    const {value: piece, done} = await reader.read();
+    const {value: chunk, done} = await reader.read();
     if (done) return;
     heard();
-    const lines = (rest + piece).split('\n');
+    const lines = (rest + chunk).split('\n');
     rest = lines.pop();
     const complete = [];
     for (const line of lines) {

@@ -1,10 +1,10 @@
-// What every panel does with an answer that didn't come.
+// How a panel shows a failed request.
 
 import {Refused, Unreachable} from './api.js';
 import {byId, complain} from './elements.js';
 
-/** Runs `read` and has the API's sentence shown in the element `id` when it is refused. That the gateway doesn't
-    answer at all is said once, at the top of the page. */
+/** Runs `read`, and shows an error response in the element `id`. The top of the page shows a gateway that does not
+    respond. */
 export async function shown(id, read) {
   const target = byId(id);
   const panel = target.closest('.panel') ?? target.previousElementSibling;

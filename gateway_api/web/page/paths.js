@@ -1,4 +1,4 @@
-// What runs: its name, its paths to choose from, and the value at each.
+// The running configuration: the hostname, the paths to choose from, and their values.
 
 import {byId, element, write} from './elements.js';
 import {Refused, Unreachable} from './api.js';
@@ -6,7 +6,7 @@ import {Poll} from './poll.js';
 
 const SECONDS = 60, MOST = 400;
 const PLAIN = /^[A-Za-z_][A-Za-z0-9_-]*$/;
-// What identifies the items of a list, so that a path needs no index.
+// The keys of list items: a path with a key needs no index.
 const KEYS = ['username', 'address', 'name'];
 
 export class Paths {
@@ -28,7 +28,7 @@ export class Paths {
       this.#values = new Map(leaves(running, []));
       if (running.system.hostname) write('hostname', running.system.hostname);
     } catch (error) {
-      // They are a help: without them every path can still be typed.
+      // Optional: an operator can still type any path.
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
     }
     byId('paths').replaceChildren(...[...this.#values.keys()].slice(0, MOST).map(value => element('option', {value})));
@@ -37,7 +37,7 @@ export class Paths {
 
   #hint() {
     const path = byId('stage-path').value;
-    write('stage-runs', this.#values.has(path) ? `Runs: ${JSON.stringify(this.#values.get(path))}` : 'Such as qos.default_down');
+    write('stage-runs', this.#values.has(path) ? `Running: ${JSON.stringify(this.#values.get(path))}` : 'For example qos.default_down');
   }
 }
 

@@ -1,9 +1,9 @@
-// What is read again and again: gently, and only while somebody looks at it.
+// Periodic requests, only while the page is visible.
 
 const polls = new Set();
 let view = null, running = false;
 
-/** Calls `read` every so many seconds while one of the views is shown, or any; not again before it is done. */
+/** Calls `read` every `seconds` while one of `views` is shown, or any view if null; one call at a time. */
 export class Poll {
   #timer = null;
   #busy = false;
@@ -20,7 +20,7 @@ export class Poll {
     return running && !document.hidden && (!this.views || this.views.includes(view));
   }
 
-  /** Now, or as soon as the reading under way is done. */
+  /** Reads now, or as soon as the current call ends. */
   async now() {
     clearTimeout(this.#timer);
     if (!this.#wanted) return;

@@ -1,4 +1,4 @@
-// One session: its record as it is now, and what an admin may do to it.
+// One session: its current record, and the actions of an admin.
 
 import {Refused} from './api.js';
 import {ask} from './dialogs.js';
@@ -9,7 +9,7 @@ import {Poll} from './poll.js';
 
 const SECONDS = 5;
 
-/** Tells of `read`: its `detail` is the session's record, as it is now. */
+/** Emits `read`: its `detail` is the session's current record. */
 export class SessionRecord extends EventTarget {
   #id = null;
   #session = null;
@@ -39,13 +39,13 @@ export class SessionRecord extends EventTarget {
     byId('record-fields').replaceChildren();
     complain(byId('record-problem'));
     write('record-title', `Session ${id}`);
-    this.#state('idle', 'Reading');
+    this.#state('idle', 'Loading');
     show('record', true);
     byId('record-title').focus();
     await this.poll.now();
   }
 
-  /** Shows no session: another search has begun. */
+  /** Hides the record, for example before another search. */
   dismiss() {
     this.#id = null;
     show('record', false);
@@ -62,7 +62,7 @@ export class SessionRecord extends EventTarget {
     await shown('record-problem', async () => {
       const session = await this.#found(id);
       if (id !== this.#id || this.#ended) return;
-      if (!session) return this.#end('Gone');
+      if (!session) return this.#end('Ended');
       this.#before = this.#session && {session: this.#session, at: this.at};
       this.#session = session;
       this.at = performance.now() / 1000;
@@ -71,7 +71,7 @@ export class SessionRecord extends EventTarget {
     });
   }
 
-  /** Null when there is none: its end may have been in a gap of the events. */
+  /** Null if it has ended: its event may be lost. */
   async #found(id) {
     try {
       return await this.api.poll(`/subscribers/${id}`);
@@ -94,9 +94,9 @@ export class SessionRecord extends EventTarget {
       ['PPP interface', session.ppp_interface || 'none'],
       ['Rate', `${rateText(session.rate_down_bps)}/s down, ${rateText(session.rate_up_bps)}/s up`],
       ['Traffic now', this.#traffic()],
-      ['Sent to it', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
-      ['Received', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
-      ['Through CGNAT', session.vrf_steered ? 'yes' : 'no'],
+      ['Sent to subscriber', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
+      ['Received from subscriber', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
+      ['CGNAT', session.vrf_steered ? 'yes' : 'no'],
       ['Overhead profile', session.overhead_profile],
       ['Accounting id', session.acct_session_id],
       ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
@@ -138,11 +138,11 @@ export class SessionRecord extends EventTarget {
 
   #askDisconnect() {
     const {id, username, ip_address: address} = this.#session;
-    write('disconnect-text', `${username} (session ${id}, ${address}) goes offline at once.`);
+    write('disconnect-text', `${username} (session ${id}, ${address}) is disconnected at once.`);
     ask('disconnect-dialog', async () => {
       const {data} = await this.api.ask('DELETE', `/subscribers/${id}`);
       return () => {
-        // Its event says the same, a moment later.
+        // The event shows the same later.
         if (!this.#ended) this.#end(data.message);
         byId('record-close').focus();
       };

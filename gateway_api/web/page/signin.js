@@ -1,5 +1,5 @@
-// Signing in, at the beginning and again when the token has expired: on top of whatever is on the screen, which is
-// there again afterwards.
+// The sign-in dialog, at the start and again when the token is no longer valid. It covers the screen, which stays as it
+// is.
 
 import {ask} from './dialogs.js';
 import {byId, write} from './elements.js';
@@ -8,11 +8,11 @@ export class SignIn {
   #api;
   #done;
 
-  /** `done` is called each time somebody has signed in. */
+  /** `done` is called after each sign-in. */
   constructor(api, done) {
     this.#api = api;
     this.#done = done;
-    api.addEventListener('expired', () => this.open('Your session has ended. Sign in again to go on.'));
+    api.addEventListener('expired', () => this.open('Your token is no longer valid. Sign in again to continue.'));
     const dialog = byId('sign-in');
     dialog.addEventListener('cancel', event => event.preventDefault());
   }

@@ -1,4 +1,4 @@
-// The events of all sessions, from when somebody signed in: none missed and none twice, whatever breaks.
+// The events of all sessions since the sign-in. It resumes after a failure, without a lost or a repeated event.
 
 import {messages} from './messages.js';
 
@@ -6,11 +6,11 @@ const PATH = '/events/subscribers';
 // The API sends a heartbeat every 15 s.
 const SILENCE = 40_000;
 const FIRST_PAUSE = 500, LONGEST_PAUSE = 8_000;
-// An id that nobody has given: the answer to it is a gap, whose id is where we are now. Without a place to resume
-// at, a connection that is lost before its first event would lose what comes until the next one.
+// An unknown id: the API responds with a gap, whose id is the current position. Without a position, a connection that
+// is lost before its first event would lose the events until the next connection.
 const NOWHERE = 'none-0';
 
-/** Tells of `events` (its `detail` is what came since the last frame), `gap`, `live` and `lost`. */
+/** Emits `events` (its `detail` is those since the last frame), `gap`, `live` and `lost`. */
 export class Stream extends EventTarget {
   #api;
   #position = NOWHERE;
@@ -20,13 +20,13 @@ export class Stream extends EventTarget {
   constructor(api) {
     super();
     this.#api = api;
-    // A browser has six connections for all tabs: those that nobody looks at must not hold them.
+    // A browser has six connections for all tabs: hidden tabs must not hold one.
     document.addEventListener('visibilitychange', () => this.#wanted && (document.hidden ? this.#close() : this.#open()));
   }
 
   #wanted = false;
 
-  /** The id of the last event that was told. */
+  /** The id of the last event. */
   get position() {
     return this.#position;
   }
@@ -52,12 +52,12 @@ export class Stream extends EventTarget {
     for (let pause = FIRST_PAUSE; !stop.signal.aborted; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
       if (await this.#follow(stop.signal)) pause = FIRST_PAUSE;
       if (stop.signal.aborted) return;
-      this.#tell('lost');
+      this.#emit('lost');
       await new Promise(resolve => setTimeout(resolve, pause * (0.5 + Math.random())));
     }
   }
 
-  /** Until the connection ends; whether anything came over it. */
+  /** Reads until the connection ends. True if it received anything. */
   async #follow(stop) {
     const over = new AbortController();
     let timer, came = false;
@@ -72,15 +72,15 @@ export class Stream extends EventTarget {
     wait();
     try {
       const signal = AbortSignal.any([stop, over.signal]);
-      const answer = await this.#api.open(PATH, {'Last-Event-ID': this.#position}, signal);
-      this.#tell('live');
-      for await (const arrived of messages(answer.body, heard)) this.#take(arrived);
+      const response = await this.#api.open(PATH, {'Last-Event-ID': this.#position}, signal);
+      this.#emit('live');
+      for await (const arrived of messages(response.body, heard)) this.#take(arrived);
     } catch (error) {
-      // Whatever ended it, it is opened again, and goes on where it was.
+      // The caller opens it again at the last position.
       console.debug('the event stream ended:', error.message);
     } finally {
       clearTimeout(timer);
-      // Whatever went wrong: a connection that nobody reads would stay one of the browser's few.
+      // Also after an error: an unread connection would stay one of the browser's six.
       over.abort();
     }
     return came;
@@ -96,11 +96,11 @@ export class Stream extends EventTarget {
     const batch = this.#batch;
     this.#batch = [];
     const gap = batch.findLast(message => message.name === 'gap');
-    if (gap) this.#tell('gap', gap);
-    this.#tell('events', batch.filter(message => message.name !== 'gap'));
+    if (gap) this.#emit('gap', gap);
+    this.#emit('events', batch.filter(message => message.name !== 'gap'));
   }
 
-  #tell(what, detail) {
+  #emit(what, detail) {
     this.dispatchEvent(new CustomEvent(what, {detail}));
   }
 }

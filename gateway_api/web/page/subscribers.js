@@ -1,4 +1,4 @@
-// The list of sessions, a page at a time, and whom somebody looks for in it.
+// The list of sessions, one page at a time, and the search in it.
 
 import {Refused} from './api.js';
 import {byId, element, show, write} from './elements.js';
@@ -8,20 +8,20 @@ import {shown} from './panel.js';
 
 const PAGE = 50;
 const COLUMNS = [
-  ['id', 'Id', 'number'], ['username', 'User name', 'name'], ['type', 'Type', 'wide'], ['ip_address', 'IP address', ''],
+  ['id', 'Id', 'number'], ['username', 'Username', 'name'], ['type', 'Type', 'wide'], ['ip_address', 'IP address', ''],
   ['interface', 'Interface', 'wide'], ['rate_down', 'Down', 'number wide'], ['rate_up', 'Up', 'number wide'],
   ['started_at', 'Online for', 'number wide'],
 ];
 
 const NOBODY = {sessions: [], total: 0, next_cursor: null};
 
-/** A session's own record, as a row of the list. */
+/** The record of one session as a row of the list. */
 function rowOf(session) {
   return {...session, type: session.session_type, interface: session.ppp_interface,
     rate_down: session.rate_down_bps, rate_up: session.rate_up_bps};
 }
 
-/** A number may be one session's id and another's user name: both are shown. */
+/** A number may be one session's id and another's username: the list shows both. */
 function joined(alone, page) {
   const others = page.sessions.filter(({id}) => !alone.sessions.some(session => session.id === id));
   const both = page.sessions.length - others.length;
@@ -31,14 +31,14 @@ function joined(alone, page) {
 export class Subscribers {
   #filters = [{}];
   #sort = '-id';
-  // The cursors of the pages up to this one.
+  // The cursors of the pages up to the current one.
   #cursors = [null];
   #next = null;
   #rows = new Map();
   #reading = null;
   #changes = {came: 0, went: 0};
 
-  /** `record` shows the one session that is chosen. */
+  /** `record` shows the chosen session. */
   constructor(api, stream, record) {
     this.api = api;
     this.record = record;
@@ -56,17 +56,17 @@ export class Subscribers {
     this.#drawHead();
   }
 
-  /** The sessions that a text fits, which opens the one that is meant when there is but one. */
+  /** Lists the sessions that match a text. If there is only one, opens its record. */
   async find(text) {
     byId('find-text').value = text;
     this.#filters = filtersFor(text);
-    // Its buttons would act on the subscriber of the search before.
+    // Its buttons would act on a subscriber of the former search.
     this.record.dismiss();
     const page = await this.#first();
     if (text && page?.total === 1) this.record.open(page.sessions[0].id);
   }
 
-  /** When the list comes into view; a search has read it already. */
+  /** When the view is shown: reads the list, unless a search has read it. */
   appear() {
     if (!this.#reading) this.read();
   }
@@ -80,7 +80,7 @@ export class Subscribers {
     return this.read();
   }
 
-  /** The page that is shown then; null when it didn't come, or another one is wanted by now. */
+  /** Reads and shows a page. Null after an error, or if a later call replaced this one. */
   async read() {
     // A second search may start before the first response: a late response must not replace a newer one.
     const reading = this.#reading = Symbol();
@@ -125,7 +125,7 @@ export class Subscribers {
   #draw({sessions, total}) {
     const first = (this.#cursors.length - 1) * PAGE + 1;
     const range = `${count(first)} to ${count(first + sessions.length - 1)} of ${count(total)}`;
-    write('list-range', sessions.length ? range : 'nobody fits');
+    write('list-range', sessions.length ? range : 'no matches');
     this.#rows = new Map(sessions.map(session => [session.id, this.#row(session)]));
     byId('list').tBodies[0].replaceChildren(...this.#rows.values());
     byId('list-previous').disabled = this.#cursors.length === 1;
@@ -147,7 +147,7 @@ export class Subscribers {
     return element('tr', {}, ...COLUMNS.map(([field, , look]) => element('td', {class: look}, cells[field])));
   }
 
-  /** Writes what can change of a session into its row, which stays: somebody may be about to click it. */
+  /** Updates the rates in the row of a session. The row stays: a user may be about to click it. */
   #renew(session) {
     const row = this.#rows.get(session.id);
     if (!row) return;
@@ -183,6 +183,6 @@ export class Subscribers {
   #drawAge() {
     const {came, went} = this.#changes;
     show('list-refresh', came + went > 0);
-    write('list-age', came + went ? `Since this was read, ${count(came)} came and ${count(went)} went.` : '');
+    write('list-age', came + went ? `Since the last refresh: ${count(came)} started, ${count(went)} ended.` : '');
   }
 }

@@ -1,4 +1,4 @@
-// What goes through the trunks, from their counters.
+// The traffic of the trunks, from their counters.
 
 import {Chart} from './chart.js';
 import {byId, write} from './elements.js';
@@ -7,14 +7,14 @@ import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
 const SECONDS = 2, SAMPLES = 120;
-// Trunks stand before the VLANs and sessions, of which there are as many as there are subscribers.
+// The list has the trunks first, before all VLANs and sessions.
 const FIRST = 32;
 
 const bits = number => scaled(number, 'bit/s');
 
 export class Traffic {
   #before = null;
-  // Seconds for which the core ran at the last sample.
+  // The core's uptime in seconds at the last sample.
   #uptime = 0;
 
   constructor(api) {
@@ -22,14 +22,14 @@ export class Traffic {
     new Poll(SECONDS, () => shown('traffic-problem', async () => {
       const {interfaces} = await api.poll('/interfaces', {limit: FIRST});
       const at = performance.now() / 1000;
-      // After the counters: a core that was restarted between the two has begun counting anew.
+      // After the counters: a restart of the core between the two resets them.
       const {uptime_seconds: uptime} = await api.poll('/system/health');
       if (this.#restarted(uptime)) return;
       this.#take(interfaces.filter(({type}) => type === 'trunk'), at);
     }), ['overview']);
   }
 
-  /** Whether the core was restarted since the last sample: then its counters can't be compared. */
+  /** True if the core was restarted since the last sample: its counters began at 0. */
   #restarted(uptime) {
     const restarted = uptime < this.#uptime;
     this.#uptime = uptime;
@@ -43,13 +43,13 @@ export class Traffic {
   #take(trunks, at) {
     const before = this.#before;
     this.#before = {at, stats: new Map(trunks.map(trunk => [trunk.name, trunk.stats]))};
-    // After a pause it would be the mean of all of it.
+    // After a pause it would be the mean of the whole pause.
     if (!before || at - before.at > 5 * SECONDS) return;
     const rates = trunks.filter(({name}) => before.stats.has(name)).map(({name, stats}) => {
       const last = before.stats.get(name), seconds = at - before.at;
-      // A counter that went back has begun anew.
+      // A counter that went back was reset.
       const rate = field => Math.max(0, 8 * (stats[field] - last[field]) / seconds);
-      // Seen from the gateway: what a trunk sends goes down to the subscribers.
+      // Counters of the gateway: a trunk transmits downstream.
       return {name, down: rate('tx_bytes'), up: rate('rx_bytes')};
     });
     const sum = field => rates.reduce((total, rate) => total + rate[field], 0);

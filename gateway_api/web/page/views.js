@@ -1,15 +1,15 @@
-// Which of the views is shown: the fragment of the address says it, so that back and forward work.
+// The fragment of the URL chooses the view, so the back and forward buttons work.
 
 import {byId} from './elements.js';
 import * as polls from './poll.js';
 
 const VIEWS = ['overview', 'subscribers', 'configuration'];
 
-/** Shows the view of the address, now and whenever it changes; `changed` is called with its name. */
+/** Shows the view of the URL, now and after each change. `changed` is called with its name. */
 export function follow(changed) {
   const turn = focus => {
     const name = location.hash.slice(1);
-    // Fragments that lead to a place in a view, such as that of the skip link, change none.
+    // Other fragments, such as that of the skip link, are places in a view.
     if (name && !VIEWS.includes(name)) return;
     const view = name || VIEWS[0];
     for (const other of VIEWS) byId(other).hidden = other !== view;
@@ -18,7 +18,7 @@ export function follow(changed) {
       else link.removeAttribute('aria-current');
     }
     document.title = `${byId(`${view}-title`).textContent} · Subscriber gateway`;
-    // For those who don't see that the page has changed.
+    // A screen reader reads the title of the new view.
     if (focus) byId(`${view}-title`).focus({preventScroll: true});
     polls.show(view);
     changed(view);

@@ -1,4 +1,4 @@
-// The VLANs with the most sessions. The API lists them in their own order: all pages are gone through, without haste.
+// The VLANs with the most sessions. The API does not sort by that, so this reads all pages, with pauses.
 
 import {byId, element, write} from './elements.js';
 import {count} from './format.js';
@@ -9,7 +9,7 @@ const SECONDS = 30, PAGE = 1000, MOST = 10;
 const BETWEEN_PAGES = 500;
 
 export class Vlans {
-  /** `open` is called with the name of a VLAN whose sessions somebody wants to see. */
+  /** `open` is called with the name of a VLAN whose sessions to show. */
   constructor(api, open) {
     this.open = open;
     this.shown = {total: 0, vlans: []};
@@ -38,7 +38,7 @@ async function busiest(api) {
     total = page.total;
     found = [...found, ...page.vlans].sort((one, other) => other.session_count - one.session_count).slice(0, MOST);
     cursor = page.next_cursor;
-    // Nobody looks any more.
+    // The page is hidden now.
     if (document.hidden) return null;
     if (cursor) await new Promise(resolve => setTimeout(resolve, BETWEEN_PAGES));
   } while (cursor);
