@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale
 from gateway_api.core.clock import Clock
-from gateway_api.core.configuration.edit import EditRefused, Operation
+from gateway_api.core.configuration.edit import Operation, OperationRefused
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
@@ -825,7 +825,7 @@ class Pair:
             return "done", do()
         except No as no:
             return no.args
-        except EditRefused as error:
+        except OperationRefused as error:
             reason = error.reason
             code = reason.problems[0].code if isinstance(reason, Invalid) else "absent"
             return "Refused", error.number, error.path, code

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway_api.base.logs import MASK
 from gateway_api.base.texts import parse_path, path_text
 from gateway_api.core.configuration.documents import Change, changes, diff_text
-from gateway_api.core.configuration.edit import EditRefused, Operation, edited
+from gateway_api.core.configuration.edit import Operation, OperationRefused, edited
 from tests.support.documents import FACTORY, SECRET_HASH, put, remove, valid_document
 
 #: A busy machine is no reason to fail.
@@ -54,7 +54,7 @@ def after(document: dict[str, Any], done: list[Operation]) -> dict[str, Any]:
     for operation in done:
         try:
             document, _ = edited(document, [operation])
-        except EditRefused:
+        except OperationRefused:
             continue
     return document
 

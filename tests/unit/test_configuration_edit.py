@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration import edit
-from gateway_api.core.configuration.edit import EditRefused, Operation
+from gateway_api.core.configuration.edit import Operation, OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
 from tests.support.documents import FACTORY, SECRET_HASH, place, valid_document
 
@@ -48,8 +48,8 @@ def edited(document: dict[str, Any], operations: list[Operation]) -> dict[str, A
     return edit.edited(document, operations)[0]
 
 
-def refusal(document: dict[str, Any], *operations: Operation) -> EditRefused:
-    with pytest.raises(EditRefused) as refused:
+def refusal(document: dict[str, Any], *operations: Operation) -> OperationRefused:
+    with pytest.raises(OperationRefused) as refused:
         edited(document, operations)
     return refused.value
 
@@ -667,7 +667,7 @@ def after(tried: list[Operation]) -> dict[str, Any]:
     for operation in tried:
         try:
             made = edited(made, [operation])
-        except EditRefused:
+        except OperationRefused:
             continue
     return made
 
@@ -723,7 +723,7 @@ def test_whatever_is_tried_a_refusal_does_not_tell_the_value(
     )
     try:
         edited(after([delete(path) for path in before]), [set_to(path, value)])
-    except EditRefused as refused:
+    except OperationRefused as refused:
         assert "hunter2" not in str(refused)
         assert isinstance(refused.reason, Invalid)
         assert "hunter2" not in repr(refused.reason.problems)
@@ -736,7 +736,7 @@ def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: lis
     before = copy.deepcopy(made)
     try:
         edited(made, tried)
-    except EditRefused:
+    except OperationRefused:
         pass
     finally:
         assert made == before

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.core.configuration.edit import EditRefused, Operation
+from gateway_api.core.configuration.edit import Operation, OperationRefused
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import StillClock
@@ -83,9 +83,9 @@ def test_a_new_value_that_breaks_the_rule_is_refused_by_each_way_of_changing(
     tmp_path: Path, document: Document, path: str
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
-        with pytest.raises(EditRefused):
+        with pytest.raises(OperationRefused):
             workspace.edit([Operation("set", path, OLD[path])], ADMIN)
-        with pytest.raises(EditRefused):
+        with pytest.raises(OperationRefused):
             workspace.amend([Operation("set", path, OLD[path])], ChangeRequest("root"))
         with pytest.raises(Invalid) as error:
             workspace.replace_running(older(document, path), ADMIN)

@@ -40,8 +40,8 @@ class Operation:
     value: Any = None
 
 
-class EditRefused(GatewayApiError):
-    """One operation failed, so none was done."""
+class OperationRefused(GatewayApiError):
+    """One operation failed. No operation took effect."""
 
     def __init__(self, number: int, path: str, reason: Invalid | NotFound) -> None:
         #: Its position, from 0.
@@ -56,15 +56,15 @@ class EditRefused(GatewayApiError):
 def edited(
     document: dict[str, Any], operations: Sequence[Operation]
 ) -> tuple[dict[str, Any], list[EditedValue]]:
-    """A copy of the document with all operations done, in their order; and what each operation changed.
-    Raises EditRefused."""
+    """A copy of the document with all operations applied in their order, and what each one changed. Raises
+    OperationRefused."""
     made, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
             path = _parsed(operation.path)
             change = _set(made, path, operation.value) if operation.action == "set" else _delete(made, path)
         except (Invalid, NotFound) as error:
-            raise EditRefused(number, operation.path, error) from error
+            raise OperationRefused(number, operation.path, error) from error
         # As JSON at once: a later operation may change a part of the same value.
         before, after = (_masked_json(path[-1].text, value) for value in change)
         values.append(EditedValue(operation.path, before, after))

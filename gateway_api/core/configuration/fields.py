@@ -85,8 +85,9 @@ class Section:
     key: ClassVar[str | None] = None
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
-        """The path and the rule for each broken rule that needs several values. A candidate may break them
-        until it is committed; a rule for one value is checked when the value is set."""
+        """For each broken rule that needs several values: its path, which no other has, and the rule. A
+        candidate may break them until it is committed; a rule for one value is checked when the value is
+        set."""
         return iter(())
 
 
@@ -98,10 +99,7 @@ class SectionSchema(Schema):
         made = self.made_of(
             **{key: tuple(held) if isinstance(held, list) else held for key, held in data.items()}
         )
-        messages: dict[str, list[str]] = {}
-        for path, rule in made.broken_rules():
-            messages.setdefault(path, []).append(rule)
-        if messages:
+        if messages := {path: [rule] for path, rule in made.broken_rules()}:
             raise ValidationError(messages)
         return made
 

@@ -24,8 +24,9 @@ ARCHIVED = 49
 
 @dataclass(frozen=True)
 class ChangeRequest:
-    """What each change comes with: the author and the comment of its commit, the entity tags of which one
-    must be the current one, unless it is None, and the caller to note, if any."""
+    """What a change needs besides its values: the author and the comment of the commit; entity tags, one of
+    which must be the current one; and the caller for the note. None in `if_match` matches any tag. Without a
+    `caller`, the change is not noted."""
 
     author: str = ""
     comment: str | None = None
@@ -48,20 +49,20 @@ class Publisher:
         self._tell: Callable[[Note], None] = lambda _: None
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
-        """Calls it with each new running configuration, before the caller gets the result. It must not raise:
-        the configuration already runs."""
+        """Calls `follower` with each new running configuration, before the caller gets the reply. It must not
+        raise: the configuration already runs."""
         self._followers.append(follower)
 
     def note(self, tell: Callable[[Note], None]) -> None:
-        """Calls it with each change that has a caller, once it is on disk; and now with the last one, in case
-        the process ended before that."""
+        """Calls `tell` with the note of each change, once it is on disk. Also calls it now, with the last
+        note: the process may have ended before the call."""
         self._tell = tell
         if self.view.state.change is not None:
             tell(self.view.state.change)
 
     def _run(self, configuration: RunningConfiguration, request: ChangeRequest, state: State) -> None:
-        """Makes it run, with the candidate and the deadline of `state`. The baseline of the deadline may be a
-        revision that does not count yet."""
+        """Makes a configuration run, with the candidate and the deadline of `state`. The baseline of the
+        deadline may be a revision that does not count yet."""
         rendered = render(configuration.sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
         number = self._store.add(configuration.document, commit, rendered, keep=state.names())

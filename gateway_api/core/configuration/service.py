@@ -12,7 +12,7 @@ from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
 from gateway_api.base.logs import redacted
 from gateway_api.core.changes import Caller
-from gateway_api.core.configuration.edit import EditRefused, Operation
+from gateway_api.core.configuration.edit import Operation, OperationRefused
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import View
 from gateway_api.core.configuration.store import StepFailed, Unreadable
@@ -128,7 +128,7 @@ class ConfigurationService:
         """The workspace's errors as those of the interface."""
         try:
             yield
-        except EditRefused as error:
+        except OperationRefused as error:
             if isinstance(error.reason, Invalid):
                 problems = _problems(error.reason.problems)
                 raise CORE.error(wire.EditRefusedError(error.number, problems)) from error
@@ -149,17 +149,17 @@ class ConfigurationService:
 
 
 def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
-    """What a call says of its change. One of the API has no caller: the API records the change itself."""
-    said = msgspec.structs.asdict(call)
-    author, comment, action = said.get("author", ""), said.get("comment"), said.get("action")
+    """The request of a call. A call of the API has no caller to note: the API records the change itself."""
+    fields = msgspec.structs.asdict(call)
+    author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
         if len(text) > _LONGEST_TEXT or not is_line(text):
             raise invalid_parameter(name)
     if action is not None and not _ACTION.fullmatch(action):
         raise invalid_parameter("action")
-    noted = said.get("request_id") is None
+    noted = fields.get("request_id") is None
     caller = Caller(action or f"configuration.{verb}", peer) if noted else None
-    return ChangeRequest(author, comment, said.get("if_match"), caller)
+    return ChangeRequest(author, comment, fields.get("if_match"), caller)
 
 
 def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:

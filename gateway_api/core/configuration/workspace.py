@@ -30,7 +30,6 @@ _log = logging.getLogger(__name__)
 #: Seconds that a change waits for another. The API waits for one second more.
 _PATIENCE = 2.0
 
-
 _RETURN = ChangeRequest("core", "not confirmed in time", caller=Caller("configuration.return"))
 
 
@@ -70,8 +69,7 @@ class Workspace(Publisher):
                 _log.error("tokens end with the next start unless a change is stored before: %s", error)
 
     def edit(self, operations: Sequence[Operation], request: ChangeRequest) -> wire.EditReply:
-        """Stages all operations or none. Raises EditRefused, and Invalid for a candidate that has grown too
-        large."""
+        """Stages all operations or none. Raises OperationRefused, and Invalid for too large a candidate."""
         with self._staging(request):
             candidate, values = edited(self.view.candidate, operations)
             self._stage(candidate, request)
@@ -95,7 +93,9 @@ class Workspace(Publisher):
         """From the running configuration, or from an archived one, to the candidate. Raises NotFound and
         Unreadable."""
         view = self.view
-        before = view.running.document if revision is None else self.archived(revision)[1]
+        before = view.running.document
+        if revision is not None:
+            before = self._store.document(view.archived(revision))
         return self._difference(view, changes(before, view.candidate))
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
@@ -131,9 +131,9 @@ class Workspace(Publisher):
             return self._run_if_other(configuration, request, None)
 
     def amend(self, operations: Sequence[Operation], request: ChangeRequest) -> wire.CommitReply:
-        """Changes the running configuration at once, all operations or none. Staged changes stay. A commit
-        still waits for its confirmation: its baseline gets the same changes. Raises EditRefused, and Invalid
-        for an invalid result."""
+        """Changes the running configuration at once, by all operations or none. Staged changes stay. A commit
+        still waits for its confirmation: its baseline gets the same changes. Raises OperationRefused, and
+        Invalid for an invalid result."""
         with self._committing(request):
             running, deadline = self.view.running, self.view.state.deadline
             document, _ = edited(running.document, operations)
