@@ -1,4 +1,4 @@
-"""Files that are whole after a power cut, and there if the call that wrote them has returned.
+"""Files and databases that survive a power cut.
 
 A power cut can leave a name without its content, or a content without its name. So a file is synced before it
 gets its name, and the folder after.
@@ -15,11 +15,11 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class NotSynced(OSError):
-    """The file has its new content, but might not after a power cut."""
+    """The file has its new content, but may lose it in a power cut."""
 
 
 def make_folder(path: Path) -> None:
-    """A folder for the owner alone, and those above it, where there are none yet. Raises OSError."""
+    """Makes a folder and its parents for the owner alone, unless they exist. Raises OSError."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -28,8 +28,7 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
-    """A new file, synced, for its owner unless `mode` and `group` let others read it. Its name is safe only
-    after `sync` of its folder. Raises OSError."""
+    """Writes a new file and syncs it. Its name is safe only after `sync` of its folder. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
     try:
         left = memoryview(data)
@@ -45,14 +44,14 @@ def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = Non
 
 
 def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
-    """A file's new content, all of it or none; `mode` and `group` are as in `write`. Raises OSError: then it
-    has the old one, unless it is NotSynced."""
+    """Replaces the whole content of a file, or nothing. Raises OSError: then the file has its old content,
+    unless the error is NotSynced."""
     draft = path.with_name(f".{path.name}.new")
     try:
         write(draft, data, mode=mode, group=group)
         draft.rename(path)
     except OSError:
-        # On a full disk a part of it would take what is left.
+        # A part of it would use the last space of a full disk.
         draft.unlink(missing_ok=True)
         raise
     try:
@@ -62,7 +61,7 @@ def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = N
 
 
 def sync(folder: Path) -> None:
-    """The names in a folder. Raises OSError."""
+    """Syncs the names in a folder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -71,11 +70,11 @@ def sync(folder: Path) -> None:
 
 
 def database(path: Path, *, timeout: float, mode: int = _MODE) -> sqlite3.Connection:
-    """A connection that commits each statement outside of a transaction. It must not be used after a fork.
-    It waits for locks of other processes for `timeout` seconds. Raises OSError and sqlite3.Error."""
+    """A connection without implicit transactions, not to be used after a fork. It waits `timeout` seconds for
+    locks of other processes. Raises OSError and sqlite3.Error."""
     with suppress(FileExistsError):
-        # SQLite gives the mode of this file to those that it adds. It must not be opened and closed here once
-        # SQLite has it open: that would release the locks of this process (fcntl(2)).
+        # SQLite's other files get the mode of this one. An existing file must not be opened here: closing it
+        # would release SQLite's locks of this process (fcntl(2)).
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             os.fchmod(descriptor, mode)
@@ -86,13 +85,12 @@ def database(path: Path, *, timeout: float, mode: int = _MODE) -> sqlite3.Connec
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """True for an error that another try does not repair."""
     # The low byte is the kind of error.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
 def is_whole(path: Path) -> bool:
-    """Whether SQLite can read all of a database, or there is none. Raises sqlite3.Error."""
+    """True if SQLite can read the whole database, or there is none. Raises sqlite3.Error."""
     if not path.exists():
         return True
     try:
@@ -105,7 +103,7 @@ def is_whole(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a database with the files that SQLite keeps beside it. Raises OSError."""
+    """Renames a database with SQLite's other files, and returns its new path. Raises OSError."""
     aside = path.with_name(f"{path.name}.damaged")
     # The database comes last: a new one must not find the log of the old one.
     for suffix in ("-wal", "-shm", "-journal", ""):

@@ -1,7 +1,5 @@
-"""marshmallow as this project uses it: no coercion that hides a mistake, and its messages as Problems.
-
-marshmallow takes `true` for an integer and `"yes"` for a boolean; a management API must not guess.
-"""
+"""Fields of marshmallow that convert nothing: marshmallow accepts `true` as an integer and `"yes"` as a
+boolean. Its messages become Problems."""
 
 import math
 import re
@@ -19,28 +17,27 @@ _MISSING = "is required"
 _UNKNOWN = "is not a known field"
 _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
 
-# A body of unknown fields alone would get an answer ten times its size.
+# A body of unknown fields would get a response ten times its size.
 MOST_PROBLEMS = 20
 _LONGEST_NAME = 64
 
-# For all fields of the process: nothing else in it uses marshmallow. Read in marshmallow 4.4.0; a test fails
-# when that changes.
+# For all fields of the process, as nothing else uses marshmallow. Read in marshmallow 4.4.0; a test checks
+# it.
 fields.Field.default_error_messages.update(required=_MISSING, null="must not be null")
 
-
-#: One line that can't disturb a terminal or hide something in it: no controls, no characters without a width,
-#: no other direction, no other line. An expression that Python and ECMA-262 read alike, for the document.
+#: One line that cannot disturb a terminal or hide text: no control characters, no characters without width,
+#: no change of direction. Python and ECMA-262 read the expression alike, for the OpenAPI document.
 LINE = r"^[^\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff]*$"
 
 
 def is_line(text: str) -> bool:
-    """Whether `LINE` fits. Its `$` alone would let a last line feed pass."""
+    # `$` alone would allow a line feed at the end.
     return re.fullmatch(LINE, text) is not None
 
 
 def decode_json(data: bytes | str) -> Any:
-    """JSON as clients write it: a number without a fraction is an integer, `65535.0` too (JSON Schema
-    2020-12, validation, section 6.1.1). Raises msgspec.MsgspecError, UnicodeDecodeError, RecursionError."""
+    """JSON in which `65535.0` is an integer (JSON Schema 2020-12, validation, section 6.1.1). Raises
+    msgspec.MsgspecError, UnicodeDecodeError and RecursionError."""
     return _decoder.decode(data)
 
 
@@ -61,7 +58,7 @@ def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
 
 
 class Schema(marshmallow.Schema):
-    """A schema that refuses what it doesn't know."""
+    """Rejects unknown fields."""
 
     error_messages = {"unknown": _UNKNOWN, "type": "must be an object"}
 
@@ -69,43 +66,42 @@ class Schema(marshmallow.Schema):
         unknown = marshmallow.RAISE
 
 
-class Text(fields.String):
-    """A JSON string and nothing else."""
+class _Exact(fields.Field[Any]):
+    """A value of one Python type, or the error `invalid`."""
 
+    TYPE: type
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if type(value) is not self.TYPE:
+            raise self.make_error("invalid")
+        return value
+
+
+class Text(_Exact, fields.String):
+    """A JSON string."""
+
+    TYPE = str
     default_error_messages = {"invalid": "must be a string"}
 
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
-        if not isinstance(value, str):
-            raise self.make_error("invalid")
-        return value
 
+class Whole(_Exact, fields.Integer):
+    """A JSON integer: not `true`, `1.5` or `"1"`. `decode_json` makes one of `1.0`."""
 
-class Whole(fields.Integer):
-    """An integer and nothing else: no `true`, no `1.5`, no `"1"`. `decode_json` makes one of `1.0`."""
-
+    TYPE = int
     default_error_messages = {"invalid": "must be an integer"}
 
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
-        if type(value) is not int:
-            raise self.make_error("invalid")
-        return value
 
+class Flag(_Exact, fields.Boolean):
+    """A JSON `true` or `false`."""
 
-class Flag(fields.Boolean):
-    """A JSON `true` or `false` and nothing else."""
-
+    TYPE = bool
     default_error_messages = {"invalid": "must be true or false"}
-
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> bool:
-        if not isinstance(value, bool):
-            raise self.make_error("invalid")
-        return value
 
 
 class Parsed(fields.Field[Any]):
-    """A JSON string, loaded as what `parse` makes of it. `parse` raises ValueError with the rule."""
+    """A JSON string, loaded as the result of `parse`, which raises ValueError with the rule."""
 
-    default_error_messages = {"invalid": "must be a string"}
+    default_error_messages = Text.default_error_messages
 
     def __init__(self, parse: Callable[[str], Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -121,13 +117,13 @@ class Parsed(fields.Field[Any]):
 
 
 def shown(name: Any) -> str:
-    """A name that somebody sent, short enough to be sent back."""
+    """A name of a request, cut for the response."""
     text = str(name)
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
 def load(schema: Schema, data: Any) -> Any:
-    """What the schema makes of the data. Raises Invalid with the problems that it found."""
+    """The loaded data. Raises Invalid."""
     try:
         return schema.load(data)
     except marshmallow.ValidationError as error:
@@ -136,7 +132,7 @@ def load(schema: Schema, data: Any) -> Any:
 
 def _problems(messages: Mapping[Any, Any], above: str = "") -> Iterator[Problem]:
     for key, held in messages.items():
-        # marshmallow files a message about the whole object under "_schema".
+        # "_schema" has the messages about the whole object.
         path = above if key == "_schema" else f"{above}.{shown(key)}".lstrip(".")
         if isinstance(held, Mapping):
             yield from _problems(held, path)

@@ -1,4 +1,4 @@
-"""The two ways to serve the API, and what an operator sets: environment variables and a credential."""
+"""The two profiles of the API, and the settings of an operator: environment variables and a credential."""
 
 import difflib
 import logging
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
 
-#: RFC 7518 section 3.2: a key of at least the hash's 256 bits.
-RECOMMENDED_SECRET_BYTES = 32
+#: A key of at least the hash's 256 bits (RFC 7518 section 3.2).
+_RECOMMENDED_SECRET_BYTES = 32
 
 # PyJWT rejects these: public keys have been mistaken for secrets (CVE-2017-11424).
 _ANOTHER_KEY = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
 
 _SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
-# From systemd's LoadCredential=: a folder that only the service can read.
+# From systemd's LoadCredential=.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 _PREFIX = "GATEWAY_API_"
@@ -40,12 +40,6 @@ _NAMES = (
     "WEBHOOK_CERTIFICATES",
     "WORKERS",
 )
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 KNOWN = frozenset(_PREFIX + name for name in _NAMES)
 
 
@@ -54,7 +48,7 @@ class BadSetting(GatewayApiError):
 
 
 def check_names(environment: Mapping[str, str]) -> None:
-    """A misspelled variable would leave a setting at its default without a word. Raises BadSetting."""
+    """A misspelled variable would silently leave a setting at its default. Raises BadSetting."""
     unknown = sorted(name for name in environment if name.startswith(_PREFIX) and name not in KNOWN)
     if unknown:
         raise BadSetting("; ".join(map(_unknown_name, unknown)))
@@ -66,19 +60,21 @@ def _unknown_name(name: str) -> str:
 
 
 def log_format(environment: Mapping[str, str]) -> str:
-    """How log lines are written. Raises BadSetting."""
-    chosen = environment.get("GATEWAY_API_LOG_FORMAT") or "keyvalue"
-    if chosen not in ("keyvalue", "json"):
-        raise BadSetting(f"GATEWAY_API_LOG_FORMAT must be keyvalue or json, not {chosen!r}")
-    return chosen
+    """`keyvalue` or `json`. Raises BadSetting."""
+    return _choice(environment, "GATEWAY_API_LOG_FORMAT", "keyvalue", "json")
 
 
 def log_level(environment: Mapping[str, str]) -> int:
-    """The least level that is logged, as `logging` numbers them. Raises BadSetting."""
-    chosen = environment.get("GATEWAY_API_LOG_LEVEL") or "info"
-    if chosen not in _LEVELS:
-        raise BadSetting(f"GATEWAY_API_LOG_LEVEL must be one of {', '.join(_LEVELS)}, not {chosen!r}")
-    return _LEVELS[chosen]
+    """The lowest level that is logged, one of `logging`. Raises BadSetting."""
+    chosen = _choice(environment, "GATEWAY_API_LOG_LEVEL", "info", "debug", "warning", "error")
+    return logging.getLevelNamesMapping()[chosen.upper()]
+
+
+def _choice(environment: Mapping[str, str], variable: str, default: str, *others: str) -> str:
+    chosen = environment.get(variable) or default
+    if chosen not in (default, *others):
+        raise BadSetting(f"{variable} must be {' or '.join((default, *others))}, not {chosen!r}")
+    return chosen
 
 
 def _audit_mebibytes(environment: Mapping[str, str]) -> int:
@@ -99,18 +95,17 @@ class Authentication(Enum):
 
 @dataclass(frozen=True)
 class Profile:
-    """A way to serve the API. The arbiter reads this value and must not import Flask, so the value only names
-    the application. `web/app.py` has the routes of each profile."""
+    """A way to serve the API. The arbiter must not import Flask, so `application` only names the factory."""
 
     #: Of the process, the unit and the folders below /run and /var/lib.
     name: str
-    #: Its factory, as gunicorn spells it. Workers import it.
+    #: As gunicorn spells it. Workers import it.
     application: str
     authentication: Authentication
     #: With TLS, where GATEWAY_API_BIND sets nothing else. None: plain HTTP at `api.listen_address` and
     #: `api.listen_port` of the running configuration.
     bind: str | None
-    #: The variables that each profile has for itself.
+    #: Variables of this profile only.
     runtime: str
     workers: str
     audit: str
@@ -138,9 +133,8 @@ TOKEN = Profile(
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator sets, for one profile."""
+    """The settings of one profile."""
 
-    #: Where the core daemon listens.
     core_socket: Path
     #: A folder that the workers of this service share.
     runtime: Path
@@ -148,15 +142,15 @@ class Settings:
     secret: bytes = field(repr=False)
     #: A folder that outlives a reboot.
     state: Path = Path("/var/lib/gateway-api")
-    #: A file with the certificates that webhook receivers are trusted by; None for those of the system.
+    #: A file with the certificate authorities of webhook receivers; None for those of the system.
     webhook_certificates: str | None = None
     #: The folder of the audit log, and the most bytes of each of its two trails.
     audit: Path = Path("/var/lib/gateway-api/audit")
     audit_size: int = 64 << 20
-    #: The audit log of the other profile, which is read together with this one's.
+    #: The audit log of the alternative profile, which is read together with this one's.
     token_audit: Path | None = None
     profile: Profile = USERS
-    #: Whether plain HTTP may listen to other machines.
+    #: Allows plain HTTP for other machines.
     beyond_loopback: bool = False
 
     @property
@@ -170,7 +164,7 @@ class Settings:
 
     @property
     def old_ledger(self) -> Path:
-        """The ledger of older versions, which has the names of failed logins in clear."""
+        """The ledger of older versions, with the names of failed logins in clear."""
         return self.runtime / "ledger.sqlite"
 
     @property
@@ -180,7 +174,7 @@ class Settings:
 
     @property
     def secret_is_short(self) -> bool:
-        return len(self.secret) < RECOMMENDED_SECRET_BYTES
+        return len(self.secret) < _RECOMMENDED_SECRET_BYTES
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], profile: Profile = USERS) -> "Settings":
@@ -206,25 +200,18 @@ class Settings:
             audit=folder(profile.audit, state / "audit"),
             audit_size=_audit_mebibytes(environment) << 20,
             token_audit=folder(TOKEN.audit, f"/var/lib/{TOKEN.name}/audit") if has_users else None,
-            beyond_loopback=not has_users and _beyond_loopback(environment),
+            beyond_loopback=not has_users
+            and _choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "no", "yes") == "yes",
         )
 
 
-def _beyond_loopback(environment: Mapping[str, str]) -> bool:
-    chosen = environment.get("GATEWAY_API_TOKEN_BEYOND_LOOPBACK") or "no"
-    if chosen not in ("yes", "no"):
-        raise BadSetting("GATEWAY_API_TOKEN_BEYOND_LOOPBACK must be yes or no")
-    return chosen == "yes"
-
-
 def has_secret(environment: Mapping[str, str]) -> bool:
-    """Whether the environment has a secret that signs the tokens."""
+    """Whether there is a variable or a credential with the secret."""
     credential = _credential(environment)
     return bool(environment.get(_SECRET)) or (credential is not None and credential.exists())
 
 
 def _secret(environment: Mapping[str, str]) -> bytes:
-    """From the variable, or else from the credential."""
     secret = os.fsencode(environment.get(_SECRET, ""))
     credential = _credential(environment)
     if not secret and credential is not None:
@@ -245,5 +232,5 @@ def _credential(environment: Mapping[str, str]) -> Path | None:
 
 
 def core_socket(environment: Mapping[str, str]) -> Path:
-    """Where the core daemon listens."""
+    """The socket of the core daemon."""
     return Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock")
