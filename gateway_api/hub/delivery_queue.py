@@ -82,8 +82,8 @@ class DeliveryQueue:
         #: the wait after the same number of them is the same.
         self._own: list[deque[_Waiting]] = [deque() for _ in range(len(RETRIES) + 1)]
         self._pause = Pause()
-        #: Epoch seconds of the next probe, or of an earlier time if no message waits then. None while the
-        #: receiver is not paused.
+        #: Epoch seconds from which the next message is sent, as a probe. None while the receiver is not
+        #: paused.
         self.paused_until: float | None = None
         #: The receiver counts as quick until this time. A quick attempt makes it infinite.
         self._takes_until = math.inf

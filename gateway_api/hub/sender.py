@@ -1,7 +1,7 @@
 """Sends messages to one receiver. An attempt ends by its deadline, whatever the receiver does.
 
 Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in 2.34.2
-(`HTTPAdapter`). A test fails when their code changes.
+(`HTTPAdapter`, for what an https URL requires). A test fails when their code changes.
 """
 
 import logging
@@ -11,13 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.structures import CaseInsensitiveDict
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 
@@ -58,7 +56,9 @@ class Sender:
         self._secret = secret
         self._denied = denied
         self._verify = certificates or True
-        self._adapter = ReceiverAdapter(self._connect)
+        self._adapter = _Adapter(self._connect)
+        self._pool: HTTPConnectionPool | None = None
+        self._path = ""
         #: The address at the other end of the open connection.
         self._peer: destination.Address | None = None
         #: A second descriptor of the connection, for `cut`.
@@ -77,7 +77,7 @@ class Sender:
             response = self._post(message)
         except destination.Denied as denied:
             error = str(denied)
-        except (requests.RequestException, OSError, ValueError) as failure:
+        except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
             error = "timeout" if time.monotonic() >= deadline else _reason(failure)
         except Exception:  # noqa: BLE001 - logged; the queue must go on
             _log.exception("an attempt to deliver failed")
@@ -86,9 +86,9 @@ class Sender:
             # A response that is cut inside its header looks complete.
             if time.monotonic() >= deadline:
                 error = "timeout"
-                response.raw.close()
+                response.close()
             else:
-                status = response.status_code
+                status = response.status
                 self._finish(response)
         self._set_deadline(None)
         return AttemptResult(status, error, time.monotonic() - began)
@@ -105,6 +105,7 @@ class Sender:
 
     def close(self) -> None:
         """Closes the connection."""
+        self._pool = self._peer = None
         self._adapter.close()
         if self._watched is not None:
             self._watched.close()
@@ -113,42 +114,55 @@ class Sender:
         with self._cutting:
             self._deadline = deadline
 
-    @cached_property
-    def _request(self) -> requests.PreparedRequest:
-        return requests.Request("POST", self._url).prepare()
-
-    def _post(self, message: WebhookMessage) -> requests.Response:
+    def _post(self, message: WebhookMessage) -> BaseHTTPResponse:
         if self._peer is not None:
             try:
                 destination.check(self._peer, self._denied())
             except destination.Denied:
-                self._adapter.close()
-                self._peer = None
+                self.close()
                 raise
-        request = self._request
-        request.body = message.body
-        request.headers = CaseInsensitiveDict(_HEADERS)
-        request.headers["Content-Length"] = str(len(message.body))
-        request.headers.update(headers(message, self._secret, time.time()))
-        # Not through a Session: it uses proxies and passwords of the environment, keeps cookies, and reads
-        # the body of a redirect to its end.
-        return self._adapter.send(request, timeout=TIMEOUT, stream=True, verify=self._verify)
+        # Not through a Session or the adapter: they use proxies and passwords of the environment, keep
+        # cookies, and take more than half of the time of a request.
+        return self._connections().urlopen(
+            "POST",
+            self._path,
+            body=message.body,
+            headers={
+                **_HEADERS,
+                "Content-Length": str(len(message.body)),
+                **headers(message, self._secret, time.time()),
+            },
+            redirect=False,
+            retries=self._adapter.max_retries,
+            assert_same_host=False,
+            timeout=TIMEOUT,
+            preload_content=False,
+            decode_content=False,
+        )
 
-    def _finish(self, response: requests.Response) -> None:
+    def _connections(self) -> HTTPConnectionPool:
+        if self._pool is None:
+            request = requests.Request("POST", self._url).prepare()
+            pool = self._adapter.get_connection_with_tls_context(request, self._verify)
+            self._adapter.cert_verify(pool, self._url, self._verify, None)
+            self._path = self._adapter.request_url(request, None)
+            self._pool = pool
+        return self._pool
+
+    def _finish(self, response: BaseHTTPResponse) -> None:
         """Reads a short body, and keeps the connection. Otherwise closes it."""
         # RFC 9110 section 8.6: 204 has no Content-Length, and no body.
-        length = "0" if response.status_code == 204 else response.headers.get("Content-Length", "")
+        length = "0" if response.status == 204 else response.headers.get("Content-Length", "")
         try:
             if length.isdigit() and int(length) <= _MAX_BODY:
                 self._set_deadline(time.monotonic() + _BODY_TIMEOUT)
-                response.raw.read(_MAX_BODY)
-            else:
-                response.raw.close()
+                response.read(_MAX_BODY)
         except (OSError, HTTPError) as error:
             # The result is the status, which is complete.
             _log.debug("the body of a response is incomplete: %s", error)
-            response.raw.close()
+        # After a complete body, the response has no connection to close any more.
         response.close()
+        response.release_conn()
 
     def _connect(self, host: str, port: int, timeout: float | None) -> socket.socket:
         connection, self._peer = destination.connect(host, port, timeout, self._denied)
@@ -200,38 +214,12 @@ class _Connection(HTTPConnection):
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
-class ReceiverAdapter(HTTPAdapter):
-    """The adapter of requests for one URL, over connections that `connect` opens. It computes once what is
-    the same for every request, and ignores cookies: these take more than half of the time of a request."""
+class _Adapter(HTTPAdapter):
+    """Makes pools of one connection, which `connect` opens."""
 
     def __init__(self, connect: Callable[[str, int, float | None], socket.socket]) -> None:
         self._connect = connect
-        self._pool: HTTPConnectionPool | None = None
-        self._path = ""
         super().__init__(pool_connections=1, pool_maxsize=1)
-
-    def get_connection_with_tls_context(self, *arguments: Any, **more: Any) -> HTTPConnectionPool:
-        if self._pool is None:
-            self._pool = super().get_connection_with_tls_context(*arguments, **more)
-        return self._pool
-
-    def cert_verify(self, conn: Any, *arguments: Any, **more: Any) -> None:
-        # Only a new pool has no connection yet.
-        if not conn.num_connections:
-            super().cert_verify(conn, *arguments, **more)
-
-    def request_url(self, *arguments: Any, **more: Any) -> str:
-        self._path = self._path or super().request_url(*arguments, **more)
-        return self._path
-
-    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
-        response = requests.Response()
-        response.status_code, response.headers, response.raw = resp.status, resp.headers, resp
-        return response
-
-    def close(self) -> None:
-        self._pool = None
-        super().close()
 
     def init_poolmanager(self, *arguments: object, **more: object) -> None:
         super().init_poolmanager(*arguments, **more)  # type: ignore[arg-type]

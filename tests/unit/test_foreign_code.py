@@ -19,11 +19,9 @@ READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
         (HTTPConnection.host.fget, "f4a39fd3f30ea1fe"),
         (HTTPConnection.connect, "b70c63e7308857b1"),
         (HTTPSConnection.connect, "2a2e1795406d7f38"),
-        (HTTPAdapter.send, "a8b4a1d8c114e29d"),
         (HTTPAdapter.get_connection_with_tls_context, "cf749a3be9e291a6"),
         (HTTPAdapter.cert_verify, "d5b2e7394e8c45f2"),
         (HTTPAdapter.request_url, "fdf34500937f1ffb"),
-        (HTTPAdapter.build_response, "e10fa3a87ef21620"),
         (HTTPAdapter.init_poolmanager, "dcc10b3b4da2db73"),
     ],
     "gateway_api/base/fields.py": [
