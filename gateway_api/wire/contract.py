@@ -1,8 +1,8 @@
-"""What a contract with another process consists of: records, calls, errors and enumerations.
+"""The parts of a contract with another process: records, calls, errors and enumerations.
 
-A method is declared as the struct of its parameters, `class GetSession(Method[SessionReply])`: the name of
-the class is the name of the method, its docstring the comment. The interface file, the dispatcher, the client
-and the OpenAPI document all come from these classes.
+A method is the struct of its parameters, `class GetSession(Method[SessionReply])`: the name of the class is
+the name of the method, its docstring the comment. The interface file, the dispatcher, the client and the
+OpenAPI document come from these classes.
 """
 
 import inspect
@@ -26,26 +26,25 @@ R = TypeVar("R")
 MAX_LIMIT = 10_000
 
 
-def about(description: str, *examples: Any, **schema: Any) -> msgspec.Meta:
-    """The documentation of a field: a sentence, with the unit if there is one; values as they go over the
-    wire; and keywords of JSON Schema, such as `minimum` or `format`. Nothing of it is checked: a rule that
-    must hold is a `msgspec.Meta` of its own beside this one."""
-    return msgspec.Meta(
-        description=description, examples=list(examples) or None, extra_json_schema=schema or None
-    )
+def about(description: str, *examples: Any, **schema: Any) -> Meta:
+    """The documentation of a field: a sentence, with the unit if there is one; values as on the wire; and
+    keywords of JSON Schema, such as `minimum`. Nothing checks them: a rule that must hold is another `Meta`
+    beside this one."""
+    return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema or None)
 
 
-def count(description: str, example: int) -> msgspec.Meta:
+def count(description: str, example: int) -> Meta:
     """As `about`, for a number that is never negative."""
     return about(description, example, minimum=0)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """What a reply consists of. A reader ignores fields that it does not know."""
+    """A reply, or a part of one. A reader ignores unknown fields."""
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a call consists of. An unknown field is an error, a field that is null may be left out."""
+    """The parameters of a call, or a part of them. An unknown field is an error; one that is null may be left
+    out."""
 
 
 class Nothing(Record, frozen=True):
@@ -59,7 +58,7 @@ class Method(Parameters, Generic[R], frozen=True):
 
 
 class Command(Method[R], frozen=True, kw_only=True):
-    """The parameters of a method that changes something, and of which the API keeps its own record."""
+    """The parameters of a method that changes something. The API records its own calls itself."""
 
     request_id: Annotated[
         str | None, about("Id of the API's request; without one ListChanges reports the change.", "req-42")
@@ -74,7 +73,7 @@ class Page(Parameters, frozen=True):
 
 
 class ListReply(Record, frozen=True, kw_only=True):
-    """What all lists have in common."""
+    """A list, or a page of it."""
 
     count: Annotated[int, count("Number of records in this reply.", 1)]
     total: Annotated[int, count("Number of records on all pages.", 1)]
@@ -107,7 +106,7 @@ class Enumeration(StrEnum):
 
 @dataclass(frozen=True)
 class Contract:
-    """An interface: its methods and errors in the order of the interface file, and the comment at its top."""
+    """An interface, with methods and errors in the order of the interface file."""
 
     name: str
     comment: str
@@ -119,7 +118,7 @@ class Contract:
         return f"{self.name}.{method.__name__}"
 
     def error(self, failure: Failure) -> ErrorReply:
-        """The error, to be raised by a handler."""
+        """The error for a handler to raise."""
         name = f"{self.name}.{error_name(type(failure))}"
         return ErrorReply(name, msgspec.Raw(msgspec.json.encode(failure)))
 
@@ -146,7 +145,7 @@ _NAME = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*", re.ASCII)
 
 def served(contract: Contract, *services: object) -> ServedInterface:
     """The interface with a handler for each method: for GetSession, `get_session` of the first service that
-    has one. A handler gets the parameters and, if it has a parameter `peer`, the process that calls."""
+    has it. A handler takes the parameters and, if it has a parameter `peer`, the process that calls."""
     methods = {}
     for method in contract.methods:
         name = re.sub(r"(?<=.)([A-Z])", r"_\1", method.__name__).lower()
@@ -166,7 +165,7 @@ def description(contract: Contract) -> str:
             _collect_types(struct, types)
     for error in contract.errors:
         _collect_types(error, types)
-    # What many methods have in common is explained at the first.
+    # Only the first of equal parameters has the comment.
     known: set[str] = set()
     members = [_comment(contract.comment) + f"interface {contract.name}\n"]
     for name, declared in types.items():
@@ -202,7 +201,7 @@ def _named_in(hint: Any) -> Iterator[type[Any]]:
 
 
 def _is_enumeration(hint: Any) -> bool:
-    """True for what varlink can declare: an enumeration of names, and not of one only."""
+    """Whether varlink can declare it: an enumeration of at least two names."""
     if not (isinstance(hint, type) and issubclass(hint, Enumeration)):
         return False
     return len(hint) > 1 and all(_NAME.fullmatch(member) for member in hint)
@@ -235,10 +234,9 @@ def _fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _explanation(hint: Any) -> str:
-    """The description of a field, and what its values mean where varlink cannot declare them."""
+    """The description of a field, and the comments of its values where varlink cannot declare them."""
     described = (meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description)
-    sentences = [*described, *_values(hint)]
-    return " ".join(sentences)
+    return " ".join([*described, *_values(hint)])
 
 
 def _values(hint: Any) -> Iterator[str]:

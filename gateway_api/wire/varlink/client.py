@@ -2,8 +2,6 @@
 
 Every call ends by its deadline, whatever the peer does. The client sends a call a second time only if the
 first cannot have reached the peer whole, so a write happens at most once.
-
-Under gevent this file needs nothing: patched sockets and locks wait without holding the process.
 """
 
 import socket
@@ -50,11 +48,8 @@ class _NotSent(Exception):
 
 
 class Client:
-    """Calls the service at a Unix socket.
-
-    `timeout` is a call's deadline in seconds, waiting for a free connection included; `connections`
-    how many may be open at once. `clock` gives monotonic seconds.
-    """
+    """Calls the service at a Unix socket. `timeout` is the limit of a call in seconds, with the wait for one
+    of the `connections`. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -71,10 +66,8 @@ class Client:
         self._idle: list[_Connection] = []
 
     def call(self, method: str, parameters: Any = None, *, timeout: float | None = None) -> msgspec.Raw:
-        """The reply's parameters, unparsed.
-
-        `parameters` is whatever msgspec encodes to a JSON object. Raises Unreachable and ErrorReply.
-        """
+        """The parameters of the reply. msgspec encodes those of the call to a JSON object. Raises Unreachable
+        and ErrorReply."""
         call = Call(method=method)
         if parameters is not None:
             call.parameters = msgspec.Raw(msgspec.json.encode(parameters))
@@ -97,8 +90,8 @@ class Client:
         return reply.parameters
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Iterator[msgspec.Raw]:
-        """Each reply's parameters, unparsed, of a call for more, on a connection of its own. Ends with
-        Unreachable, at the latest when nothing came for `silence` seconds; or with ErrorReply."""
+        """The parameters of each reply to a call for more, on a connection of its own. Ends with Unreachable,
+        at the latest when no reply came for `silence` seconds, or with ErrorReply."""
         call = Call(method=method, parameters=msgspec.Raw(msgspec.json.encode(parameters)), more=True)
         connection = None
         try:
@@ -121,7 +114,7 @@ class Client:
                 connection.close()
 
     def close(self) -> None:
-        """Closes what is idle; connections in use close when their call ends."""
+        """Closes idle connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -138,8 +131,7 @@ class Client:
                 connection.close()
                 if pooled is None:
                     raise Unreachable("hung up before the call was sent") from error
-                # A pooled connection may have died with the peer's last life. The next may have
-                # too, so the loop ends at a fresh one.
+                # A restart of the peer ends all pooled connections: the loop ends at a fresh one.
                 continue
             except BaseException:
                 # A reply that is still on its way would be read as the reply to the next call.
@@ -162,8 +154,8 @@ class _Connection:
             raise
 
     def _connect(self, path: Path, deadline: float) -> None:
-        # A Unix socket connects at once or, while the peer's queue is full, not at all; and gevent
-        # would spin until the deadline, because a socket in that state always counts as writable.
+        # While the peer's queue is full, a Unix socket does not connect, but counts as writable: gevent would
+        # use the processor until the deadline.
         self._socket.setblocking(False)
         while True:
             try:
@@ -221,5 +213,5 @@ class _Connection:
     def _wait_until(self, deadline: float) -> None:
         left = deadline - self._clock()
         if left <= 0:
-            raise TimeoutError("no answer in time")
+            raise TimeoutError("no reply in time")
         self._socket.settimeout(left)

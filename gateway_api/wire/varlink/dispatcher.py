@@ -1,8 +1,7 @@
-"""Finds the method that a varlink call names, and runs it.
+"""Finds the method that a varlink call names, and runs it. Bytes in, bytes out, without a socket.
 
-It has never seen a socket: bytes in, bytes out. Handlers get their parameters as a typed struct and
-return one, or an iterator of them where the caller asks for more; what they raise on purpose is an
-`ErrorReply`, anything else becomes the interface's `InternalError` and a traceback in the log.
+A handler raises `ErrorReply` on purpose. Any other exception becomes the interface's `InternalError`, and a
+traceback in the log.
 """
 
 import logging
@@ -57,9 +56,9 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Handler:
-    """`handler` gets a `parameters` and returns a struct or a dict of the reply's fields; if it
-    `streams`, an iterator of these that never ends, with None where it has nothing to say. One that
-    `knows_peer` gets the Peer that calls as well, or None if it is unknown."""
+    """`handler` takes a `parameters` and returns a struct or a dict of the reply's fields. If it `streams`,
+    it returns an endless iterator of these, in which None has the server check the connection. If it
+    `knows_peer`, it also takes the Peer that calls, or None."""
 
     parameters: type[msgspec.Struct]
     handler: Callable[..., Any]
@@ -69,7 +68,7 @@ class Handler:
 
 @dataclass(frozen=True)
 class ServedInterface:
-    """`description` is the text of the interface file, `methods` has one entry a method in it."""
+    """`description` is the text of the interface file, `methods` has its methods by name."""
 
     description: str
     methods: Mapping[str, Handler]
@@ -84,7 +83,7 @@ class ServedInterface:
 
 @dataclass(frozen=True)
 class Identity:
-    """What `org.varlink.service.GetInfo` replies."""
+    """The reply of `org.varlink.service.GetInfo`."""
 
     vendor: str
     product: str
@@ -102,7 +101,7 @@ class _DescriptionCall(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Dispatcher:
-    """Finds the method that a call names and runs it. Has no socket: bytes in, bytes out."""
+    """The methods of interfaces, and those of `org.varlink.service`."""
 
     def __init__(self, identity: Identity, interfaces: Iterable[ServedInterface]) -> None:
         self._identity = identity
@@ -116,8 +115,8 @@ class Dispatcher:
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
     def answers(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
-        """The replies to one call's bytes, one after another; none when the caller wants none. No bytes are
-        a stream's time to look whether its caller is still there. Raises ProtocolError."""
+        """The replies to one call, none if it is oneway. An empty one is for the server to check whether the
+        caller of a stream has left. Raises ProtocolError."""
         call = decode_call(message)
         for reply in self._replies(call, peer):
             if not call.oneway:
@@ -128,17 +127,15 @@ class Dispatcher:
             method, parameters = self._found(call)
             if method.streams:
                 for part in method.handler(parameters):
-                    yield None if part is None else Reply(parameters=_encoded(part), continues=True)
-                raise RuntimeError("a stream without an end has ended")
-            else:
-                more = (peer,) if method.knows_peer else ()
-                yield Reply(parameters=_encoded(method.handler(parameters, *more)))
+                    yield None if part is None else Reply(_encoded(part), continues=True)
+                raise RuntimeError("an endless stream has ended")
+            more = (peer,) if method.knows_peer else ()
+            yield Reply(_encoded(method.handler(parameters, *more)))
         except ErrorReply as error:
-            yield Reply(error=error.name, parameters=error.parameters)
+            yield Reply(error.parameters, error.name)
         except Exception:  # noqa: BLE001 - logged, and sent as the interface's own error
             _log.exception("cannot answer %s", call.method)
-            fault = ErrorReply.of(f"{call.method.rpartition('.')[0]}.InternalError")
-            yield Reply(error=fault.name, parameters=fault.parameters)
+            yield Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError")
 
     def _found(self, call: Call) -> tuple[Handler, msgspec.Struct]:
         interface_name, _, method_name = call.method.rpartition(".")

@@ -15,7 +15,7 @@ from gateway_api.base.errors import GatewayApiError
 
 T = TypeVar("T")
 
-#: The most bytes of one message, by direction: calls are small, a list of 200,000 sessions is not.
+#: The most bytes of a message: calls are small, a list of 200,000 sessions is not.
 REQUEST_CAP = 1 << 20
 REPLY_CAP = 64 << 20
 
@@ -27,20 +27,19 @@ NOTHING = msgspec.Raw(b"{}")
 
 
 class ProtocolError(GatewayApiError):
-    """The peer sent what no varlink peer sends."""
+    """The peer broke the varlink protocol."""
 
 
 class MessageTooLarge(ProtocolError):
-    """A message grew past its cap before its end came."""
+    """A message is longer than its cap."""
 
 
 class ErrorReply(GatewayApiError):
-    """An error as the reply to a call: raised by a handler, and raised again at the caller."""
+    """An error as the reply to a call: a handler raises it, and the client raises it again. `name` is the
+    full name, such as `org.varlink.service.MethodNotFound`; `parameters` has the fields."""
 
     def __init__(self, name: str, parameters: msgspec.Raw = NOTHING) -> None:
-        #: The full error name, `org.varlink.service.MethodNotFound` say: what a caller branches on.
         self.name = name
-        #: The error's own fields, unparsed.
         self.parameters = parameters
         super().__init__(name)
 
@@ -51,7 +50,7 @@ class ErrorReply(GatewayApiError):
 
 
 class Call(msgspec.Struct, omit_defaults=True):
-    """A client's message. `method` is the interface name, a dot and the method's name."""
+    """A message of a client. `method` is the full name, with the interface."""
 
     method: str
     parameters: msgspec.Raw = NOTHING
@@ -61,7 +60,7 @@ class Call(msgspec.Struct, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, omit_defaults=True):
-    """A service's message. `error` is a full error name; `continues` announces one more reply."""
+    """A message of a service. `error` is a full name; `continues` announces another reply."""
 
     parameters: msgspec.Raw = NOTHING
     error: str | None = None
@@ -74,7 +73,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(message: Call | Reply) -> bytes:
-    """The message as it goes over the wire, with its NUL."""
+    """The bytes of the message, with its NUL."""
     wire = bytearray()
     _encoder.encode_into(message, wire)
     wire.append(0)
@@ -82,7 +81,7 @@ def encode(message: Call | Reply) -> bytes:
 
 
 def decode_call(message: bytes) -> Call:
-    """The call in one message's bytes, its parameters still unparsed. Raises ProtocolError."""
+    """The call in the bytes of a message. Raises ProtocolError."""
     call = _decode(_calls, message)
     if _starts_with(call.parameters, b"n"):
         call.parameters = NOTHING
@@ -90,11 +89,9 @@ def decode_call(message: bytes) -> Call:
 
 
 def decode_reply(message: bytes) -> Reply:
-    """The reply in one message's bytes, its parameters still unparsed. Raises ProtocolError.
+    """The reply in the bytes of a message. Raises ProtocolError.
 
-    Parameters are checked to be an object of valid UTF-8 here, because they travel on to HTTP
-    clients as they are: this is the last place that could see what a broken peer put in.
-    """
+    It checks that the parameters are an object in UTF-8, because HTTP clients get them as they are."""
     reply = _decode(_replies, message)
     if _starts_with(reply.parameters, b"n"):
         reply.parameters = NOTHING
@@ -116,23 +113,20 @@ def _decode(decoder: msgspec.json.Decoder[T], message: bytes) -> T:
 
 
 class MessageBuffer:
-    """Collects bytes and gives the messages in them, one by one.
-
-    `cap` is the most bytes that one message may have.
-    """
+    """Collects bytes, and separates the messages in them, each of at most `cap` bytes."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
         self._buffer = bytearray()
-        # Where the search for the next NUL continues: without it, a message that comes in many
-        # pieces would be searched from its start at each of them.
+        # Where the search for the next NUL continues: a message that comes in many pieces would otherwise be
+        # searched from its start after each of them.
         self._searched = 0
 
     def __len__(self) -> int:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Adds the next bytes of the stream."""
+        """Adds bytes of the stream."""
         self._buffer += data
 
     def next_message(self) -> bytes | None:
@@ -155,7 +149,7 @@ class Stranger(GatewayApiError):
 
 
 class Peer(NamedTuple):
-    """A process as the kernel knows it. `user` and `group` are numbers, as they look from here."""
+    """A process. The kernel translates `user` and `group`, which are numbers, to this user namespace."""
 
     process: int
     user: int
@@ -163,13 +157,12 @@ class Peer(NamedTuple):
 
 
 def check_peer(connection: socket.socket) -> Peer:
-    """The peer: of a server the process that listened, of a client the one that connected. Raises Stranger.
+    """The process that listened or connected at the other end. Raises Stranger.
 
-    The group counts because a service in a user namespace of its own (`PrivateUsers=`) sees all other users
-    as one, but its group as it is. It is the primary group: the kernel does not report the others.
-    """
+    The group counts, because a service in a user namespace of its own (`PrivateUsers=`) sees all other users
+    as one, but its group as it is. The kernel reports the primary group only."""
     held = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     peer = Peer(*_CREDENTIALS.unpack(held))
     if peer.user not in (_ROOT, os.geteuid()) and peer.group != os.getegid():
-        raise Stranger(f"the peer is of user {peer.user} and group {peer.group}, whom nobody here trusts")
+        raise Stranger(f"the peer is of user {peer.user} and group {peer.group}, which are not trusted")
     return peer

@@ -58,8 +58,7 @@ class Server:
             try:
                 connection, _ = self._listener.accept()
             except OSError as error:
-                # Out of descriptors or memory, say: that passes, and a server that has stopped
-                # accepting doesn't.
+                # Without descriptors or memory, say. That passes, so the server goes on.
                 if not self._closing.wait(_ACCEPT_PAUSE):
                     _log.error("cannot accept a connection: %s", error)
                 continue
@@ -78,7 +77,7 @@ class Server:
     def close(self) -> None:
         """Stops listening and cuts every connection."""
         self._closing.set()
-        # shutdown wakes the thread that waits in accept; close alone would leave it there.
+        # close alone would leave the other thread in accept.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._remove_socket()
@@ -88,7 +87,7 @@ class Server:
 
     def _remove_socket(self) -> None:
         try:
-            # Only our own: another server may have taken the place.
+            # Another server may have replaced it.
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
         except FileNotFoundError:
@@ -154,14 +153,14 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _check_free(path: Path) -> None:
-    """Raises AlreadyServed, and FileExistsError for a file that isn't a socket: it isn't ours."""
+    """Raises AlreadyServed, and FileExistsError for a file that is no socket."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        # Not blocking: a server that is too busy to accept is there all the same.
+        # Not blocking: a server whose queue is full still serves the socket.
         probe.setblocking(False)
         try:
             probe.connect(str(path))
