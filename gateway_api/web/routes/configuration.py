@@ -1,8 +1,4 @@
-"""The running configuration, the candidate, and commits.
-
-The ETag of a response stands for the running configuration and the candidate together. Responses about the
-archive or a confirmation have none. Every change of the candidate honours If-Match.
-"""
+"""The running configuration, the candidate, and commits. Every change of the candidate honours If-Match."""
 
 from datetime import UTC, datetime
 from typing import Any
