@@ -5,6 +5,7 @@ import heapq
 import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -21,7 +22,6 @@ T = TypeVar("T")
 #: The sort key of a record, unique within a list.
 Key: TypeAlias = tuple[int | str, ...]
 Row: TypeAlias = tuple[Key, Record]
-
 
 # One call into the encoder holds the interpreter lock: 200,000 records at once would keep every
 # other thread waiting for a tenth of a second.
@@ -41,50 +41,41 @@ class Rows(Protocol):
         another kind than the list's."""
 
 
+@dataclass(frozen=True)
 class Sorted(Generic[T]):
     """Rows from things in the order of their keys."""
 
-    def __init__(self, things: Sequence[T], key: Callable[[T], Key], record: Callable[[T], Record]) -> None:
-        self._things = things
-        self._key = key
-        self._record = record
+    things: Sequence[T]
+    key: Callable[[T], Key]
+    record: Callable[[T], Record]
 
     def __len__(self) -> int:
-        return len(self._things)
+        return len(self.things)
 
     def records(self) -> Iterable[Record]:
-        return map(self._record, self._things)
+        return map(self.record, self.things)
 
     def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        start = 0 if after is None else bisect_right(self._things, after, key=self._key)
-        return ((self._key(thing), self._record(thing)) for thing in islice(self._things, start, None))
+        start = 0 if after is None else bisect_right(self.things, after, key=self.key)
+        return ((self.key(thing), self.record(thing)) for thing in islice(self.things, start, None))
 
 
+@dataclass(frozen=True)
 class Unsorted(Sorted[T]):
     """Rows from things in any order, ascending or descending by their keys."""
 
-    def __init__(
-        self,
-        things: Sequence[T],
-        key: Callable[[T], Key],
-        record: Callable[[T], Record],
-        *,
-        descending: bool,
-    ) -> None:
-        super().__init__(things, key, record)
-        self._descending = descending
+    descending: bool
 
     def records(self) -> Iterable[Record]:
-        return map(self._record, sorted(self._things, key=self._key, reverse=self._descending))
+        return map(self.record, sorted(self.things, key=self.key, reverse=self.descending))
 
     def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        things: Iterable[T] = self._things
+        things: Iterable[T] = self.things
         if after is not None:
-            follows = operator.lt if self._descending else operator.gt
-            things = [thing for thing in things if follows(self._key(thing), after)]
-        choose = heapq.nlargest if self._descending else heapq.nsmallest
-        things = choose(most, things, key=self._key)
-        return ((self._key(thing), self._record(thing)) for thing in things)
+            follows = operator.lt if self.descending else operator.gt
+            things = [thing for thing in things if follows(self.key(thing), after)]
+        choose = heapq.nlargest if self.descending else heapq.nsmallest
+        return ((self.key(thing), self.record(thing)) for thing in choose(most, things, key=self.key))
 
 
 class Chained:

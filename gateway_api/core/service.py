@@ -41,12 +41,7 @@ from gateway_api.wire.core.sessions import (
 from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
 from gateway_api.wire.varlink.protocol import Peer
 
-IDENTITY = Identity(
-    vendor="gateway-api",
-    product=f"{PRODUCT} core (embedded)",
-    version=VERSION,
-    url="urn:gateway-api",
-)
+IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:gateway-api")
 
 _summary = attrgetter("summary")
 

@@ -55,14 +55,11 @@ class UnitPool:
     """Numbers from 0 up, the lowest free one first, as the kernel numbers ppp devices."""
 
     def __init__(self) -> None:
-        self._next = 0
+        self._unused = count()
         self._returned: list[int] = []
 
     def take(self) -> int:
-        if self._returned:
-            return heapq.heappop(self._returned)
-        self._next += 1
-        return self._next - 1
+        return heapq.heappop(self._returned) if self._returned else next(self._unused)
 
     def give_back(self, unit: int) -> None:
         heapq.heappush(self._returned, unit)
