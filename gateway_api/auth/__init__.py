@@ -1,1 +1,1 @@
-"""Who a caller is, and whether to believe it."""
+"""Logins and access tokens."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gateway_api.auth.fair_queue import FairQueue
-from gateway_api.auth.passwords import COST, cost, nobodys_hash, verify
+from gateway_api.auth.passwords import COST, cost, decoy_hash, verify
 from gateway_api.auth.throttle import Throttle
 from gateway_api.base.errors import WrongCredentials
 from gateway_api.base.process import ThreadPool
@@ -53,5 +53,5 @@ def _hashes(known: LoginReply) -> list[str]:
     highest = known.highest_cost or COST
     own = cost(known.password_hash or "")
     if known.password_hash is None or not own:
-        return [nobodys_hash(highest)]
-    return [known.password_hash, *map(nobodys_hash, range(own, highest))]
+        return [decoy_hash(highest)]
+    return [known.password_hash, *map(decoy_hash, range(own, highest))]

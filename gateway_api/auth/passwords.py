@@ -38,7 +38,7 @@ def cost(password_hash: str) -> int:
     return int(match[1]) if match else 0
 
 
-def nobodys_hash(cost: int) -> str:
+def decoy_hash(cost: int) -> str:
     """A hash of no known password, for a check that takes as long as others of this cost."""
     return f"$2b${cost:02}$" + 53 * "."
 

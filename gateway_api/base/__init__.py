@@ -1,1 +1,1 @@
-"""What every other package stands on: errors, settings, log lines, and the values that all of them use."""
+"""What every other package uses: errors, settings, log lines and values."""

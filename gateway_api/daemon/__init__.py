@@ -1,1 +1,1 @@
-"""What the API asks of the core daemon."""
+"""Calls to the core daemon, and its events."""

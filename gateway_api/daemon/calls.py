@@ -1,7 +1,6 @@
 """Calls of the core's methods. Errors of the wire become those of `base/errors.py`."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -11,6 +10,7 @@ from gateway_api.base.errors import (
     Conflict,
     CoreAbsent,
     CoreUnavailable,
+    GatewayApiError,
     Invalid,
     NotDone,
     NotFound,
@@ -65,8 +65,19 @@ class Calls:
         if self._request_id is not None and isinstance(call, Command):
             # Or the core would report the change as another process's.
             call = msgspec.structs.replace(call, request_id=self._request_id)
-        with _translated(call):
+        try:
             return self._client.call(CORE.method(type(call)), call, timeout=timeout)
+        except RecursionError as error:
+            # The decoder allows a little more depth.
+            raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
+        except TooLarge as error:
+            raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
+        except NoSocket as error:
+            raise CoreAbsent(str(error)) from error
+        except Unreachable as error:
+            raise CoreUnavailable(str(error)) from error
+        except ErrorReply as error:
+            raise _translation(error, call) from error
 
     def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
         reply: type[R] = reply_of(type(call))
@@ -91,32 +102,27 @@ def decoded(type: type[T], raw: msgspec.Raw) -> T:
         raise CoreUnavailable(f"a reply breaks the contract: {error}") from error
 
 
-@contextmanager
-def _translated(call: Method[Any]) -> Iterator[None]:
-    try:
-        yield
-    except RecursionError as error:
-        # The decoder allows a little more depth.
-        raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
-    except TooLarge as error:
-        raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
-    except NoSocket as error:
-        raise CoreAbsent(str(error)) from error
-    except Unreachable as error:
-        raise CoreUnavailable(str(error)) from error
-    except ErrorReply as error:
-        raise _translation(error, call) from error
+#: Errors whose parameters a client knows already.
+_TEXTS: dict[str, tuple[type[GatewayApiError], str]] = {
+    "SessionNotFound": (NotFound, "No such session"),
+    "InterfaceNotFound": (NotFound, "No such interface"),
+    "UserNotFound": (NotFound, "No such user"),
+    "RevisionNotFound": (NotFound, "No such revision"),
+    "ReplyTooLarge": (AnswerTooLarge, "The whole list is too large for one answer; use limit"),
+    "CandidateStaged": (
+        Conflict,
+        "Somebody has staged changes, which have to be committed or discarded first",
+    ),
+    "NothingToConfirm": (Conflict, "No commit waits for a confirmation"),
+}
 
 
-def _translation(error: ErrorReply, call: Method[Any]) -> Exception:
+def _translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
     name = error.name.removeprefix(f"{CORE.name}.")
     match name:
-        case "SessionNotFound":
-            return NotFound("No such session")
-        case "InterfaceNotFound":
-            return NotFound("No such interface")
-        case "ReplyTooLarge":
-            return AnswerTooLarge("The whole list is too large for one answer; use limit")
+        case _ if name in _TEXTS:
+            kind, text = _TEXTS[name]
+            return kind(text)
         case "EditRefused":
             refused = decoded(wire.EditRefusedError, error.parameters)
             return EditRefused(refused.edit, _problems(refused.problems))
@@ -127,14 +133,6 @@ def _translation(error: ErrorReply, call: Method[Any]) -> Exception:
             return Invalid(*_problems(decoded(wire.ConfigurationInvalidError, error.parameters).problems))
         case "ConfigurationChanged":
             return Stale(decoded(wire.ConfigurationChangedError, error.parameters).etag)
-        case "UserNotFound":
-            return NotFound("No such user")
-        case "RevisionNotFound":
-            return NotFound("No such revision")
-        case "CandidateStaged":
-            return Conflict("Somebody has staged changes, which have to be committed or discarded first")
-        case "NothingToConfirm":
-            return Conflict("No commit waits for a confirmation")
         case "StepFailed":
             failed = decoded(wire.StepFailedError, error.parameters)
             return NotDone(failed.step, failed.reason)
@@ -145,8 +143,8 @@ def _translation(error: ErrorReply, call: Method[Any]) -> Exception:
 
 
 def _has_parameters(call: Method[Any]) -> bool:
-    names = (name for name in call.__struct_fields__ if name != "request_id")
-    return any(getattr(call, name) is not None for name in names)
+    given = msgspec.structs.asdict(call) | {"request_id": None}
+    return any(value is not None for value in given.values())
 
 
 def _problems(problems: Iterable[wire.ConfigurationProblem]) -> list[Problem]:
