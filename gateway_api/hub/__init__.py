@@ -1,1 +1,1 @@
-"""What is one for all workers and outlives any of them: webhooks and their deliveries."""
+"""The hub, one for all workers: webhooks and their deliveries."""

@@ -187,8 +187,8 @@ class DeliveryQueue:
         """The message that is due first."""
         heads = [line[0] for line in self._own if line]
         if self.place < self._backlog.newest:
-            came, message = self._backlog.get(self.place + 1)
-            heads.append(_Waiting(max(came, self._pause.until), self.place + 1, message, new=True))
+            arrived, message = self._backlog.get(self.place + 1)
+            heads.append(_Waiting(max(arrived, self._pause.until), self.place + 1, message, new=True))
         return min(heads, default=None)
 
     def _settle(self, one: _Waiting, outcome: AttemptResult, started: float) -> None:

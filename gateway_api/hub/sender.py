@@ -1,4 +1,4 @@
-"""Sends messages to one receiver. An attempt ends by its deadline, whatever the receiver does.
+"""Sends messages to one receiver. Every attempt ends by its deadline.
 
 Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in 2.34.2
 (`HTTPAdapter`, for what an https URL requires). A test fails when their code changes.
