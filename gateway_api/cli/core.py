@@ -37,7 +37,7 @@ from gateway_api.version import VERSION
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 
-#: Seconds between two advances of the lab, and between two looks at the deadline of a commit.
+#: Seconds between two advances of the lab, and between two checks of the deadline of a commit.
 _TICK = 0.05
 #: Seconds until a failed return to the former configuration is tried again.
 _RETRY = 5.0

@@ -12,7 +12,7 @@ from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, Session
 
 #: With the name of a session's device, the name of its IFB.
 IFB_PREFIX = "ifb-"
-# A list of routes compares with it 200,000 times. In Python 3.11, the look-up of the member takes longer
+# A list of routes compares with it 200,000 times. In Python 3.11, access to the member takes longer
 # than the comparison.
 _PPPOE = SessionType.PPPOE
 
