@@ -16,8 +16,7 @@ from gateway_api.base.errors import GatewayApiError
 DAYS = 397
 #: Seconds before the end at which a certificate is renewed.
 _RENEWAL = 30 * 86400
-# In the subject.
-_MADE_HERE = "gateway-api self-signed"
+_MADE_HERE = "gateway-api self-signed"  # in the subject
 # Seconds: a slow machine may wait for random numbers.
 _TIMEOUT = 60
 

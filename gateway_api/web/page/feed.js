@@ -37,7 +37,7 @@ export class Feed {
       ? element('a', {href: '#subscribers', class: 'who', text: data.username, onclick: () => this.open(data.id)})
       : element('span', {class: 'who', text: data.username});
     return element('li', {class: up ? 'up' : 'down'},
-      element('span', {class: 'mark', text: up ? 'started' : 'ended'}), who,
+      element('span', {class: 'mark', text: up ? 'up' : 'down'}), who,
       element('span', {class: 'note', text: up ? `${data.type}, ${data.ip_address}` : words(data.reason)}),
       element('time', {text: timeOfDay(data.at)}));
   }

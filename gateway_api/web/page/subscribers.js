@@ -13,7 +13,7 @@ const COLUMNS = [
   ['started_at', 'Online for', 'number wide'],
 ];
 
-const NOBODY = {sessions: [], total: 0, next_cursor: null};
+const EMPTY_PAGE = {sessions: [], total: 0, next_cursor: null};
 
 /** The record of one session as a row of the list. */
 function rowOf(session) {
@@ -97,7 +97,7 @@ export class Subscribers {
   }
 
   async #page() {
-    let found = NOBODY;
+    let found = EMPTY_PAGE;
     for (const filter of this.#filters) {
       if ('id' in filter) {
         found = await this.#alone(filter.id);
@@ -117,7 +117,7 @@ export class Subscribers {
       const found = await this.api.get(`/subscribers/${id}`);
       return {sessions: [rowOf(found)], total: 1, next_cursor: null};
     } catch (error) {
-      if (error instanceof Refused && error.status === 404) return NOBODY;
+      if (error instanceof Refused && error.status === 404) return EMPTY_PAGE;
       throw error;
     }
   }
