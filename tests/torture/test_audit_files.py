@@ -305,31 +305,40 @@ def test_killed_writers_lose_and_double_nothing_that_they_were_told_is_there(tmp
 SYSCALLS = "fdatasync,fsync,pwrite64,write,ftruncate,openat,fcntl,unlink"
 
 
+@pytest.mark.parametrize("is_full", [False, True])
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is missing")
-def test_a_writer_that_is_killed_at_any_call_leaves_all_or_nothing_of_a_batch(tmp_path: Path) -> None:
+def test_a_writer_that_is_killed_at_any_call_leaves_all_or_nothing_of_a_batch(
+    tmp_path: Path, is_full: bool
+) -> None:
+    body = "x" * 3000 if is_full else None
     program = f"""
 import sys
 from pathlib import Path
 from gateway_api.audit.trail import Trail
-Trail(Path(sys.argv[1]), "known", {SIZE}).append({texts("one", "two")!r})
+Trail(Path(sys.argv[1]), "known", {SIZE}).append(sys.argv[2:])
 print("told")
 """
     Trail(tmp_path, "known", SIZE).append(texts("before"))
-    expected = ["before"]
+    while is_full and names(Trail(tmp_path, "known", SIZE))[0] == "before":
+        Trail(tmp_path, "known", SIZE).append(texts(*range(10), body=body))
+    expected = names(Trail(tmp_path, "known", SIZE))
     killed = 0
     for call in SYSCALLS.split(","):
         for when in range(1, 60, 6):
             command = ["strace", "-f", "-o", os.devnull, "-P", str(tmp_path / "known.sqlite-wal")]
             command += ["-P", str(tmp_path / "known.sqlite"), "-P", str(tmp_path / "known.sqlite-shm")]
             command += ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={when}"]
-            ended = subprocess.run(
-                [*command, sys.executable, "-c", program, str(tmp_path)], capture_output=True, check=False
-            )
+            pair = [f"{call} {when} one", f"{call} {when} two"]
+            command += [sys.executable, "-c", program, str(tmp_path), *texts(*pair, body=body)]
+            ended = subprocess.run(command, capture_output=True, check=False)
             killed += ended.returncode != 0
             found = names(Trail(tmp_path, "known", SIZE))
-            if ended.stdout or found != expected:
-                expected += ["one", "two"]
-            assert found == expected, (call, when)
+            if ended.stdout or found[-1] == pair[1]:
+                expected += pair
+            # Only the oldest make room.
+            assert found == expected[-len(found) :], (call, when)
+            assert len(found) > 20 if is_full else len(found) == len(expected)
+            assert size_of(tmp_path) <= SIZE
             if ended.returncode == 0:
                 break
     assert killed >= 10
