@@ -1,4 +1,4 @@
-"""The records of responses about the configuration, besides those of the core in `wire/`."""
+"""The records of responses about the configuration. Those of the core are in `wire/`."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ from gateway_api.wire.core import configuration
 
 
 class VlanProfile(Record, frozen=True):
-    """What becomes of some VLANs."""
+    """The treatment of a range of VLANs."""
 
     name: Annotated[str, about("Name of the profile.", "ipoe")]
     type: Annotated[Literal["pppoe", "dhcp"], about("Type of its sessions.", "dhcp", type="string")]
@@ -28,10 +28,10 @@ class RateLimits(Record, frozen=True):
 
 
 class DemuxConfiguration(Record, frozen=True):
-    """The VLANs that are made for subscribers."""
+    """The creation of VLANs for subscribers."""
 
-    trunks: Annotated[tuple[str, ...], about("Interfaces on which VLANs are made.", ["trunk0", "trunk1"])]
-    vlan_profiles: Annotated[tuple[VlanProfile, ...], about("What becomes of which VLANs.")]
+    trunks: Annotated[tuple[str, ...], about("Interfaces on which VLANs are created.", ["trunk0", "trunk1"])]
+    vlan_profiles: Annotated[tuple[VlanProfile, ...], about("Profiles of VLANs.")]
     rate_limits: RateLimits
     idle_timeout: Annotated[int, about("Seconds that a VLAN without sessions stays.", 300)]
 
@@ -57,7 +57,7 @@ _QOS = about(
     "Rates of sessions without rates of their own, as text with a unit.",
     {"default_down": "100mbit", "default_up": "20mbit"},
 )
-_DEMUX = about("VLANs that are made for subscribers.", {"trunks": ["trunk0"], "idle_timeout": 300})
+_DEMUX = about("Creation of VLANs for subscribers.", {"trunks": ["trunk0"], "idle_timeout": 300})
 _API = about(
     "This API: its users, whose hashes are masked, and the lifetime of tokens, seconds.",
     {
@@ -78,8 +78,8 @@ _SUBSCRIBERS = about("Subscribers that are authorized without a RADIUS server.",
 
 
 class Configuration(Record, frozen=True):
-    """The running configuration, one object a section. The core defines what is in them; some may be left
-    out."""
+    """The running configuration, one object for each section. The core defines their contents; some sections
+    may be left out."""
 
     system: Annotated[Object, _SYSTEM]
     interfaces: Annotated[Object, _INTERFACES]
@@ -93,7 +93,7 @@ class Configuration(Record, frozen=True):
 
 
 class Candidate(Record, frozen=True):
-    """The candidate: as the running configuration, but anything may still be missing."""
+    """The candidate: as the running configuration, but any part may still be missing."""
 
     system: Annotated[Object | UnsetType, _SYSTEM] = UNSET
     interfaces: Annotated[Object | UnsetType, _INTERFACES] = UNSET
@@ -127,7 +127,7 @@ class Committed(Record, frozen=True):
 
 
 class RolledBack(Record, frozen=True):
-    """A revision of the archive that became the candidate."""
+    """An archived revision that became the candidate."""
 
     message: Annotated[str, done("Revision 1 is the candidate; commit to make it run")]
     revision: configuration.Revision
@@ -135,6 +135,6 @@ class RolledBack(Record, frozen=True):
 
 
 class ArchivedConfiguration(configuration.ArchivedRevision, frozen=True):
-    """A revision of the archive with its configuration."""
+    """An archived revision with its configuration."""
 
     configuration: Configuration

@@ -1,5 +1,5 @@
-"""The records of responses, events and webhooks, besides those of the core and the hub in `wire/`, and those
-of the configuration."""
+"""The records of responses. Those about the configuration are in `configuration_records`, those of the core
+and the hub in `wire/`."""
 
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -119,7 +119,7 @@ class InterfaceDisconnected(Record, frozen=True):
 
 
 class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
-    """A dry run of it."""
+    """A dry run of the disconnection."""
 
     sessions: Annotated[tuple[sessions.SessionSummary, ...], about("The sessions that would end.")]
 
@@ -150,7 +150,7 @@ class FrrSummary(Record, frozen=True):
 
 
 class TestSent(Record, frozen=True):
-    """A test of a webhook that is under way."""
+    """A test of a webhook."""
 
     message: Annotated[str, done("A test is under way")]
     message_id: MessageId
@@ -170,8 +170,8 @@ class Problem(Record, frozen=True):
 class Error(Record, frozen=True):
     """A request that failed."""
 
-    status: Annotated[Literal["error"], about("Tells it from a success.", "error", type="string")]
-    message: Annotated[str, about("What is wrong, for people.", "No such session")]
+    status: Annotated[Literal["error"], about("Distinguishes errors from successes.", "error", type="string")]
+    message: Annotated[str, about("What failed, for people.", "No such session")]
 
 
 class RequestError(Error, frozen=True):
@@ -179,7 +179,7 @@ class RequestError(Error, frozen=True):
 
     errors: Annotated[
         tuple[Problem, ...] | UnsetType,
-        about("What is wrong with which part of the request, where that is known."),
+        about("The rules that parts of the request break, where known."),
     ] = UNSET
 
 

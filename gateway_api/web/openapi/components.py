@@ -1,4 +1,4 @@
-"""What operations refer to: schemas of requests and of records, headers, and error responses."""
+"""The parts that operations refer to: schemas of requests and records, headers, parameters, and errors."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -83,16 +83,16 @@ def add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
 
 _HEADERS: dict[str, tuple[str, str | int]] = {
     REQUEST_ID: (
-        "The request's own, or one that was made for it; log lines have it, too.",
+        "The id of the request, from the client or generated; log lines have it, too.",
         "8a576e8995a64329bbe1797224eb4759",
     ),
     "X-Content-Type-Options": ("Keeps browsers from guessing the type.", "nosniff"),
     "Cache-Control": ("`no-store`, unless the response is the same for every client.", "no-store"),
     "Strict-Transport-Security": ("Keeps browsers from plain HTTP (RFC 6797).", "max-age=31536000"),
     "ETag": ("Entity tag, for If-Match or If-None-Match.", '"2f9c1a7be0d4"'),
-    "Location": ("Path of what was made.", "/api/v1/webhooks/wh_0123456789abcdef"),
-    "WWW-Authenticate": ("Scheme that would do (RFC 6750).", "Bearer"),
-    "Retry-After": ("Seconds until a next attempt is looked at.", 4),
+    "Location": ("Path of the new record.", "/api/v1/webhooks/wh_0123456789abcdef"),
+    "WWW-Authenticate": ("Required scheme (RFC 6750).", "Bearer"),
+    "Retry-After": ("Seconds until the next attempt may succeed.", 4),
 }
 
 
@@ -134,18 +134,20 @@ PATH = {
 }
 IF_MATCH = _header(
     "If-Match",
-    "Entity tag that the configuration must still have, or the answer is 412; `*` is any "
+    "Entity tag that the configuration must still have, or the response is 412; `*` is any "
     "(RFC 9110 section 13.1.1).",
     "*",
     pattern=rf"^(?:[ \t]*\*[ \t]*|{ENTITY_TAGS})$",
 )
 IF_NONE_MATCH = _header(
     "If-None-Match",
-    "Entity tag that the client has: while it is right, the response is 304 (RFC 9110 section 13.1.2).",
+    "Entity tag that the client has: while it is current, the response is 304 (RFC 9110 section 13.1.2).",
     '"2f9c1a7be0d4"',
 )
 LAST_EVENT_ID = _header(
-    "Last-Event-ID", "Id of the last event that was seen: what came after it, comes.", "84a7e8343baf37f9-57"
+    "Last-Event-ID",
+    "Id of the last event that the client has: the events after it follow.",
+    "84a7e8343baf37f9-57",
 )
 # Those of Standard Webhooks.
 DELIVERY = [
@@ -172,14 +174,14 @@ class _Shared:
 
 # `web/errors.py` sends them.
 _ERRORS = {
-    304: _Shared("NotModified", "It is what `If-None-Match` names.", None, ("ETag",)),
-    400: _Shared("BadRequest", "Something in the request breaks a rule. Nothing was done.", RequestError),
-    401: _Shared("Unauthorized", "No token that holds, or a wrong login.", Refusal, ("WWW-Authenticate",)),
-    403: _Shared("Forbidden", "Only an admin may do this.", RoleRefusal),
-    404: _Shared("NotFound", "What the request names doesn't exist."),
-    409: _Shared("Conflict", "The request makes no sense as things stand."),
+    304: _Shared("NotModified", "`If-None-Match` names the current entity tag.", None, ("ETag",)),
+    400: _Shared("BadRequest", "The request breaks a rule. Nothing was changed.", RequestError),
+    401: _Shared("Unauthorized", "No valid token, or a wrong login.", Refusal, ("WWW-Authenticate",)),
+    403: _Shared("Forbidden", "Requires the role admin.", RoleRefusal),
+    404: _Shared("NotFound", "The named record does not exist."),
+    409: _Shared("Conflict", "The request conflicts with the current state."),
     412: _Shared(
-        "PreconditionFailed", "The configuration has changed since. Nothing was done.", headers=("ETag",)
+        "PreconditionFailed", "The configuration has changed since. Nothing was changed.", headers=("ETag",)
     ),
     413: _Shared("ContentTooLarge", "The body is over 1 MiB."),
     414: _Shared("URITooLong", "Path and query are too long."),
@@ -195,8 +197,8 @@ _ERRORS = {
     # Retry-After comes with one of the two only. A header of the document is always there.
     503: _Shared(
         "ServiceUnavailable",
-        "The running configuration has turned the API off; or, with `Retry-After`, too many whole lists are "
-        "under way: `limit` asks for a page.",
+        "The running configuration disables the API; or, with `Retry-After`, too many whole lists are being "
+        "sent: request a page with `limit`.",
     ),
 }
 

@@ -21,37 +21,37 @@ _OPENAPI = "3.1.0"
 _SCHEME = "bearer"
 _DESCRIPTION = """\
 Lists, inspects and disconnects subscriber sessions, changes their rates, reads the gateway's state,
-changes its configuration, and tells of events.
+changes its configuration, and sends events.
 
-Log in, and send the token as `Authorization: Bearer <token>`. Answers are `{"status": "ok", "data": ...}`,
+Log in, and send the token as `Authorization: Bearer <token>`. Responses are `{"status": "ok", "data": ...}`,
 errors `{"status": "error", "message": ...}`; 401 and 403 are `{"detail": ...}`. Times are Unix epoch seconds,
-rates bits a second. Later versions may add fields to answers."""
+rates bits per second. Later versions may add fields to responses."""
 
 #: By blueprint.
 _TAGS = {
     "login": "Log in and out.",
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
-    "system": "What this gateway is, and how it fares.",
+    "system": "The product, and the health of the gateway.",
     "configuration": """\
 The running configuration, the candidate, and commits.
 
 The ETag of a response stands for the running configuration and the candidate together. Responses about the
 archive or a confirmation have none. Every change of the candidate honours If-Match.""",
     "interfaces": "The interfaces of the system.",
-    "qos": "How sessions are shaped.",
+    "qos": "The shaping of sessions.",
     "routing": "Routes and routing neighbours.",
     "cgnat": "Steering to the CGNAT appliance.",
     "demux": "The component that makes a VLAN sub-interface when its first subscriber comes.",
     "events": "The stream of session events.",
-    "webhooks": "Receivers of events, and what became of what was sent to them.",
+    "webhooks": "Receivers of events, and the log of deliveries to them.",
     "audit": "The audit log: changes and rejected requests.",
     "metrics": "The scrape target of Prometheus.",
-    "docs": "What this API is: as a document for programs, and as a page for people.",
+    "docs": "This API, as a document for programs and as a page for people.",
 }
 
 _ACCESS = {
-    Access.ALWAYS: "No token is needed, and it answers while the API is disabled.",
-    Access.OPEN: "No token is needed.",
+    Access.ALWAYS: "Requires no token, and works while the API is disabled.",
+    Access.OPEN: "Requires no token.",
     Access.ANY_ROLE: "For admins and operators.",
     Access.ADMIN: "For admins.",
 }
@@ -166,12 +166,12 @@ def _schema(response: ViewResponse) -> dict[str, Any]:
     one = references[0] if len(references) == 1 else {"anyOf": references} if references else {"type": "null"}
     if response.bare:
         return one
-    status = {"type": "string", "const": "ok", "description": "Tells it from an error."}
+    status = {"type": "string", "const": "ok", "description": "Distinguishes successes from errors."}
     return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}
 
 
 def _event(name: str, record: type[msgspec.Struct]) -> dict[str, Any]:
-    """One event of a stream by its fields, as later versions of OpenAPI have it (3.2 section 4.14.4)."""
+    """An event of a stream by its fields, as in OpenAPI 3.2 section 4.14.4."""
     json = {"contentMediaType": JSON, "contentSchema": components.record_reference(record)}
     fields = {
         "id": {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]},
@@ -186,18 +186,18 @@ def _event(name: str, record: type[msgspec.Struct]) -> dict[str, Any]:
 _SUMMARIES = {
     "session.up": "A session is established.",
     "session.down": "A session has ended.",
-    "webhook.test": "A test, which somebody asked for.",
+    "webhook.test": "A test, which an admin requested.",
 }
 _RETRIES = (
-    "Any 2xx within 10 s acknowledges it. After anything else, a redirect too, the same bytes are sent again "
-    "5 s, 30 s and 5 min later, each counted from the end of the attempt before. After three failures in a "
-    "row, messages that were not sent yet wait 5 s; then one of them is sent, and each failure of such a one "
-    "doubles the wait, up to 5 min. Any success ends it, and the rest follows in order."
+    "Any 2xx within 10 s acknowledges it. After any other result, a redirect too, the same bytes are sent "
+    "again 5 s, 30 s and 5 min after the end of the attempt before. After three failures in a row, messages "
+    "that were not sent yet wait for 5 s; then one of them is sent, and each such failure doubles the wait, "
+    "up to 5 min. Any success ends it, and the others follow in order."
 )
 
 
 def _webhooks() -> dict[str, Any]:
-    """A path item for each event, by its name. Here the receiver is the server."""
+    """A path item for each message, of which the receiver is the server."""
     return {
         name: {
             "post": {
@@ -211,7 +211,7 @@ def _webhooks() -> dict[str, Any]:
                     "required": True,
                     "content": {JSON: {"schema": components.record_reference(DELIVERIES[name])}},
                 },
-                "responses": {"2XX": {"description": "The receiver has it."}},
+                "responses": {"2XX": {"description": "The receiver accepted it."}},
             }
         }
         for name, summary in _SUMMARIES.items()
@@ -219,7 +219,7 @@ def _webhooks() -> dict[str, Any]:
 
 
 def _unused(wanted: str, ids: set[str]) -> str:
-    """A view may have several paths, and each operation has an id of its own."""
+    """An id for each operation: a view may have several paths."""
     id, number = wanted, 1
     while id in ids:
         number += 1

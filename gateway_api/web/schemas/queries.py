@@ -1,6 +1,7 @@
-"""Queries as they come: what a view is given is loaded with these."""
+"""Schemas of queries. A view gets what they load."""
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -13,18 +14,20 @@ from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.sessions import SessionSummary
 
+_MOST_REVISIONS = 999_999_999
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
-
-
 #: `5.0` is an integer for JSON Schema, and so for clients that are made from the document.
 _WHOLE = re.compile(r"([0-9]{1,9})(?:\.0{1,9})?")
 
 
-def _limit(text: str) -> int:
-    match = _WHOLE.fullmatch(text)
-    if match is not None and 1 <= int(match[1]) <= MAX_LIMIT:
+def _whole(numbers: range, rule: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        match = _WHOLE.fullmatch(text)
+        if match is None or int(match[1]) not in numbers:
+            raise ValueError(rule)
         return int(match[1])
-    raise ValueError(f"must be an integer from 1 to {MAX_LIMIT}")
+
+    return parse
 
 
 def _sort(text: str) -> str:
@@ -41,28 +44,26 @@ def _event_names(text: str) -> frozenset[str]:
     raise ValueError(f"must be one or more of {', '.join(sorted(known))}, separated by commas")
 
 
-def _revision(text: str) -> int:
-    match = _WHOLE.fullmatch(text)
-    if match is not None:
-        return int(match[1])
-    raise ValueError("must be the number of an archived revision")
+def _session_type(description: str) -> Text:
+    rule = validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp")
+    return Text(validate=rule, metadata=says(description, "pppoe"))
 
 
 class CompareQuery(Schema):
     revision = Parsed(
-        _revision,
+        _whole(range(_MOST_REVISIONS + 1), "must be the number of an archived revision"),
         metadata=says(
-            "Archived revision to compare with, instead of what runs.",
+            "Archived revision to compare with, instead of the running configuration.",
             1,
             type="integer",
             minimum=0,
-            maximum=999_999_999,
+            maximum=_MOST_REVISIONS,
         ),
     )
 
 
 class EventsQuery(Schema):
-    """Which events: `names` as the stream has them, or None for all; `type` of the sessions."""
+    """Loaded as `names` of events in the stream, or None for all; `type` of sessions; and `resume`."""
 
     events = Parsed(
         _event_names,
@@ -72,10 +73,7 @@ class EventsQuery(Schema):
             pattern="^session_(up|down)(,session_(up|down))*$",
         ),
     )
-    type = Text(
-        validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"),
-        metadata=says("Of sessions of this type only.", "pppoe"),
-    )
+    type = _session_type("Of sessions of this type only.")
     last_event_id = Parsed(
         parse_id,
         metadata=says(
@@ -91,14 +89,15 @@ class EventsQuery(Schema):
 
 
 class ListQuery(Schema):
-    """Which part of a list: `page` is a Page, or None for the whole. Other fields stay as they are."""
+    """`page` is loaded as a Page, or None for the whole list."""
 
     limit = Parsed(
-        _limit, metadata=says("Most records of a page.", 100, type="integer", minimum=1, maximum=MAX_LIMIT)
+        _whole(range(1, MAX_LIMIT + 1), f"must be an integer from 1 to {MAX_LIMIT}"),
+        metadata=says("Most records of a page.", 100, type="integer", minimum=1, maximum=MAX_LIMIT),
     )
     cursor = Text(
         validate=validate.Length(1, 1024, error="must have 1 to 1024 characters"),
-        # No example: a cursor is what a page gave, and nobody can make one up.
+        # No example: only a page gives a valid cursor.
         metadata={"description": "The `next_cursor` of the page before, with `limit`."},
     )
 
@@ -110,17 +109,14 @@ class ListQuery(Schema):
         return {**self._rest(data), "page": None if limit is None else Page(limit, cursor)}
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What the fields besides the page are loaded as."""
+        """What the other fields are loaded as."""
         return data
 
 
 class SubscribersQuery(ListQuery):
     """Filters of the list, all of which must hold, and its order."""
 
-    type = Text(
-        validate=validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp"),
-        metadata=says("Sessions of this type only.", "pppoe"),
-    )
+    type = _session_type("Sessions of this type only.")
     username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
     ip_address = Parsed(
         ipv4_address, metadata=says("With this IPv4 address only.", "100.64.0.5", format="ipv4")
@@ -148,7 +144,6 @@ class SubscribersQuery(ListQuery):
         return {"filter": data, "sort": sort}
 
 
-_TIME_RULE = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
 _TIMES = "Unix epoch seconds, or ISO 8601 with its offset."
 
 
@@ -157,22 +152,23 @@ def _time(text: str) -> float:
         if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20:
             return float(text)
         at = datetime.fromisoformat(text)
-        if at.tzinfo is not None:
-            return at.timestamp()
+        if at.tzinfo is None:
+            raise ValueError("no offset")
+        return at.timestamp()
     except (ValueError, OverflowError) as error:
-        raise ValueError(_TIME_RULE) from error
-    raise ValueError(_TIME_RULE)
+        rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
+        raise ValueError(rule) from error
 
 
 class AuditQuery(ListQuery):
     """Filters of the audit log, all of which must hold, loaded as `wanted`."""
 
-    user = Text(metadata=says("Who did it.", "admin"))
-    action = Text(metadata=says("What was done, as records name it.", "subscribers.change_rate"))
-    route = Text(metadata=says("Path with names for what differs.", "/api/v1/subscribers/{id}/rate"))
+    user = Text(metadata=says("User of the record.", "admin"))
+    action = Text(metadata=says("Name of the operation.", "subscribers.change_rate"))
+    route = Text(metadata=says("Path with names for its variable parts.", "/api/v1/subscribers/{id}/rate"))
     result = Text(
         validate=validate.OneOf(RESULTS, error="must be one of {choices}"),
-        metadata=says("What came of it.", "done"),
+        metadata=says("Result of the operation.", "done"),
     )
     since = Parsed(_time, metadata=says(f"Records from then on. {_TIMES}", "2026-03-01T00:00:00Z"))
     until = Parsed(_time, metadata=says(f"Records before then. {_TIMES}", "1795271513"))

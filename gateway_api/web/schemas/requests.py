@@ -1,4 +1,4 @@
-"""Bodies as they come: what a view is given is loaded with these."""
+"""Schemas of request bodies. A view gets what they load."""
 
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from gateway_api.hub.message import key_of
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.core.sessions import EventName
 
-#: A number with a digit that isn't 0, and a unit. JSON Schema can't say more of how large it may be.
+#: A number that is not 0, and a unit. JSON Schema cannot express the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
 _UNIT = "(?:[kmgtKMGT]?(?:[bB][iI][tT])?|[kmgKMG][iI][bB][iI][tT]|[kmgKMG]b[pP][sS])"
 _RATE = rf"^{_NUMBER}[ \t\n\r\f\v]*{_UNIT}$"
@@ -75,7 +75,7 @@ class LoginRequest(Schema):
 
 
 class LogoutEverywhere(Schema):
-    username = Text(metadata=says("Whose tokens to end, instead of the caller's own.", "alice"))
+    username = Text(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
 
 
 class RateChange(Schema):
@@ -91,17 +91,17 @@ class DisconnectInterface(Schema):
         validate=validate.Length(1, 64, error="must have 1 to 64 characters"),
         metadata=says("Access interface.", "trunk0.1000"),
     )
-    dry_run = Flag(load_default=False, metadata=says("Whether only to say who would go.", True))
+    dry_run = Flag(load_default=False, metadata=says("Whether only to list the sessions.", True))
 
 
 class SetValue(Schema):
-    """Loaded as an Edit. `value` is any JSON; whether it fits, the core knows."""
+    """Loaded as an Edit. `value` is any JSON; the core checks it."""
 
     path = _path()
     value = Raw(
         required=True,
         allow_none=True,
-        metadata=says("Text, which is read as what belongs there, or JSON itself.", "200mbit"),
+        metadata=says("Text, which is parsed for the path, or JSON.", "200mbit"),
     )
 
     @post_load
@@ -137,9 +137,7 @@ class Operation(Schema):
     path = _path()
     value = Raw(
         allow_none=True,
-        metadata=says(
-            "Required to set: text, which is read as what belongs there, or JSON itself.", "200mbit"
-        ),
+        metadata=says("Required to set: text, which is parsed for the path, or JSON.", "200mbit"),
     )
 
     @post_load
@@ -156,7 +154,7 @@ class EditConfiguration(Schema):
         Nested(Operation),
         required=True,
         validate=validate.Length(1, 1000, error="must hold 1 to 1000 operations"),
-        metadata={"description": "In their order; all are done, or none."},
+        metadata={"description": "All are made, in their order, or none."},
     )
 
 
@@ -165,7 +163,7 @@ class Commit(Schema):
         load_default=None,
         allow_none=True,
         validate=[validate.Length(max=256, error="must have at most 256 characters"), _printable],
-        metadata=says("Why, in one line of printable characters.", "faster for everybody", pattern=LINE),
+        metadata=says("Reason, one line of printable characters.", "faster for everybody", pattern=LINE),
     )
     confirm_seconds = Whole(
         load_default=None,
@@ -184,7 +182,7 @@ class NewWebhook(Schema):
         _receiver,
         required=True,
         metadata=says(
-            "Where to post events to, HTTP or HTTPS: without a user, a password or a fragment, and not to a "
+            "Receiver of the events, HTTP or HTTPS: without a user, a password or a fragment, and not at a "
             "link-local, unspecified, multicast or broadcast address.",
             "https://noc.example/hook",
             pattern=PATTERN,
@@ -195,7 +193,7 @@ class NewWebhook(Schema):
         Text(validate=validate.OneOf(list(EventName), error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _each_once],
-        metadata=says("Which events, each once.", ["session.up", "session.down"], uniqueItems=True),
+        metadata=says("Events to deliver, each once.", ["session.up", "session.down"], uniqueItems=True),
     )
     secret = Parsed(
         _secret,
