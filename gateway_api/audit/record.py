@@ -112,7 +112,7 @@ def masked(value: Any, *, refused: bool = False) -> Any:
     value is masked if it was `refused`, as it may be a secret in the wrong place."""
     if isinstance(value, dict):
         return {name: _member(value, name, held, refused) for name, held in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [masked(item, refused=refused) for item in value]
     return masked_text(value) if isinstance(value, str) else value
 
