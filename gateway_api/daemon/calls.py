@@ -26,6 +26,8 @@ from gateway_api.wire.varlink.protocol import ErrorReply
 #: Fields of a reply, each still JSON bytes.
 Fields: TypeAlias = dict[str, msgspec.Raw]
 
+_OF_A_PAGE = ("total", "next_cursor")
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -84,7 +86,11 @@ class Calls:
         return decoded(reply, self.raw(call, timeout=timeout))
 
     def fields(self, call: Method[Any], *names: str, timeout: float | None = None) -> Fields:
-        """These fields of the reply, all required, as JSON bytes."""
+        """These fields of the reply, or all, as JSON bytes. Each is required. A whole list has no fields of
+        a page."""
+        if not names:
+            left_out = _OF_A_PAGE if getattr(call, "page", None) is None else ()
+            names = tuple(name for name in reply_of(type(call)).__struct_fields__ if name not in left_out)
         held = decoded(Fields, self.raw(call, timeout=timeout))
         # A reply may omit a field that is null.
         held.setdefault("next_cursor", msgspec.Raw(b"null"))

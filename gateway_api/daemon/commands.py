@@ -11,7 +11,7 @@ import msgspec
 
 from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
-from gateway_api.wire.contract import Method, Page, PagedMethod
+from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import network, sessions
 
@@ -63,9 +63,8 @@ class Daemon(Calls):
         self.raw(wire.EndTokens(username))
 
     def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Fields:
-        """`sessions`, `count`, and with a page `total` and `next_cursor`."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
-        return self._listing(sessions.ListSessions(wanted, sort, page=page), "sessions")
+        return self.fields(sessions.ListSessions(wanted, sort, page=page))
 
     def session(self, id: int) -> msgspec.Raw:
         """The session's record. Raises NotFound."""
@@ -87,32 +86,9 @@ class Daemon(Calls):
         reply = self.reply(sessions.SetSessionRate(id, down_bps, up_bps))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
-    def list_interfaces(self, page: Page | None) -> Fields:
-        return self._listing(network.ListInterfaces(page=page), "interfaces")
-
-    def list_vlans(self, page: Page | None) -> Fields:
-        return self._listing(network.ListVlans(page=page), "vlans")
-
-    def list_qos(self, page: Page | None) -> Fields:
-        return self._listing(network.ListQos(page=page), "sessions")
-
-    def overhead_profiles(self) -> Fields:
-        """`profiles` and `count`."""
-        return self.fields(network.ListOverheadProfiles(), "profiles", "count")
-
     def bgp_summary(self) -> msgspec.Raw:
         """FRR's `show bgp summary json`."""
         return self.fields(network.GetBgpSummary(), "summary")["summary"]
-
-    def list_routes(self, page: Page | None) -> Fields:
-        return self._listing(network.ListRoutes(page=page), "routes")
-
-    def list_cgnat_sessions(self, page: Page | None) -> Fields:
-        return self._listing(network.ListCgnatSessions(page=page), "sessions")
-
-    def demux_state(self, page: Page | None) -> Fields:
-        """`vlans`, `count`, `rate_limited_total`, and with a page `total` and `next_cursor`."""
-        return self._listing(network.GetDemuxState(page=page), "vlans", "rate_limited_total")
 
     def _access(self, call: Method[R]) -> R:
         try:
@@ -120,10 +96,6 @@ class Daemon(Calls):
         except Invalid as error:
             # Any name is valid in a request, so the client cannot correct it.
             raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
-
-    def _listing(self, call: PagedMethod[Any], *names: str) -> Fields:
-        paged = () if call.page is None else ("total", "next_cursor")
-        return self.fields(call, *names, "count", *paged)
 
 
 @dataclass(frozen=True)
@@ -204,12 +176,11 @@ class ConfigurationCommands(Calls):
 
     def archive(self) -> Fields:
         """`revisions`, newest first, and `count`."""
-        return self.fields(wire.ListArchive(), "revisions", "count")
+        return self.fields(wire.ListArchive())
 
     def archived(self, revision: int) -> Fields:
         """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
-        call = wire.GetArchivedRevision(_revision(revision))
-        return self.fields(call, *wire.ArchivedRevisionReply.__struct_fields__)
+        return self.fields(wire.GetArchivedRevision(_revision(revision)))
 
     def _sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
         reply = self.fields(call, "configuration", "etag")

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
-from gateway_api.wire.contract import ListReply, Record, about, count
+from gateway_api.wire.contract import ListReply, Method, Record, about, count, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.hub import MessageId
 
@@ -32,8 +32,9 @@ _NextCursor = Annotated[
 
 
 @cache
-def listing(reply: type[Record]) -> type[msgspec.Struct]:
-    """The data of a list, from the core's or the hub's reply. Only pages have a total and a cursor."""
+def listing(method: type[Method[Any]]) -> type[msgspec.Struct]:
+    """The data of a list, from the reply of the core or the hub. Only pages have a total and a cursor."""
+    reply = reply_of(method)
     hints = get_type_hints(reply)
     record = next(get_args(hint)[0] for hint in hints.values() if get_origin(hint) is tuple)
     page = [("total", _Total, UNSET), ("next_cursor", _NextCursor, UNSET)]

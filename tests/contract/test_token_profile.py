@@ -31,7 +31,7 @@ from gateway_api.web.configuration_records import Committed, Configuration
 from gateway_api.web.records import Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import Parts
-from gateway_api.wire.core.network import VlansReply
+from gateway_api.wire.core.network import ListVlans, VlansReply
 from gateway_api.wire.core.sessions import SetSessionRate
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import kept_in
@@ -56,12 +56,12 @@ ROUTES = (
         "GET",
         "/subscribers",
         ANY_ROLE,
-        data=listing(records.SubscribersReply),
+        data=listing(records.ListSubscribers),
         paged=records.SubscribersReply,
     ),
     Route("GET", "/subscribers/{id}", ANY_ROLE, data=records.SubscriberDetail),
     Route("DELETE", "/subscribers/{id}", ANY_ROLE, data=Message),
-    Route("GET", "/vlans", ANY_ROLE, data=listing(VlansReply), paged=VlansReply),
+    Route("GET", "/vlans", ANY_ROLE, data=listing(ListVlans), paged=VlansReply),
     Route("GET", "/config", ANY_ROLE, data=Configuration),
     Route("PUT", "/config", ANY_ROLE, data=Committed),
     Route("GET", "/system/status", ANY_ROLE, data=records.Status),

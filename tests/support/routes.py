@@ -9,7 +9,7 @@ from msgspec import Struct
 from gateway_api.web import configuration_records, records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
-from gateway_api.wire.contract import ListReply
+from gateway_api.wire.contract import PagedMethod, reply_of
 from gateway_api.wire.core import configuration, network, sessions
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
@@ -43,8 +43,8 @@ class Route:
         return f"{self.method} {self.path}"
 
 
-def _list(path: str, reply: type[ListReply]) -> Route:
-    return Route("GET", path, ANY_ROLE, data=listing(reply), paged=reply)
+def _list(path: str, method: type[PagedMethod[Any]]) -> Route:
+    return Route("GET", path, ANY_ROLE, data=listing(method), paged=reply_of(method))
 
 
 _RECEIVER = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}
@@ -64,7 +64,7 @@ ROUTES = (
         may_have={"username": "operator"},
         more_for_admins=True,
     ),
-    _list("/subscribers", sessions.SessionsReply),
+    _list("/subscribers", sessions.ListSessions),
     Route("GET", "/subscribers/summary", ANY_ROLE, data=records.SessionCounts),
     Route("GET", "/subscribers/{id}", ANY_ROLE, data=sessions.SessionDetail),
     Route("DELETE", "/subscribers/{id}", ADMIN, data=Message),
@@ -98,26 +98,26 @@ ROUTES = (
     Route("GET", "/system/config/compare", ADMIN, data=configuration_records.Difference),
     Route("POST", "/system/config/delete", ADMIN, nothing=True, body={"path": "qos.default_down"}),
     Route("POST", "/system/config/discard", ADMIN, nothing=True),
-    Route("GET", "/system/config/archive", ANY_ROLE, data=listing(configuration.ArchiveReply)),
+    Route("GET", "/system/config/archive", ANY_ROLE, data=listing(configuration.ListArchive)),
     Route(
         "GET", "/system/config/archive/{revision}", ANY_ROLE, data=configuration_records.ArchivedConfiguration
     ),
-    _list("/interfaces", network.InterfacesReply),
-    _list("/interfaces/vlans", network.VlansReply),
-    _list("/qos", network.QosReply),
-    Route("GET", "/qos/profiles", ANY_ROLE, data=listing(network.OverheadProfilesReply)),
+    _list("/interfaces", network.ListInterfaces),
+    _list("/interfaces/vlans", network.ListVlans),
+    _list("/qos", network.ListQos),
+    Route("GET", "/qos/profiles", ANY_ROLE, data=listing(network.ListOverheadProfiles)),
     Route("GET", "/routing/bgp/summary", ANY_ROLE, data=records.FrrSummary),
-    _list("/routing/routes", network.RoutesReply),
-    _list("/cgnat/sessions", network.CgnatSessionsReply),
+    _list("/routing/routes", network.ListRoutes),
+    _list("/cgnat/sessions", network.ListCgnatSessions),
     Route("GET", "/cgnat/stats", ANY_ROLE, data=records.CgnatStats),
     Route("GET", "/demux/config", ANY_ROLE, data=configuration_records.DemuxConfiguration),
-    _list("/demux/state", network.DemuxReply),
+    _list("/demux/state", network.GetDemuxState),
     # It has no end and is not JSON: see test_events.
     Route("GET", "/events/subscribers", ANY_ROLE, streams=True),
     Route("POST", "/webhooks", ADMIN, data=hub.Webhook, body=_RECEIVER, status=201),
-    Route("GET", "/webhooks", ANY_ROLE, data=listing(hub.WebhooksReply)),
+    Route("GET", "/webhooks", ANY_ROLE, data=listing(hub.ListWebhooks)),
     Route("GET", "/webhooks/{webhook}", ANY_ROLE, data=hub.Webhook),
-    Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=listing(hub.DeliveriesReply)),
+    Route("GET", "/webhooks/{webhook}/deliveries", ANY_ROLE, data=listing(hub.ListDeliveries)),
     Route("POST", "/webhooks/{webhook}/test", ADMIN, data=records.TestSent),
     Route("DELETE", "/webhooks/{webhook}", ADMIN, data=Message),
     Route("GET", "/audit", ADMIN, data=records.AuditRecordList),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway_api.wire.contract import ListReply
+from gateway_api.wire.contract import ListReply, PagedMethod
 from gateway_api.wire.core.sessions import AssignedAddress, Health, SessionDetail
 
 Speed = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]*[1-9])? [kMG]?bit/s\Z")]
@@ -27,6 +27,10 @@ class SubscribersReply(ListReply, frozen=True):
     """A page of the list."""
 
     subscribers: tuple[Subscriber, ...]
+
+
+class ListSubscribers(PagedMethod[SubscribersReply], frozen=True):
+    """The list."""
 
 
 class SubscriberDetail(SessionDetail, frozen=True):

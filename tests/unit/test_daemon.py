@@ -13,6 +13,15 @@ from gateway_api.base.errors import AnswerTooLarge, CoreUnavailable, Invalid, No
 from gateway_api.daemon.commands import ConfigurationCommands, Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.network import (
+    GetDemuxState,
+    ListCgnatSessions,
+    ListInterfaces,
+    ListOverheadProfiles,
+    ListQos,
+    ListRoutes,
+    ListVlans,
+)
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -33,23 +42,23 @@ QUESTIONS: dict[str, Ask] = {
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
     "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
     "SetSessionRate": lambda daemon: daemon.set_session_rate(7, 1000, 2000),
-    "ListInterfaces": lambda daemon: daemon.list_interfaces(None),
-    "ListVlans": lambda daemon: daemon.list_vlans(None),
-    "ListQos": lambda daemon: daemon.list_qos(None),
-    "ListOverheadProfiles": lambda daemon: daemon.overhead_profiles(),
+    "ListInterfaces": lambda daemon: daemon.fields(ListInterfaces()),
+    "ListVlans": lambda daemon: daemon.fields(ListVlans()),
+    "ListQos": lambda daemon: daemon.fields(ListQos()),
+    "ListOverheadProfiles": lambda daemon: daemon.fields(ListOverheadProfiles()),
     "GetBgpSummary": lambda daemon: daemon.bgp_summary(),
-    "ListRoutes": lambda daemon: daemon.list_routes(None),
-    "ListCgnatSessions": lambda daemon: daemon.list_cgnat_sessions(None),
-    "GetDemuxState": lambda daemon: daemon.demux_state(None),
+    "ListRoutes": lambda daemon: daemon.fields(ListRoutes()),
+    "ListCgnatSessions": lambda daemon: daemon.fields(ListCgnatSessions()),
+    "GetDemuxState": lambda daemon: daemon.fields(GetDemuxState()),
 }
 
 LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
     "ListSessions": ("sessions", lambda daemon, page: daemon.list_sessions({}, None, page)),
-    "ListInterfaces": ("interfaces", lambda daemon, page: daemon.list_interfaces(page)),
-    "ListVlans": ("vlans", lambda daemon, page: daemon.list_vlans(page)),
-    "ListQos": ("sessions", lambda daemon, page: daemon.list_qos(page)),
-    "ListRoutes": ("routes", lambda daemon, page: daemon.list_routes(page)),
-    "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.list_cgnat_sessions(page)),
+    "ListInterfaces": ("interfaces", lambda daemon, page: daemon.fields(ListInterfaces(page=page))),
+    "ListVlans": ("vlans", lambda daemon, page: daemon.fields(ListVlans(page=page))),
+    "ListQos": ("sessions", lambda daemon, page: daemon.fields(ListQos(page=page))),
+    "ListRoutes": ("routes", lambda daemon, page: daemon.fields(ListRoutes(page=page))),
+    "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.fields(ListCgnatSessions(page=page))),
 }
 
 
@@ -358,18 +367,18 @@ def test_the_last_page_has_no_next_cursor_even_where_the_core_leaves_it_out(
     core: Core, daemon: Daemon
 ) -> None:
     core.answer = {"vlans": [], "count": 0, "total": 9}
-    assert plain(daemon.list_vlans(Page(5)))["next_cursor"] is None
+    assert plain(daemon.fields(ListVlans(page=Page(5))))["next_cursor"] is None
 
 
 def test_a_page_without_its_total_is_core_unavailable(core: Core, daemon: Daemon) -> None:
     core.answer = {"vlans": [], "count": 0}
     with pytest.raises(CoreUnavailable):
-        daemon.list_vlans(Page(5))
+        daemon.fields(ListVlans(page=Page(5)))
 
 
 def test_the_demux_state_has_the_total_of_refusals(core: Core, daemon: Daemon) -> None:
     core.answer = {"vlans": [], "count": 0, "rate_limited_total": 3}
-    assert plain(daemon.demux_state(None)) == {"vlans": [], "count": 0, "rate_limited_total": 3}
+    assert plain(daemon.fields(GetDemuxState())) == {"vlans": [], "count": 0, "rate_limited_total": 3}
 
 
 SESSION = {

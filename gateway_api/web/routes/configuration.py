@@ -21,7 +21,7 @@ from gateway_api.web.records import Message, listing
 from gateway_api.web.schemas.queries import CompareQuery
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
 from gateway_api.web.services import caller, configuration
-from gateway_api.wire.core.configuration import ArchiveReply, CommitReply, EditReply
+from gateway_api.wire.core.configuration import CommitReply, EditReply, ListArchive
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
@@ -125,7 +125,7 @@ def discard() -> Response:
 
 @routes.get("/archive")
 @access.any_role
-@responses.data(listing(ArchiveReply))
+@responses.data(listing(ListArchive))
 def archive() -> Response:
     """The commits of the archived revisions: author, time and comment, the newest first."""
     return responses.ok(configuration().archive())

@@ -48,7 +48,7 @@ def subscribers(query: dict[str, Any]) -> Response:
 
 @webhooks.get("")
 @access.any_role
-@responses.data(listing(wire.WebhooksReply))
+@responses.data(listing(wire.ListWebhooks))
 def list_webhooks() -> Response:
     """All registrations. None outlives a restart of the API.
 
@@ -89,7 +89,7 @@ def delete(webhook: str) -> Response:
 
 @webhooks.get("/<webhook>/deliveries")
 @access.any_role
-@responses.data(listing(wire.DeliveriesReply))
+@responses.data(listing(wire.ListDeliveries))
 def deliveries(webhook: str) -> Response:
     """The last 100 attempts, the newest first.
 

@@ -10,13 +10,13 @@ from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.services import configuration, daemon
 from gateway_api.wire.core.network import (
-    CgnatSessionsReply,
-    DemuxReply,
-    InterfacesReply,
-    OverheadProfilesReply,
-    QosReply,
-    RoutesReply,
-    VlansReply,
+    GetDemuxState,
+    ListCgnatSessions,
+    ListInterfaces,
+    ListOverheadProfiles,
+    ListQos,
+    ListRoutes,
+    ListVlans,
 )
 
 interfaces = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
@@ -28,37 +28,37 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 @interfaces.get("", endpoint="index")
 @access.any_role
-@responses.data(listing(InterfacesReply))
+@responses.data(listing(ListInterfaces))
 @parse.list_query(ListQuery)
 def all_interfaces(query: dict[str, Any]) -> Response:
     """All of them: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return responses.ok(daemon().list_interfaces(**query))
+    return responses.ok(daemon().fields(ListInterfaces(**query)))
 
 
 @interfaces.get("/vlans")
 @access.any_role
-@responses.data(listing(VlansReply))
+@responses.data(listing(ListVlans))
 @parse.list_query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component made."""
-    return responses.ok(daemon().list_vlans(**query))
+    return responses.ok(daemon().fields(ListVlans(**query)))
 
 
 @qos.get("", endpoint="index")
 @access.any_role
-@responses.data(listing(QosReply))
+@responses.data(listing(ListQos))
 @parse.list_query(ListQuery)
 def shaping(query: dict[str, Any]) -> Response:
     """The shaping of each session."""
-    return responses.ok(daemon().list_qos(**query))
+    return responses.ok(daemon().fields(ListQos(**query)))
 
 
 @qos.get("/profiles")
 @access.any_role
-@responses.data(listing(OverheadProfilesReply))
+@responses.data(listing(ListOverheadProfiles))
 def profiles() -> Response:
     """The overhead profiles that sessions may have."""
-    return responses.ok(daemon().overhead_profiles())
+    return responses.ok(daemon().fields(ListOverheadProfiles()))
 
 
 @routing.get("/bgp/summary")
@@ -71,20 +71,20 @@ def bgp_summary() -> Response:
 
 @routing.get("/routes")
 @access.any_role
-@responses.data(listing(RoutesReply))
+@responses.data(listing(ListRoutes))
 @parse.list_query(ListQuery)
 def kernel_routes(query: dict[str, Any]) -> Response:
     """The kernel's routes, the subscribers' host routes included."""
-    return responses.ok(daemon().list_routes(**query))
+    return responses.ok(daemon().fields(ListRoutes(**query)))
 
 
 @cgnat.get("/sessions")
 @access.any_role
-@responses.data(listing(CgnatSessionsReply))
+@responses.data(listing(ListCgnatSessions))
 @parse.list_query(ListQuery)
 def sessions(query: dict[str, Any]) -> Response:
     """The sessions that go through the CGNAT VRF."""
-    return responses.ok(daemon().list_cgnat_sessions(**query))
+    return responses.ok(daemon().fields(ListCgnatSessions(**query)))
 
 
 @cgnat.get("/stats")
@@ -109,8 +109,8 @@ def demux_configuration() -> Response:
 
 @demux.get("/state")
 @access.any_role
-@responses.data(listing(DemuxReply))
+@responses.data(listing(GetDemuxState))
 @parse.list_query(ListQuery)
 def state(query: dict[str, Any]) -> Response:
     """The VLANs under management, and how many the limits have refused."""
-    return responses.ok(daemon().demux_state(**query))
+    return responses.ok(daemon().fields(GetDemuxState(**query)))

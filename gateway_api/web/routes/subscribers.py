@@ -17,14 +17,14 @@ from gateway_api.web.records import (
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
 from gateway_api.web.services import daemon
-from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionsReply
+from gateway_api.wire.core.sessions import EndedSession, ListSessions, SessionDetail
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 
 
 @routes.get("")
 @access.any_role
-@responses.data(listing(SessionsReply))
+@responses.data(listing(ListSessions))
 @parse.list_query(SubscribersQuery)
 def index(query: dict[str, Any]) -> Response:
     """All sessions that match the filters, or a page of them."""
