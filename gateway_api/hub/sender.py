@@ -157,8 +157,8 @@ class Sender:
             if length.isdigit() and int(length) <= _MAX_BODY:
                 self._set_deadline(time.monotonic() + _BODY_TIMEOUT)
                 response.read(_MAX_BODY)
-        except (OSError, HTTPError) as error:
-            # The result is the status, which is complete.
+        except (OSError, HTTPError, ValueError) as error:
+            # The result is the status, which is complete. isdigit() and int() disagree about some lengths.
             _log.debug("the body of a response is incomplete: %s", error)
         # After a complete body, the response has no connection to close any more.
         response.close()

@@ -737,6 +737,8 @@ KIND: dict[str, Callable[[], Rude]] = {
     "lies about a length": lambda: Rude(say(HEAD + b"Content-Length: 10\r\n\r\nabc")),
     "says more than it said": lambda: Rude(say(answer(200) + b"HTTP/1.1 500 Oh\r\n\r\n" * 100)),
     "has a length of a kind": lambda: Rude(say(HEAD + b"Content-Length: -1\r\n\r\nabc")),
+    "has a superscript for a length": lambda: Rude(say(HEAD + b"Content-Length: \xb2\r\n\r\nabc")),
+    "has a length of 5000 digits": lambda: Rude(say(HEAD + b"Content-Length: %s\r\n\r\nabc" % (b"9" * 5000))),
 }
 #: They give no reason to wait for a deadline.
 QUICK = {
@@ -835,6 +837,7 @@ def test_a_failure_with_an_endless_body_is_logged_with_its_status(
 
 @pytest.mark.parametrize("name", KIND)
 def test_a_receiver_that_gives_a_status_has_taken_it_whatever_follows(ordeal: Ordeal, name: str) -> None:
+    assert ordeal.logs[name]
     for entry in ordeal.logs[name]:
         assert (entry["result"], entry["status"]) == ("delivered", 200)
         assert entry["duration"] < TIMEOUT / 2
