@@ -49,8 +49,9 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
     with closing(Client(path, timeout=_CALL_TIMEOUT)) as client:
         configuration = ConfigurationCommands(client)
         try:
-            # The core trusts peers of its group, which is that of its socket.
-            os.setegid(path.stat().st_gid)
+            if path.exists():
+                # The core trusts peers of its group, which is that of its socket.
+                os.setegid(path.stat().st_gid)
             match arguments.rescue:
                 case "enable":
                     return _enable(configuration)
@@ -61,7 +62,7 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
                     return _undo(configuration)
         except CannotRescue:
             raise
-        except (CoreUnavailable, OSError) as error:
+        except CoreUnavailable as error:
             raise CannotRescue(_why_unavailable(path, error)) from error
         except GatewayApiError as error:
             raise CannotRescue(f"the core daemon refuses: {error}") from error
@@ -103,7 +104,7 @@ def _undo(configuration: ConfigurationCommands) -> str:
     return f"The last commit is undone: {values} changed back. To undo this, undo again."
 
 
-def _why_unavailable(path: Path, error: BaseException) -> str:
+def _why_unavailable(path: Path, error: CoreUnavailable) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionRefusedError | FileNotFoundError):
