@@ -82,16 +82,12 @@ def vlan_interface(vlan: ManagedVlan, now: float) -> Interface:
 
 def session_interface(session: LabSession, now: float) -> Interface:
     """The device of a session: ppp, or for DHCP one on top of the VLAN."""
-    stats = session.traffic.stats(now)
-    parent = session.access_interface
-    addresses = (InterfaceAddress(AddressFamily.INET, session.gateway, 32),)
-    if not session.is_pppoe:
-        return _interface(
-            session.ifindex, session.interface, InterfaceType.OTHER, stats, parent=parent, addresses=addresses
-        )
+    pppoe = session.is_pppoe
+    type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
     return _interface(
-        session.ifindex, session.interface, InterfaceType.PPP, stats,
-        mtu=_PPPOE_MTU, parent=parent, addresses=addresses,
+        session.ifindex, session.interface, type, session.traffic.stats(now), mtu=mtu,
+        parent=session.access_interface,
+        addresses=(InterfaceAddress(AddressFamily.INET, session.gateway, 32),),
     )  # fmt: skip
 
 
@@ -228,21 +224,16 @@ def _interface(
     master: str | None = None,
     addresses: tuple[InterfaceAddress, ...] = (),
 ) -> Interface:
-    mac_address: str | None
-    if type in _WITHOUT_CARRIER:
-        oper_state, mac_address = "unknown", _WITHOUT_CARRIER[type]
-    else:
-        oper_state = "up"
-        # Locally administered, and different from those of the subscribers.
-        mac_address = (6 << 40 | ifindex).to_bytes(6).hex(":")
+    # Locally administered, and different from those of the subscribers.
+    own_address = (6 << 40 | ifindex).to_bytes(6).hex(":")
     return Interface(
         ifindex=ifindex,
         name=name,
         type=type,
-        mac_address=mac_address,
+        mac_address=_WITHOUT_CARRIER.get(type, own_address),
         mtu=mtu,
         admin_state=AdminState.UP,
-        oper_state=oper_state,
+        oper_state="unknown" if type in _WITHOUT_CARRIER else "up",
         parent=parent,
         master=master,
         addresses=addresses,
