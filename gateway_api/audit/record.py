@@ -22,8 +22,8 @@ _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 class AuditEntry(msgspec.Struct, frozen=True):
     """A change or a rejection, of a request or of a process at the core's socket."""
 
-    at: Annotated[float, about("When, Unix epoch seconds.", 1795271513.25)]
-    user: Annotated[str | None, about("Who; without a role, who it claimed to be.", "admin")]
+    at: Annotated[float, about("Time of the record, Unix epoch seconds.", 1795271513.25)]
+    user: Annotated[str | None, about("User; without a role, the name that the request claimed.", "admin")]
     role: Annotated[
         str | None,
         about(
@@ -34,23 +34,27 @@ class AuditEntry(msgspec.Struct, frozen=True):
     ]
     address: Annotated[
         str | None,
-        about("Where the request came from, null for a change at the core's socket.", "192.0.2.7"),
+        about("Address of the client, null for a change at the core's socket.", "192.0.2.7"),
     ]
     request_id: Annotated[str, about("X-Request-ID of the response, or the change at the core.", "req-42")]
     method: Annotated[str, about("HTTP method, empty without a request.", "PUT")]
     action: Annotated[str, about("Name of the operation.", "subscribers.change_rate")]
-    route: Annotated[str | None, about("Path with names for what differs.", "/api/v1/subscribers/{id}/rate")]
+    route: Annotated[
+        str | None, about("Path with names for its variable parts.", "/api/v1/subscribers/{id}/rate")
+    ]
     path: Annotated[str, about("Path as it was sent, empty without a request.", "/api/v1/subscribers/7/rate")]
     status: Annotated[int | None, about("HTTP status, null when it broke off, or without a request.", 200)]
-    result: Annotated[
-        Result, about("What came of it: unanswered if the request broke off.", "done", type="string")
-    ]
+    result: Annotated[Result, about("Result: `unanswered` if the request broke off.", "done", type="string")]
     message: Annotated[str | None, about("Message of the response.", "Rate change requested for session 7")]
     body: Annotated[
-        Any, about("What was sent, secrets masked.", {"rate_down": "250 Mbit", "rate_up": "50mbps"})
+        Any, about("Body of the request, secrets masked.", {"rate_down": "250 Mbit", "rate_up": "50mbps"})
     ] = None
-    before: Annotated[Any, about("What was, secrets masked.", {"rate_down_bps": 100_000_000})] = None
-    after: Annotated[Any, about("What is now, secrets masked.", {"rate_down_bps": 250_000_000})] = None
+    before: Annotated[
+        Any, about("Values before the change, secrets masked.", {"rate_down_bps": 100_000_000})
+    ] = None
+    after: Annotated[
+        Any, about("Values after the change, secrets masked.", {"rate_down_bps": 250_000_000})
+    ] = None
 
     def text(self) -> str:
         """One line of ASCII. Long values are cut, and marked as cut."""

@@ -41,7 +41,7 @@ archive or a confirmation have none. Every change of the candidate honours If-Ma
     "qos": "The shaping of sessions.",
     "routing": "Routes and routing neighbours.",
     "cgnat": "Steering to the CGNAT appliance.",
-    "demux": "The component that makes a VLAN sub-interface when its first subscriber comes.",
+    "demux": "The component that creates a VLAN sub-interface when its first subscriber arrives.",
     "events": "The stream of session events.",
     "webhooks": "Receivers of events, and the log of deliveries to them.",
     "audit": "The audit log: changes and rejected requests.",
@@ -72,10 +72,15 @@ def document(app: Flask) -> dict[str, Any]:
             "contact": {"name": "gateway-api"},
             "license": {"name": "MIT", "identifier": "MIT"},
         },
-        servers=[{"url": "/", "description": "Where this document comes from."}],
+        servers=[{"url": "/", "description": "The gateway that serves this document."}],
         security=[{_SCHEME: []}],
     )
-    scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "From log in."}
+    scheme = {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "The token of a login.",
+    }
     spec.components.security_scheme(_SCHEME, scheme)
     components.add_headers(spec)
     components.add_errors(spec)

@@ -69,7 +69,7 @@ def set_value(edit: Edit) -> Response:
 @responses.data(headers=("ETag",), errors=(404, 412))
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
-    """Stages the deletion of a path. 404 if there is nothing."""
+    """Stages the deletion of a path. 404 if the path does not exist."""
     return _staged(configuration().edit([edit], headers.if_match()))
 
 
@@ -87,7 +87,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 @responses.data(Committed, headers=("ETag",), errors=(412,))
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
-    """Makes the candidate run, for good or until a deadline for its confirmation."""
+    """Commits the candidate, for good or until a deadline for its confirmation."""
     return committed_response(configuration().commit(caller().sub, **body, if_match=headers.if_match()))
 
 
@@ -95,7 +95,7 @@ def commit(body: dict[str, Any]) -> Response:
 @access.admin
 @responses.data(Message, errors=(409,))
 def confirm() -> Response:
-    """Confirms a commit. 409 when none waits for it."""
+    """Confirms a commit. 409 if no commit waits for a confirmation."""
     configuration().confirm()
     return responses.ok(Message("Confirmed"))
 

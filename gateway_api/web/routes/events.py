@@ -29,11 +29,11 @@ _HEADERS = {"X-Accel-Buffering": "no"}
 )
 @parse.query(EventsQuery)
 def subscribers(query: dict[str, Any]) -> Response:
-    """A stream without an end: the events after a given one, or from now on.
+    """An endless stream of events: those after a given event, or those from now on.
 
-    After 15 s without an event comes a line with a colon. The stream ends with the token. A client that
-    reconnects with the id of its last event gets exactly the events after it. If the core daemon no longer
-    holds them, it gets one `gap`: list the sessions again, and continue.
+    After 15 s without an event, a comment is sent, a line that begins with a colon. The stream ends with the
+    token. A client that reconnects with the id of its last event gets exactly the events after it. If the
+    core daemon no longer holds them, it gets one `gap`: list the sessions again, and continue.
 
         id: 84a7e8343baf37f9-57
         event: session_up
@@ -50,7 +50,7 @@ def subscribers(query: dict[str, Any]) -> Response:
 @access.any_role
 @responses.data(listing(wire.ListWebhooks))
 def list_webhooks() -> Response:
-    """All registrations. None outlives a restart of the API.
+    """All registrations. A restart of the API ends them.
 
     One that fails three times in a row is paused, see `paused_until`.
     """
@@ -82,7 +82,7 @@ def show(webhook: str) -> Response:
 @access.admin
 @responses.data(Message)
 def delete(webhook: str) -> Response:
-    """Ends a registration, and with it all that waits for the receiver."""
+    """Deletes a registration, and the messages that wait for its receiver."""
     audit.note(before=hub().reply(wire.RemoveWebhook(webhook)).webhook)
     return responses.ok(Message(f"Webhook {webhook} deleted"))
 
@@ -93,7 +93,7 @@ def delete(webhook: str) -> Response:
 def deliveries(webhook: str) -> Response:
     """The last 100 attempts, the newest first.
 
-    The failure that began a pause has `paused_until`; until then only what was tried before is sent.
+    The failure that began a pause has `paused_until`. Until then, no new message is sent, only retries.
     """
     return responses.ok(hub().raw(wire.ListDeliveries(webhook)))
 
@@ -102,8 +102,8 @@ def deliveries(webhook: str) -> Response:
 @access.admin
 @responses.data(TestSent)
 def test(webhook: str) -> Response:
-    """Sends a message that is only a test; its delivery shows in the log.
+    """Sends a test message. The log of deliveries shows the result.
 
-    It is sent while the webhook is paused, too, and ends the pause if it arrives.
+    It is also sent during a pause, and ends the pause if it arrives.
     """
     return responses.ok(TestSent("A test is under way", hub().reply(wire.TestWebhook(webhook)).message_id))

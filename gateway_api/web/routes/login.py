@@ -18,7 +18,7 @@ routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 @responses.ViewResponse((Token,), bare=True, errors=(401, 429))
 @parse.body(LoginRequest)
 def log_in(credentials: dict[str, Any]) -> Response:
-    """A token for a user of the running configuration."""
+    """Returns a token for a user of the running configuration."""
     known, address = daemon().login(credentials["username"]), request.remote_addr or ""
     audit.names_user(exists=known.user is not None)
     user = services().login.authenticate(known, **credentials, address=address)

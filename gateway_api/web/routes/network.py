@@ -31,7 +31,7 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 @responses.data(listing(ListInterfaces))
 @parse.list_query(ListQuery)
 def all_interfaces(query: dict[str, Any]) -> Response:
-    """All of them: trunk, loopback, VLAN, ppp, IFB and VRF."""
+    """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
     return responses.ok(daemon().fields(ListInterfaces(**query)))
 
 
@@ -40,7 +40,7 @@ def all_interfaces(query: dict[str, Any]) -> Response:
 @responses.data(listing(ListVlans))
 @parse.list_query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
-    """The VLAN sub-interfaces that the demux component made."""
+    """The VLAN sub-interfaces that the demux component created."""
     return responses.ok(daemon().fields(ListVlans(**query)))
 
 
@@ -91,7 +91,7 @@ def sessions(query: dict[str, Any]) -> Response:
 @access.any_role
 @responses.data(CgnatStats)
 def stats() -> Response:
-    """How many sessions are steered, and how many have an address of their own."""
+    """The number of sessions that are steered, and of those with a public address."""
     counts = daemon().statistics()
     return responses.ok(
         CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
@@ -112,5 +112,5 @@ def demux_configuration() -> Response:
 @responses.data(listing(GetDemuxState))
 @parse.list_query(ListQuery)
 def state(query: dict[str, Any]) -> Response:
-    """The VLANs under management, and how many the limits have refused."""
+    """The VLANs that demux manages, and the number that its limits have rejected."""
     return responses.ok(daemon().fields(GetDemuxState(**query)))

@@ -84,7 +84,7 @@ def openapi() -> Response:
 @access.open_to_all
 @responses.ViewResponse(media_type="text/html", headers=("ETag",))
 def docs_page() -> Response:
-    """The page that shows this document, with a login, and tries what it describes."""
+    """A page that shows this document, logs in, and sends requests."""
     return serve(_DOCS_PAGE, REVALIDATE, _DOCS_HEADERS)
 
 

@@ -35,7 +35,7 @@ def index(query: dict[str, Any]) -> Response:
 @access.any_role
 @responses.data(SessionCounts)
 def summary() -> Response:
-    """How many sessions there are, by type."""
+    """The number of sessions, by type."""
     counts = daemon().statistics()
     return responses.ok(SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions))
 
@@ -52,7 +52,7 @@ def show(id: str) -> Response:
 @access.admin
 @responses.data(Message)
 def disconnect(id: str) -> Response:
-    """Ends a session; it is gone when the response comes."""
+    """Disconnects a session. It has ended when the response arrives."""
     session = parse.session_id(id)
     audit.note(before=daemon().disconnect_session(session))
     return responses.ok(Message(f"Session {session} disconnected"))
@@ -78,7 +78,7 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
 @responses.data(RateChanged)
 @parse.body(RateChange)
 def change_rate(body: dict[str, Any], id: str) -> Response:
-    """Asks for other rates on the egress device and the IFB of a session."""
+    """Requests other rates for a session, on its egress device and its IFB."""
     session = parse.session_id(id)
     (down, down_bps), (up, up_bps) = body["rate_down"], body["rate_up"]
     before, after = daemon().set_session_rate(session, down_bps, up_bps)

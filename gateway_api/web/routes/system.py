@@ -24,7 +24,7 @@ COMPONENT = "gateway-api"
 @access.always
 @responses.data(Version)
 def version() -> Response:
-    """Answered without the core, so that it tells which API it is that can't reach it."""
+    """The name and the version of the product. Works without the core daemon."""
     return responses.ok(Version(PRODUCT, VERSION, COMPONENT))
 
 
@@ -33,7 +33,7 @@ def version() -> Response:
 @access.always
 @responses.data(Health)
 def health() -> Response:
-    """Up, with so many sessions, for so long: or 500 when the core isn't."""
+    """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
     return responses.ok(daemon().health())
 
 
@@ -42,7 +42,7 @@ def health() -> Response:
 @responses.data(AuditRecordList)
 @parse.query(AuditQuery)
 def index(query: dict[str, Any]) -> Response:
-    """The records that fit the filters, or a page of them, the newest first."""
+    """The records that match the filters, or a page of them, the newest first."""
     found = services().audit.read(**query)
     paged = {} if query["page"] is None else {"next_cursor": found.next_cursor}
     return responses.ok({"records": found.records, "count": len(found.records), **paged})
@@ -52,5 +52,5 @@ def index(query: dict[str, Any]) -> Response:
 @access.always
 @responses.ViewResponse(media_type="text/plain")
 def scrape() -> Response:
-    """Prometheus' text format 0.0.4, whatever else the scraper would take. At most a second old."""
+    """Metrics in Prometheus' text format 0.0.4, for any Accept header. At most a second old."""
     return Response(scrapes().latest(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
