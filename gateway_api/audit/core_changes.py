@@ -14,7 +14,7 @@ from gateway_api.audit.record import AuditEntry, gap, masked
 from gateway_api.audit.trail import Place
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.daemon.commands import Daemon
-from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
+from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
 from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
@@ -35,7 +35,8 @@ def record_new(daemon: Daemon, log: AuditLog) -> bool:
     """Records the next changes. True if the core may have more. Raises CoreUnavailable and AuditUnavailable;
     the next call tries again."""
     place = log.place()
-    reply = daemon.changes(place.log, place.sequence) if place else daemon.changes(None, 0)
+    after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
+    reply = daemon.reply(after)
     records = _records(reply, place)
     if not records:
         return False

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound
 from gateway_api.base.settings import core_socket
-from gateway_api.daemon.commands import ConfigurationCommands, Daemon, Edit
+from gateway_api.daemon.commands import Daemon, Edit
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.varlink.client import Client
 
@@ -47,19 +47,18 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
         raise CannotRescue("only root may do this")
     path = core_socket(environment)
     with closing(Client(path, timeout=_CALL_TIMEOUT)) as client:
-        configuration = ConfigurationCommands(client)
+        daemon = Daemon(client)
         try:
             if path.exists():
                 # The core trusts peers of its group, which is that of its socket.
                 os.setegid(path.stat().st_gid)
             match arguments.rescue:
                 case "enable":
-                    return _enable(configuration)
+                    return _enable(daemon)
                 case "password":
-                    user = arguments.user
-                    return _set_password(Daemon(client), configuration, user, ask, arguments.create_admin)
+                    return _set_password(daemon, arguments.user, ask, arguments.create_admin)
                 case _:
-                    return _undo(configuration)
+                    return _undo(daemon)
         except CannotRescue:
             raise
         except CoreUnavailable as error:
@@ -68,14 +67,12 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
             raise CannotRescue(f"the core daemon refuses: {error}") from error
 
 
-def _enable(configuration: ConfigurationCommands) -> str:
-    done = configuration.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
+def _enable(daemon: Daemon) -> str:
+    done = daemon.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
     return "The API is enabled." if done.committed else "The API is enabled already; nothing was changed."
 
 
-def _set_password(
-    daemon: Daemon, configuration: ConfigurationCommands, user: str, ask: Callable[[], str], create: bool
-) -> str:
+def _set_password(daemon: Daemon, user: str, ask: Callable[[], str], create: bool) -> str:
     if '"' in user or not user.isprintable():
         raise CannotRescue("no user can have such a name")
     # Before the operator types the password.
@@ -89,13 +86,13 @@ def _set_password(
     else:
         edit = Edit(EditAction.SET, f"{path}.password_hash", hashed)
         done = f"The password of {user}, whose role is {known.role}, is set."
-    configuration.amend([edit], _AUTHOR, "rescue.password")
+    daemon.amend([edit], _AUTHOR, "rescue.password")
     return done
 
 
-def _undo(configuration: ConfigurationCommands) -> str:
+def _undo(daemon: Daemon) -> str:
     try:
-        done = configuration.restore(_NEWEST, _AUTHOR, "rescue.undo")
+        done = daemon.restore(_NEWEST, _AUTHOR, "rescue.undo")
     except NotFound as error:
         raise CannotRescue("there was no commit yet, so there is nothing to undo") from error
     if not done.committed:

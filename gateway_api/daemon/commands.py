@@ -1,4 +1,4 @@
-"""The core daemon's commands, one method for each call.
+"""The core daemon's commands.
 
 Records stay the bytes that the core sent (`Fields`), unless the API needs their values.
 """
@@ -13,7 +13,7 @@ from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
-from gateway_api.wire.core import network, sessions
+from gateway_api.wire.core import sessions
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
@@ -29,14 +29,21 @@ Sections = dict[str, msgspec.Raw]
 R = TypeVar("R")
 
 
+@dataclass(frozen=True)
+class Edit:
+    """`value` is any JSON; a deletion ignores it."""
+
+    action: wire.EditAction
+    path: str
+    value: Any = None
+
+
 class Daemon(Calls):
-    """Commands for sessions, users and the system."""
+    """The calls that need more than `reply`, `fields` or `raw`: checked arguments, a timeout, or a reply in
+    parts.
 
-    def health(self) -> sessions.Health:
-        return self.reply(sessions.GetHealth())
-
-    def statistics(self) -> sessions.Statistics:
-        return self.reply(sessions.GetStatistics())
+    Entity tags stand for the running configuration and the candidate together. A method with `if_match`
+    requires one of these tags, or any if it is None. It raises Stale, and NotDone."""
 
     def check_access(self, usernames: Iterable[str]) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""
@@ -53,14 +60,6 @@ class Daemon(Calls):
     def denied_networks(self) -> tuple[str, ...]:
         """Networks to which no webhook is delivered, in CIDR notation."""
         return self._access(wire.GetDeniedNetworks()).networks
-
-    def changes(self, log: str | None, sequence: int) -> wire.ChangesReply:
-        """The changes after one of a log; all that the core holds if its log has another name."""
-        return self.reply(wire.ListChanges(log, sequence))
-
-    def end_tokens(self, username: str) -> None:
-        """Ends all tokens of a user, for good. Raises NotFound and NotDone."""
-        self.raw(wire.EndTokens(username))
 
     def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Fields:
         wanted = msgspec.convert(filter, sessions.SessionFilter)
@@ -86,39 +85,10 @@ class Daemon(Calls):
         reply = self.reply(sessions.SetSessionRate(id, down_bps, up_bps))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
-    def bgp_summary(self) -> msgspec.Raw:
-        """FRR's `show bgp summary json`."""
-        return self.fields(network.GetBgpSummary(), "summary")["summary"]
-
-    def _access(self, call: Method[R]) -> R:
-        try:
-            return self.reply(call, timeout=_ACCESS_TIMEOUT)
-        except Invalid as error:
-            # Any name is valid in a request, so the client cannot correct it.
-            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
-
-
-@dataclass(frozen=True)
-class Edit:
-    """`value` is any JSON; a deletion ignores it."""
-
-    action: wire.EditAction
-    path: str
-    value: Any = None
-
-
-class ConfigurationCommands(Calls):
-    """Commands for the configuration. Entity tags stand for the running configuration and the candidate
-    together. A command with `if_match` requires one of these tags, or any if it is None. It raises Stale, and
-    NotDone."""
-
-    def running(self) -> tuple[Sections, str]:
-        """Its sections, secrets masked, and the entity tag."""
-        return self._sections(wire.GetConfiguration())
-
-    def candidate(self) -> tuple[Sections, str]:
-        """Its sections, secrets masked, and the entity tag."""
-        return self._sections(wire.GetCandidate())
+    def sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
+        """The sections of a configuration, secrets masked, and the entity tag."""
+        reply = self.fields(call, "configuration", "etag")
+        return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
 
     def compare(self, revision: int | None) -> wire.ConfigurationDifference:
         """From the running configuration, or from an archived revision, to the candidate. Raises NotFound."""
@@ -163,28 +133,20 @@ class ConfigurationCommands(Calls):
         call = wire.RestoreRevision(_revision(revision), author, action=action)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
-    def confirm(self) -> None:
-        """Raises Conflict."""
-        self.raw(wire.ConfirmCommit())
-
     def rollback(self, revision: int, if_match: IfMatch) -> wire.RollbackReply:
         """Stages an archived revision. Raises NotFound."""
         return self.reply(wire.RollbackCandidate(_revision(revision), if_match))
-
-    def discard(self, if_match: IfMatch) -> wire.DiscardReply:
-        return self.reply(wire.DiscardCandidate(if_match))
-
-    def archive(self) -> Fields:
-        """`revisions`, newest first, and `count`."""
-        return self.fields(wire.ListArchive())
 
     def archived(self, revision: int) -> Fields:
         """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
         return self.fields(wire.GetArchivedRevision(_revision(revision)))
 
-    def _sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
-        reply = self.fields(call, "configuration", "etag")
-        return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
+    def _access(self, call: Method[R]) -> R:
+        try:
+            return self.reply(call, timeout=_ACCESS_TIMEOUT)
+        except Invalid as error:
+            # Any name is valid in a request, so the client cannot correct it.
+            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
 
 
 def _sent(edits: Iterable[Edit]) -> tuple[wire.ConfigurationEdit, ...]:

@@ -26,6 +26,7 @@ from gateway_api.version import VERSION
 from gateway_api.web.headers import request_id
 from gateway_api.web.parse import template
 from gateway_api.web.services import Services
+from gateway_api.wire.core.sessions import GetStatistics
 from gateway_api.wire.hub import GetCounts
 
 _log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class _State(Collector):
             _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=request_id()))
 
     def _of_core(self) -> Iterator[Metric]:
-        counts = self._daemon.statistics()
+        counts = self._daemon.reply(GetStatistics())
         for name, text, value in (
             ("gateway_api_core_up", "Whether the core daemon answers", 1),
             ("svc_active_sessions_total", "Total active subscriber sessions", counts.active_sessions),

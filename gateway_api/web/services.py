@@ -14,7 +14,7 @@ from gateway_api.auth.throttle import Failures, Throttle
 from gateway_api.auth.tokens import Authorization, Claims, Tokens
 from gateway_api.base import http
 from gateway_api.base.settings import Profile, Settings
-from gateway_api.daemon.commands import ConfigurationCommands, Daemon
+from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
 from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
@@ -34,7 +34,6 @@ class Parts:
 
     profile: Profile
     daemon: Daemon
-    configuration: ConfigurationCommands
     audit: AuditLog
     whole_lists: WholeLists
 
@@ -78,7 +77,6 @@ def _common(settings: Settings, core: Client) -> dict[str, Any]:
     return {
         "profile": settings.profile,
         "daemon": Daemon(core),
-        "configuration": ConfigurationCommands(core),
         "audit": AuditLog(
             settings.audit, settings.audit_size, gevent.get_hub().threadpool, settings.token_audit
         ),
@@ -97,10 +95,6 @@ def services() -> Services:
 
 def daemon() -> Daemon:
     return parts().daemon.for_request(request_id())
-
-
-def configuration() -> ConfigurationCommands:
-    return parts().configuration.for_request(request_id())
 
 
 def hub() -> Hub:

@@ -24,13 +24,14 @@ from gateway_api.base.logs import MASK
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import BadSetting, Settings
 from gateway_api.base.texts import rate_text
-from gateway_api.daemon.commands import ConfigurationCommands, Daemon, Edit
+from gateway_api.daemon.commands import Daemon, Edit
 from gateway_api.serving.configuration import Off, address
 from gateway_api.web.app import create_app
 from gateway_api.web.configuration_records import Committed, Configuration
 from gateway_api.web.records import Message, listing
 from gateway_api.web.routes.token_profile import uptime
 from gateway_api.web.services import Parts
+from gateway_api.wire.core.configuration import DiscardCandidate
 from gateway_api.wire.core.network import ListVlans, VlansReply
 from gateway_api.wire.core.sessions import SetSessionRate
 from gateway_api.wire.varlink.client import Client
@@ -80,11 +81,11 @@ class Profile:
     factory: Path
     log: Path
     core: Client = field(init=False)
-    commands: ConfigurationCommands = field(init=False)
+    daemon: Daemon = field(init=False)
 
     def __post_init__(self) -> None:
         self.core = Client(self.socket, timeout=5)
-        self.commands = ConfigurationCommands(self.core)
+        self.daemon = Daemon(self.core)
 
     def send(self, method: str, path: str, token: str | None = TOKEN, **more: Any) -> requests.Response:
         headers = {"Connection": "close", **more.pop("headers", {})}
@@ -107,8 +108,8 @@ class Profile:
 
     def commit(self, *edits: Edit) -> None:
         """As somebody would who has another way to the core."""
-        self.commands.edit(edits, None)
-        self.commands.commit("admin", None, None, None)
+        self.daemon.edit(edits, None)
+        self.daemon.commit("admin", None, None, None)
 
     def stored(self) -> Any:
         """The document that runs, as it is on the core's disk."""
@@ -195,8 +196,8 @@ def sections(profile: Profile) -> Iterator[dict[str, Any]]:
     before = profile.stored()
     shown: dict[str, Any] = profile.get("/config")
     yield copy.deepcopy(shown)
-    profile.commands.discard(None)
-    profile.commands.replace(before, "admin", None)
+    profile.daemon.reply(DiscardCandidate())
+    profile.daemon.replace(before, "admin", None)
 
 
 def send(profile: Profile, route: Route, id: object = 1, **more: Any) -> requests.Response:
@@ -504,7 +505,7 @@ def test_a_configuration_replaces_the_one_that_runs_in_one_commit(
     assert after["radius"] == before["radius"]
     assert after["api"]["auth_token"] == TOKEN
     assert after["api"]["users"] == list(reversed(before["api"]["users"]))
-    archived = profile.commands.archived(1)
+    archived = profile.daemon.archived(1)
     assert b"bng1" in bytes(archived["configuration"])
     assert TOKEN.encode() not in bytes(archived["configuration"])
 
@@ -622,16 +623,16 @@ def test_a_body_that_only_the_core_has_no_room_for_is_400(profile: Profile) -> N
 def test_what_somebody_has_staged_is_neither_mixed_in_nor_lost(
     profile: Profile, sections: dict[str, Any]
 ) -> None:
-    profile.commands.edit([Edit("set", "system.hostname", "staged")], None)
-    diff = profile.commands.compare(None).diff
+    profile.daemon.edit([Edit("set", "system.hostname", "staged")], None)
+    diff = profile.daemon.compare(None).diff
     sections["qos"]["default_down"] = "1gbit"
     answer = profile.put(sections)
     assert_civil(answer)
     assert answer.status_code == 409
     assert "staged" in answer.json()["message"]
-    assert profile.commands.compare(None).diff == diff != ""
+    assert profile.daemon.compare(None).diff == diff != ""
     assert profile.get("/config")["qos"]["default_down"] != "1gbit"
-    profile.commands.discard(None)
+    profile.daemon.reply(DiscardCandidate())
     assert profile.put(sections).status_code == 200
 
 
@@ -665,8 +666,8 @@ def test_of_two_at_once_who_have_seen_the_same_one_is_told_so(
 def test_a_commit_for_a_while_is_confirmed_by_it_as_by_any_other(
     profile: Profile, sections: dict[str, Any]
 ) -> None:
-    profile.commands.edit([Edit("set", "system.hostname", "trial")], None)
-    assert profile.commands.commit("admin", None, 600, None).confirm_deadline
+    profile.daemon.edit([Edit("set", "system.hostname", "trial")], None)
+    assert profile.daemon.commit("admin", None, 600, None).confirm_deadline
     sections["system"]["hostname"] = "bng9"
     assert profile.put(sections).json()["data"]["confirm_deadline"] is None
 

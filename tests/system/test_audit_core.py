@@ -24,7 +24,7 @@ from gateway_api.audit.trail import Place
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.changes import ChangeLog as Noted
 from gateway_api.daemon.commands import Daemon
-from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
+from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import Gateway, children, kept_in
 from tests.support.documents import SECRET_HASH
@@ -206,9 +206,9 @@ class Apart:
         """The numbers of all changes that the core tells of."""
         with closing(Client(self.socket, timeout=10)) as client:
             daemon = Daemon(client)
-            name = daemon.changes(None, 0).log
+            name = daemon.reply(ListChanges(None, 0)).log
             found: list[int] = []
-            while changes := daemon.changes(name, len(found)).changes:
+            while changes := daemon.reply(ListChanges(name, len(found))).changes:
                 found += [change.sequence for change in changes]
         return found
 
@@ -294,8 +294,8 @@ class Scripted(Daemon):
         self.name = name
         self.held = held
 
-    def changes(self, log: str | None, sequence: int) -> ChangesReply:
-        after = sequence if log == self.name else 0
+    def reply(self, call: Any, *, timeout: float | None = None) -> Any:
+        after = call.after_sequence if call.log == self.name else 0
         changes = [ChangeRecord(n, NOW, "subscribers.disconnect", "root", 1) for n in self.held if n > after]
         return ChangesReply(self.name, min(self.held, default=1), max(self.held, default=0), changes[:100])
 

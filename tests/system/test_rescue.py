@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gateway_api.auth.passwords import verify
-from gateway_api.daemon.commands import ConfigurationCommands, Daemon, Edit
-from gateway_api.wire.core.configuration import LoginReply
+from gateway_api.daemon.commands import Daemon, Edit
+from gateway_api.wire.core.configuration import GetConfiguration, LoginReply
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
@@ -72,19 +72,15 @@ class Gateway:
         """Its hash."""
         return self.user(username).password_hash or ""
 
-    @property
-    def configuration(self) -> ConfigurationCommands:
-        return ConfigurationCommands(self.client)
-
     def commit(self, path: str, value: Any, confirm_seconds: int | None = None) -> None:
-        self.configuration.edit([Edit("set", path, value)], None)
-        self.configuration.commit("admin", None, confirm_seconds, None)
+        self.daemon.edit([Edit("set", path, value)], None)
+        self.daemon.commit("admin", None, confirm_seconds, None)
 
     def running(self, section: str) -> Any:
-        return json.loads(bytes(self.configuration.running()[0][section]))
+        return json.loads(bytes(self.daemon.sections(GetConfiguration())[0][section]))
 
     def staged(self) -> str:
-        return self.configuration.compare(None).diff
+        return self.daemon.compare(None).diff
 
     def told(self) -> dict[str, Any]:
         """The last change that the core noted."""
@@ -115,14 +111,14 @@ def test_a_disabled_api_is_enabled(gateway: Gateway) -> None:
 
 
 def test_an_enabled_api_is_said_to_be_enabled_already(gateway: Gateway) -> None:
-    before = gateway.configuration.running()[1]
+    before = gateway.daemon.sections(GetConfiguration())[1]
     assert gateway.done("enable") == "The API is enabled already; nothing was changed.\n"
-    assert gateway.configuration.running()[1] == before
+    assert gateway.daemon.sections(GetConfiguration())[1] == before
 
 
 def test_what_somebody_has_staged_is_neither_lost_nor_committed(gateway: Gateway) -> None:
     gateway.commit("api.enabled", False)
-    gateway.configuration.edit([Edit("set", "system.hostname", "staged")], None)
+    gateway.daemon.edit([Edit("set", "system.hostname", "staged")], None)
     staged = gateway.staged()
     gateway.done("enable")
     gateway.done("password", "admin", feed="another one\n")
@@ -130,7 +126,7 @@ def test_what_somebody_has_staged_is_neither_lost_nor_committed(gateway: Gateway
     assert gateway.running("system")["hostname"] != "staged"
     gateway.done("undo")
     assert gateway.staged() == staged
-    gateway.configuration.commit("admin", None, None, None)
+    gateway.daemon.commit("admin", None, None, None)
     assert gateway.is_enabled
     assert gateway.running("system")["hostname"] == "staged"
 
@@ -205,7 +201,7 @@ def test_where_nothing_was_committed_nothing_is_undone(gateway: Gateway) -> None
 def test_an_unconfirmed_commit_that_is_undone_does_not_wait_any_more(gateway: Gateway) -> None:
     gateway.commit("system.hostname", "wrong", confirm_seconds=600)
     gateway.done("undo")
-    assert gateway.configuration.compare(None).confirm_deadline is None
+    assert gateway.daemon.compare(None).confirm_deadline is None
 
 
 def test_what_comes_back_after_a_rescue_is_rescued_too(gateway: Gateway) -> None:

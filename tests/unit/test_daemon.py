@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.daemon.commands import ConfigurationCommands, Daemon
+from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.contract import Page
+from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import (
+    GetBgpSummary,
     GetDemuxState,
     ListCgnatSessions,
     ListInterfaces,
@@ -22,6 +24,7 @@ from gateway_api.wire.core.network import (
     ListRoutes,
     ListVlans,
 )
+from gateway_api.wire.core.sessions import GetHealth, GetStatistics
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -31,8 +34,8 @@ Ask = Callable[[Daemon], Any]
 
 #: Every question to the core, by the method that it calls.
 QUESTIONS: dict[str, Ask] = {
-    "GetHealth": lambda daemon: daemon.health(),
-    "GetStatistics": lambda daemon: daemon.statistics(),
+    "GetHealth": lambda daemon: daemon.reply(GetHealth()),
+    "GetStatistics": lambda daemon: daemon.reply(GetStatistics()),
     "CheckAccess": lambda daemon: daemon.check_access(["alice"]),
     "GetLogin": lambda daemon: daemon.login("alice"),
     "GetDeniedNetworks": lambda daemon: daemon.denied_networks(),
@@ -46,7 +49,7 @@ QUESTIONS: dict[str, Ask] = {
     "ListVlans": lambda daemon: daemon.fields(ListVlans()),
     "ListQos": lambda daemon: daemon.fields(ListQos()),
     "ListOverheadProfiles": lambda daemon: daemon.fields(ListOverheadProfiles()),
-    "GetBgpSummary": lambda daemon: daemon.bgp_summary(),
+    "GetBgpSummary": lambda daemon: daemon.fields(GetBgpSummary(), "summary"),
     "ListRoutes": lambda daemon: daemon.fields(ListRoutes()),
     "ListCgnatSessions": lambda daemon: daemon.fields(ListCgnatSessions()),
     "GetDemuxState": lambda daemon: daemon.fields(GetDemuxState()),
@@ -121,13 +124,6 @@ def core(tmp_path: Path) -> Iterator[Core]:
 def daemon(core: Core, tmp_path: Path) -> Iterator[Daemon]:
     client = Client(tmp_path / "core.sock", timeout=5)
     yield Daemon(client)
-    client.close()
-
-
-@pytest.fixture
-def configuration(core: Core, tmp_path: Path) -> Iterator[ConfigurationCommands]:
-    client = Client(tmp_path / "core.sock", timeout=5)
-    yield ConfigurationCommands(client)
     client.close()
 
 
@@ -247,13 +243,13 @@ def test_a_field_of_another_type_is_core_unavailable(core: Core, daemon: Daemon)
     for wrong in ("5", None, 1.5, True, [5], {}):
         core.answer = {**HEALTH, "uptime_seconds": wrong}
         with pytest.raises(CoreUnavailable):
-            daemon.health()
+            daemon.reply(GetHealth())
 
 
 def test_a_number_of_5000_digits_is_core_unavailable(core: Core, daemon: Daemon) -> None:
     core.answer = {**HEALTH, "uptime_seconds": msgspec.Raw(b"1" * 5000)}
     with pytest.raises(CoreUnavailable):
-        daemon.health()
+        daemon.reply(GetHealth())
 
 
 def test_users_of_another_shape_are_core_unavailable(core: Core, daemon: Daemon) -> None:
@@ -311,29 +307,29 @@ def test_disconnected_sessions_that_are_no_list_are_core_unavailable(
     "answer", [{"configuration": [], "etag": "x"}, {"configuration": {}, "etag": 1}, {"configuration": {}}]
 )
 def test_a_configuration_of_another_shape_is_core_unavailable(
-    core: Core, configuration: ConfigurationCommands, answer: Any
+    core: Core, daemon: Daemon, answer: Any
 ) -> None:
     core.answer = answer
     with pytest.raises(CoreUnavailable):
-        configuration.running()
+        daemon.sections(GetConfiguration())
 
 
 def test_a_core_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(CoreUnavailable):
-        Daemon(Client(tmp_path / "nothing.sock", timeout=1)).health()
+        Daemon(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
 
 
 def test_after_an_error_the_next_answer_is_good(core: Core, daemon: Daemon) -> None:
     core.answer = {"unexpected": 1}
     with pytest.raises(CoreUnavailable):
-        daemon.health()
+        daemon.reply(GetHealth())
     core.answer = HEALTH
-    assert daemon.health().active_sessions == 7
+    assert daemon.reply(GetHealth()).active_sessions == 7
 
 
 def test_fields_that_a_newer_core_adds_are_passed_over(core: Core, daemon: Daemon) -> None:
     core.answer = {**HEALTH, "new": [1]}
-    assert daemon.health().uptime_seconds == 5
+    assert daemon.reply(GetHealth()).uptime_seconds == 5
 
 
 def test_a_user_is_found_by_name(core: Core, daemon: Daemon) -> None:

@@ -20,8 +20,8 @@ from gateway_api.web.configuration_records import (
 from gateway_api.web.records import Message, listing
 from gateway_api.web.schemas.queries import CompareQuery
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
-from gateway_api.web.services import caller, configuration
-from gateway_api.wire.core.configuration import CommitReply, EditReply, ListArchive
+from gateway_api.web.services import caller, daemon
+from gateway_api.wire.core import configuration as wire
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
 
@@ -31,7 +31,7 @@ routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config"
 @responses.data(Configuration, headers=("ETag",))
 def running() -> Response:
     """All sections of the running configuration, secrets masked."""
-    sections, etag = configuration().running()
+    sections, etag = daemon().sections(wire.GetConfiguration())
     return responses.ok(sections, etag=etag)
 
 
@@ -40,7 +40,7 @@ def running() -> Response:
 @responses.data(Candidate, headers=("ETag",))
 def candidate() -> Response:
     """All sections of the candidate, secrets masked."""
-    sections, etag = configuration().candidate()
+    sections, etag = daemon().sections(wire.GetCandidate())
     return responses.ok(sections, etag=etag)
 
 
@@ -51,7 +51,7 @@ def candidate() -> Response:
 def compare(query: dict[str, Any]) -> Response:
     """The difference from the running configuration, or from an archived revision, to the candidate. The
     entity tag is for If-Match: it stands for both configurations, not for the deadline or the archive."""
-    found = msgspec.structs.asdict(configuration().compare(query.get("revision")))
+    found = msgspec.structs.asdict(daemon().compare(query.get("revision")))
     return responses.ok(found, etag=found.pop("etag"))
 
 
@@ -61,7 +61,7 @@ def compare(query: dict[str, Any]) -> Response:
 @parse.body(SetValue)
 def set_value(edit: Edit) -> Response:
     """Stages a value at a path."""
-    return _staged(configuration().edit([edit], headers.if_match()))
+    return _staged(daemon().edit([edit], headers.if_match()))
 
 
 @routes.post("/delete")
@@ -70,7 +70,7 @@ def set_value(edit: Edit) -> Response:
 @parse.body(DeleteValue)
 def delete(edit: Edit) -> Response:
     """Stages the deletion of a path. 404 if the path does not exist."""
-    return _staged(configuration().edit([edit], headers.if_match()))
+    return _staged(daemon().edit([edit], headers.if_match()))
 
 
 @routes.post("/edit")
@@ -79,7 +79,7 @@ def delete(edit: Edit) -> Response:
 @parse.body(EditConfiguration)
 def edit_all(body: dict[str, list[Edit]]) -> Response:
     """Stages several changes, or none of them."""
-    return _staged(configuration().edit_all(body["operations"], headers.if_match()))
+    return _staged(daemon().edit_all(body["operations"], headers.if_match()))
 
 
 @routes.post("/commit")
@@ -88,7 +88,7 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
     """Commits the candidate, for good or until a deadline for its confirmation."""
-    return committed_response(configuration().commit(caller().sub, **body, if_match=headers.if_match()))
+    return committed_response(daemon().commit(caller().sub, **body, if_match=headers.if_match()))
 
 
 @routes.post("/confirm")
@@ -96,7 +96,7 @@ def commit(body: dict[str, Any]) -> Response:
 @responses.data(Message, errors=(409,))
 def confirm() -> Response:
     """Confirms a commit. 409 if no commit waits for a confirmation."""
-    configuration().confirm()
+    daemon().raw(wire.ConfirmCommit())
     return responses.ok(Message("Confirmed"))
 
 
@@ -107,7 +107,7 @@ def confirm() -> Response:
 def rollback(body: dict[str, Any]) -> Response:
     """Stages an archived revision, 1 being the newest."""
     revision = body["revision"]
-    staged = configuration().rollback(revision, headers.if_match())
+    staged = daemon().rollback(revision, headers.if_match())
     audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
     message = f"Revision {revision} is the candidate; commit to make it run"
     return responses.ok(RolledBack(message, revision, staged.changes), etag=staged.etag)
@@ -118,17 +118,17 @@ def rollback(body: dict[str, Any]) -> Response:
 @responses.data(headers=("ETag",), errors=(412,))
 def discard() -> Response:
     """Discards all staged changes."""
-    discarded = configuration().discard(headers.if_match())
+    discarded = daemon().reply(wire.DiscardCandidate(headers.if_match()))
     audit.note(before=discarded.before)
     return responses.ok(etag=discarded.etag)
 
 
 @routes.get("/archive")
 @access.any_role
-@responses.data(listing(ListArchive))
+@responses.data(listing(wire.ListArchive))
 def archive() -> Response:
     """The commits of the archived revisions: author, time and comment, the newest first."""
-    return responses.ok(configuration().archive())
+    return responses.ok(daemon().fields(wire.ListArchive()))
 
 
 @routes.get("/archive/<revision>")
@@ -136,10 +136,10 @@ def archive() -> Response:
 @responses.data(ArchivedConfiguration)
 def archived(revision: str) -> Response:
     """One archived revision, secrets masked."""
-    return responses.ok(configuration().archived(parse.revision(revision)))
+    return responses.ok(daemon().archived(parse.revision(revision)))
 
 
-def _staged(staged: EditReply) -> Response:
+def _staged(staged: wire.EditReply) -> Response:
     audit.note(
         before=[_value(change.path, change.before_json) for change in staged.changes],
         after=[_value(change.path, change.after_json) for change in staged.changes],
@@ -151,7 +151,7 @@ def _value(path: str, text: str | None) -> dict[str, Any]:
     return {"path": path, "value": None if text is None else decoded(Any, msgspec.Raw(text.encode()))}
 
 
-def committed_response(committed: CommitReply) -> Response:
+def committed_response(committed: wire.CommitReply) -> Response:
     """The response to a commit, and its place in the audit log."""
     record = msgspec.structs.asdict(committed)
     audit.note(before=record.pop("before"), after=record)
@@ -159,7 +159,7 @@ def committed_response(committed: CommitReply) -> Response:
     return responses.ok({"message": _message(committed), **record}, etag=etag)
 
 
-def _message(committed: CommitReply) -> str:
+def _message(committed: wire.CommitReply) -> str:
     number = committed.changes
     text = f"Committed {number} change{'s' if number > 1 else ''}" if number else "Nothing to commit"
     if committed.confirm_deadline is None:

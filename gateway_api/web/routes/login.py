@@ -9,6 +9,7 @@ from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.records import Message, Token
 from gateway_api.web.schemas.requests import LoginRequest, LogoutEverywhere
 from gateway_api.web.services import caller, daemon, identify, services
+from gateway_api.wire.core.configuration import EndTokens
 
 routes = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 
@@ -46,5 +47,5 @@ def log_out_everywhere(body: dict[str, Any]) -> Response:
     username = body.get("username", caller().sub)
     if username != caller().sub and caller().role != "admin":
         raise NotAllowed
-    daemon().end_tokens(username)
+    daemon().raw(EndTokens(username))
     return responses.ok(Message(f"Ended all tokens of {username}"))

@@ -8,16 +8,10 @@ from gateway_api.web import access, parse, responses
 from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.services import configuration, daemon
-from gateway_api.wire.core.network import (
-    GetDemuxState,
-    ListCgnatSessions,
-    ListInterfaces,
-    ListOverheadProfiles,
-    ListQos,
-    ListRoutes,
-    ListVlans,
-)
+from gateway_api.web.services import daemon
+from gateway_api.wire.core import network as wire
+from gateway_api.wire.core.configuration import GetConfiguration
+from gateway_api.wire.core.sessions import GetStatistics
 
 interfaces = Blueprint("interfaces", __name__, url_prefix="/api/v1/interfaces")
 qos = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
@@ -28,37 +22,37 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 @interfaces.get("", endpoint="index")
 @access.any_role
-@responses.data(listing(ListInterfaces))
+@responses.data(listing(wire.ListInterfaces))
 @parse.list_query(ListQuery)
 def all_interfaces(query: dict[str, Any]) -> Response:
     """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return responses.ok(daemon().fields(ListInterfaces(**query)))
+    return responses.ok(daemon().fields(wire.ListInterfaces(**query)))
 
 
 @interfaces.get("/vlans")
 @access.any_role
-@responses.data(listing(ListVlans))
+@responses.data(listing(wire.ListVlans))
 @parse.list_query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component created."""
-    return responses.ok(daemon().fields(ListVlans(**query)))
+    return responses.ok(daemon().fields(wire.ListVlans(**query)))
 
 
 @qos.get("", endpoint="index")
 @access.any_role
-@responses.data(listing(ListQos))
+@responses.data(listing(wire.ListQos))
 @parse.list_query(ListQuery)
 def shaping(query: dict[str, Any]) -> Response:
     """The shaping of each session."""
-    return responses.ok(daemon().fields(ListQos(**query)))
+    return responses.ok(daemon().fields(wire.ListQos(**query)))
 
 
 @qos.get("/profiles")
 @access.any_role
-@responses.data(listing(ListOverheadProfiles))
+@responses.data(listing(wire.ListOverheadProfiles))
 def profiles() -> Response:
     """The overhead profiles that sessions may have."""
-    return responses.ok(daemon().fields(ListOverheadProfiles()))
+    return responses.ok(daemon().fields(wire.ListOverheadProfiles()))
 
 
 @routing.get("/bgp/summary")
@@ -66,25 +60,25 @@ def profiles() -> Response:
 @responses.data(FrrSummary)
 def bgp_summary() -> Response:
     """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
-    return responses.ok(daemon().bgp_summary())
+    return responses.ok(daemon().fields(wire.GetBgpSummary(), "summary")["summary"])
 
 
 @routing.get("/routes")
 @access.any_role
-@responses.data(listing(ListRoutes))
+@responses.data(listing(wire.ListRoutes))
 @parse.list_query(ListQuery)
 def kernel_routes(query: dict[str, Any]) -> Response:
     """The kernel's routes, the subscribers' host routes included."""
-    return responses.ok(daemon().fields(ListRoutes(**query)))
+    return responses.ok(daemon().fields(wire.ListRoutes(**query)))
 
 
 @cgnat.get("/sessions")
 @access.any_role
-@responses.data(listing(ListCgnatSessions))
+@responses.data(listing(wire.ListCgnatSessions))
 @parse.list_query(ListQuery)
 def sessions(query: dict[str, Any]) -> Response:
     """The sessions that go through the CGNAT VRF."""
-    return responses.ok(daemon().fields(ListCgnatSessions(**query)))
+    return responses.ok(daemon().fields(wire.ListCgnatSessions(**query)))
 
 
 @cgnat.get("/stats")
@@ -92,7 +86,7 @@ def sessions(query: dict[str, Any]) -> Response:
 @responses.data(CgnatStats)
 def stats() -> Response:
     """The number of sessions that are steered, and of those with a public address."""
-    counts = daemon().statistics()
+    counts = daemon().reply(GetStatistics())
     return responses.ok(
         CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
     )
@@ -103,14 +97,14 @@ def stats() -> Response:
 @responses.data(DemuxConfiguration)
 def demux_configuration() -> Response:
     """The demux section of the running configuration."""
-    sections, _ = configuration().running()
+    sections, _ = daemon().sections(GetConfiguration())
     return responses.ok(sections.get("demux", {}))
 
 
 @demux.get("/state")
 @access.any_role
-@responses.data(listing(GetDemuxState))
+@responses.data(listing(wire.GetDemuxState))
 @parse.list_query(ListQuery)
 def state(query: dict[str, Any]) -> Response:
     """The VLANs that demux manages, and the number that its limits have rejected."""
-    return responses.ok(daemon().fields(GetDemuxState(**query)))
+    return responses.ok(daemon().fields(wire.GetDemuxState(**query)))

@@ -17,7 +17,7 @@ from gateway_api.web.records import (
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
 from gateway_api.web.services import daemon
-from gateway_api.wire.core.sessions import EndedSession, ListSessions, SessionDetail
+from gateway_api.wire.core.sessions import EndedSession, GetStatistics, ListSessions, SessionDetail
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 
@@ -36,7 +36,7 @@ def index(query: dict[str, Any]) -> Response:
 @responses.data(SessionCounts)
 def summary() -> Response:
     """The number of sessions, by type."""
-    counts = daemon().statistics()
+    counts = daemon().reply(GetStatistics())
     return responses.ok(SessionCounts(counts.active_sessions, counts.pppoe_sessions, counts.dhcp_sessions))
 
 

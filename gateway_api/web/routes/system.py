@@ -11,7 +11,7 @@ from gateway_api.web.metrics import scrapes
 from gateway_api.web.records import AuditRecordList, Version
 from gateway_api.web.schemas.queries import AuditQuery
 from gateway_api.web.services import daemon, services
-from gateway_api.wire.core.sessions import Health
+from gateway_api.wire.core.sessions import GetHealth, Health
 
 routes = Blueprint("system", __name__, url_prefix="/api/v1")
 audit_log = Blueprint("audit", __name__, url_prefix="/api/v1/audit")
@@ -34,7 +34,7 @@ def version() -> Response:
 @responses.data(Health)
 def health() -> Response:
     """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
-    return responses.ok(daemon().health())
+    return responses.ok(daemon().reply(GetHealth()))
 
 
 @audit_log.get("")

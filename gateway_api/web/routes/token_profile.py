@@ -13,8 +13,8 @@ from gateway_api.daemon.calls import decoded
 from gateway_api.web import access, headers, parse, responses
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery
-from gateway_api.web.services import configuration as commands
 from gateway_api.web.services import daemon
+from gateway_api.wire.core.sessions import GetHealth
 
 #: Sessions, after which other requests continue. A list of 100,000 would block the worker for half a second.
 _AT_ONCE = 1000
@@ -83,7 +83,7 @@ routes.get("/config")(configuration.running)
 @access.admin
 def replace() -> Response:
     """Commits a whole configuration, or changes nothing. 409 while the candidate has changes."""
-    committed = commands().replace(parse.json_object(), AUTHOR, headers.if_match())
+    committed = daemon().replace(parse.json_object(), AUTHOR, headers.if_match())
     return configuration.committed_response(committed)
 
 
@@ -91,7 +91,7 @@ def replace() -> Response:
 @access.any_role
 def status() -> Response:
     """The state of this gateway; 500 while the core is unavailable."""
-    health = daemon().health()
+    health = daemon().reply(GetHealth())
     since = {"uptime": uptime(0, health.uptime_seconds), "core_reachable": True}
     return responses.ok({**msgspec.structs.asdict(health), **since})
 
