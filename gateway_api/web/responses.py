@@ -13,6 +13,7 @@ JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
 _MARK = "__response__"
+_Headers = dict[str, str] | None
 
 
 def ok(data: Any = None, status: int = 200, *, etag: str | None = None) -> Response:
@@ -23,19 +24,19 @@ def ok(data: Any = None, status: int = 200, *, etag: str | None = None) -> Respo
     return response
 
 
-def error(status: int, message: str, **more: Any) -> Response:
+def error(status: int, message: str, headers: _Headers = None, **more: Any) -> Response:
     """`{"status":"error","message":...}` and further members."""
-    return bare({"status": "error", "message": message, **more}, status)
+    return bare({"status": "error", "message": message, **more}, status, headers)
 
 
-def bare(document: Any, status: int = 200) -> Response:
+def bare(document: Any, status: int = 200, headers: _Headers = None) -> Response:
     """JSON without the envelope."""
-    return encoded(msgspec.json.encode(document), status)
+    return encoded(msgspec.json.encode(document), status, headers)
 
 
-def encoded(body: bytes, status: int = 200) -> Response:
+def encoded(body: bytes, status: int = 200, headers: _Headers = None) -> Response:
     """JSON that is bytes already."""
-    return Response(body, status, mimetype=JSON)
+    return Response(body, status, headers, mimetype=JSON)
 
 
 @dataclass(frozen=True)
