@@ -61,19 +61,21 @@ def _unknown_name(name: str) -> str:
 
 def log_format(environment: Mapping[str, str]) -> str:
     """`keyvalue` or `json`. Raises BadSetting."""
-    return _choice(environment, "GATEWAY_API_LOG_FORMAT", "keyvalue", "json")
+    return _choice(environment, "GATEWAY_API_LOG_FORMAT", "keyvalue", "json", default="keyvalue")
 
 
 def log_level(environment: Mapping[str, str]) -> int:
     """The lowest level that is logged, one of `logging`. Raises BadSetting."""
-    chosen = _choice(environment, "GATEWAY_API_LOG_LEVEL", "info", "debug", "warning", "error")
+    chosen = _choice(
+        environment, "GATEWAY_API_LOG_LEVEL", "debug", "info", "warning", "error", default="info"
+    )
     return logging.getLevelNamesMapping()[chosen.upper()]
 
 
-def _choice(environment: Mapping[str, str], variable: str, default: str, *others: str) -> str:
+def _choice(environment: Mapping[str, str], variable: str, *choices: str, default: str) -> str:
     chosen = environment.get(variable) or default
-    if chosen not in (default, *others):
-        raise BadSetting(f"{variable} must be {' or '.join((default, *others))}, not {chosen!r}")
+    if chosen not in choices:
+        raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")
     return chosen
 
 
@@ -201,7 +203,7 @@ class Settings:
             audit_size=_audit_mebibytes(environment) << 20,
             token_audit=folder(TOKEN.audit, f"/var/lib/{TOKEN.name}/audit") if has_users else None,
             beyond_loopback=not has_users
-            and _choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "no", "yes") == "yes",
+            and _choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "yes", "no", default="no") == "yes",
         )
 
 
