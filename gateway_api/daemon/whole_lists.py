@@ -70,13 +70,15 @@ class WholeLists:
         return wanted.body, partial(self._sent, wanted)
 
     def _make(self, key: Hashable, wanted: _List, make: Callable[[], bytes]) -> None:
-        with self._changed:
-            has_turn = self._changed.wait_for(self._has_room, self._patience)
-            del self._next[key]
-            self._is_making |= has_turn
         # For the other requests, if this greenlet is killed.
-        wanted.error = TooManyLists(_RETRY_AFTER)
+        wanted.error, has_turn = TooManyLists(_RETRY_AFTER), False
         try:
+            with self._changed:
+                try:
+                    has_turn = self._changed.wait_for(self._has_room, self._patience)
+                finally:
+                    del self._next[key]
+                self._is_making |= has_turn
             if has_turn:
                 wanted.body = make()
                 wanted.error = None

@@ -686,12 +686,20 @@ def test_a_full_log_keeps_its_size_and_every_newest_change_though_workers_are_ki
     with running_stack(tmp_path, sessions=50, WORKERS=3, GATEWAY_API_AUDIT_MEBIBYTES=1) as (api, process):
         answered, sent = hammer(Gateway(api, tmp_path, process), between=measure)
         listed = rates_changed(api)
+        # What a killed process leaves of the write-ahead log stays until the next checkpoint.
+        assert max(sizes) <= (1 << 20) * 9 / 8
+
+        def is_in_size() -> bool:
+            assert api.send("DELETE", "/subscribers/999").status_code == 404
+            measure()
+            return sizes[-1] <= 1 << 20
+
+        wait_for("the log to have its size", is_in_size)
     # Every change took the place of older records.
     assert len(answered) > ANSWERED
     assert first_number(folder) > began_at + len(answered) // 2
     assert len(listed) == len(set(listed))
     assert answered <= set(listed) <= sent
-    assert max(sizes) <= 1 << 20
     with closing(sqlite3.connect(folder / "known.sqlite")) as connection:
         assert ("ok",) in connection.execute("PRAGMA integrity_check")
         # No hole: only the oldest make room.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from gevent import GreenletExit
 
 from gateway_api.base.errors import TooManyLists
 from gateway_api.daemon.whole_lists import WholeLists
@@ -108,6 +109,21 @@ def test_a_list_that_fails_fails_for_all_who_share_it_and_for_no_other() -> None
                 one.result(20)
     make.may.release()
     assert taken(lists, "all", make) == b"2"
+
+
+def test_a_reader_that_is_killed_while_it_waits_keeps_no_other_waiting() -> None:
+    def clock() -> float:
+        if killed:
+            raise killed.pop()
+        return 0.0
+
+    killed = [GreenletExit()]
+    lists = WholeLists(patience=60, clock=clock)
+    with pytest.raises(GreenletExit):
+        lists.take("a", bytes)
+    bodies: list[bytes] = []
+    threading.Thread(target=lambda: bodies.append(taken(lists, "a", lambda: b"1")), daemon=True).start()
+    wait_for("the list", lambda: bodies == [b"1"])
 
 
 def test_lists_that_are_being_sent_keep_others_back_until_they_are_sent() -> None:
