@@ -21,7 +21,7 @@ import msgspec
 
 from gateway_api.audit.record import AuditEntry, Filter, gap
 from gateway_api.audit.trail import Place, Trail
-from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid, Problem
+from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge, Problem
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.contract import Page
 
@@ -120,7 +120,7 @@ class AuditLog:
 
     def read(self, wanted: Filter, page: Page | None) -> RecordList:
         """The matching records, newest first: a page of them, or all. Raises Invalid for a wrong cursor,
-        AnswerTooLarge and AuditUnavailable."""
+        ListTooLarge and AuditUnavailable."""
         # One at a time, as the pool has few threads.
         with self._reading:
             return self._on_thread("read", _read, self._readable(), wanted, page)
@@ -179,7 +179,7 @@ def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> RecordL
         for index, row in merge(*found, key=lambda each: -each[1].at):
             if len(records) == most:
                 if page is None:
-                    raise AnswerTooLarge("The whole list is too large for one answer; use limit")
+                    raise ListTooLarge("The whole list is too large for one answer; use limit")
                 return RecordList(records, _cursor(reached))
             text = f'{{"id":"{trails[index].label}-{row.number}",{row.record[1:]}'
             records.append(msgspec.Raw(text.encode()))

@@ -30,7 +30,7 @@ class NotFound(GatewayApiError):
     """The object that the request names does not exist."""
 
 
-class AnswerTooLarge(GatewayApiError):
+class ListTooLarge(GatewayApiError):
     """A whole list is too large for one response. Pages are not."""
 
 

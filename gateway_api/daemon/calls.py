@@ -6,12 +6,12 @@ from typing import Any, Self, TypeAlias, TypeVar
 import msgspec
 
 from gateway_api.base.errors import (
-    AnswerTooLarge,
     Conflict,
     CoreAbsent,
     CoreUnavailable,
     GatewayApiError,
     Invalid,
+    ListTooLarge,
     NotDone,
     NotFound,
     Problem,
@@ -114,7 +114,7 @@ _TEXTS: dict[str, tuple[type[GatewayApiError], str]] = {
     "InterfaceNotFound": (NotFound, "No such interface"),
     "UserNotFound": (NotFound, "No such user"),
     "RevisionNotFound": (NotFound, "No such revision"),
-    "ReplyTooLarge": (AnswerTooLarge, "The whole list is too large for one answer; use limit"),
+    "ReplyTooLarge": (ListTooLarge, "The whole list is too large for one answer; use limit"),
     "CandidateStaged": (
         Conflict,
         "Somebody has staged changes, which have to be committed or discarded first",

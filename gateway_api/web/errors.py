@@ -63,7 +63,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.WrongCredentials: _challenge("Incorrect username or password"),
     errors.NotAllowed: _not_allowed,
     errors.NotFound: _with_text(404),
-    errors.AnswerTooLarge: _with_text(400),
+    errors.ListTooLarge: _with_text(400),
     errors.Conflict: _with_text(409),
     errors.Stale: _stale,
     errors.TooMany: _too_many(429),

@@ -95,13 +95,13 @@ def scrapes() -> Scrapes:
 def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
     requests = Counter(
         "gateway_api_http_requests",
-        "Requests, counted when their answer begins",
+        "Requests, counted when their response begins",
         ["method", "route", "status"],
         registry=registry,
     )
     durations = Histogram(
         "gateway_api_http_request_duration_seconds",
-        "Time from a request to the beginning of its answer",
+        "Time from a request to the beginning of its response",
         ["method", "route"],
         buckets=_BUCKETS,
         registry=registry,
@@ -140,7 +140,7 @@ class _State(Collector):
             yield from self._of_core()
         except CoreUnavailable as error:
             _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=request_id()))
-            yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon answers", 0)
+            yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
             yield from self._of_hub()
         except HubUnavailable as error:
@@ -149,7 +149,7 @@ class _State(Collector):
     def _of_core(self) -> Iterator[Metric]:
         counts = self._daemon.reply(GetStatistics())
         for name, text, value in (
-            ("gateway_api_core_up", "Whether the core daemon answers", 1),
+            ("gateway_api_core_up", "Whether the core daemon replies", 1),
             ("svc_active_sessions_total", "Total active subscriber sessions", counts.active_sessions),
             ("svc_vrf_steered_sessions", "VRF-steered CGNAT sessions", counts.vrf_steered_sessions),
             ("svc_qos_sessions", "Sessions with QoS applied", counts.qos_sessions),

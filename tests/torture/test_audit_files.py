@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from gateway_api.audit.log import AuditLog, BatchWriter
 from gateway_api.audit.record import MOST, AuditEntry, masked, masked_path
 from gateway_api.audit.trail import Filter, Place, Trail, _query
-from gateway_api.base.errors import AnswerTooLarge, AuditUnavailable, Invalid
+from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.wire.contract import Page
 from tests.support.documents import SECRET_HASH
@@ -612,7 +612,7 @@ def test_too_many_for_one_answer_want_pages(log: AuditLog, monkeypatch: pytest.M
     monkeypatch.setattr("gateway_api.audit.log.MOST", 3)
     for number in range(4):
         log.add(a_record(request_id=f"{number}"))
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ListTooLarge):
         log.read(Filter(), None)
     assert len(ids(log, Page(4))) == 4
 

@@ -366,7 +366,7 @@ def broken_vtysh(folder: Path, script: str) -> str:
         ("#!/bin/sh\nexit 3\n", "FRR refuses frr.conf: no reason given"),
         ("#!/bin/sh\nkill -9 $$\n", "FRR refuses frr.conf: no reason given"),
         ("#!/bin/sh\nprintf 'line 3: \\377\\n' >&2; exit 2\n", "FRR refuses frr.conf: no reason given"),
-        ("#!/nowhere/sh\n", "vtysh gave no answer"),
+        ("#!/nowhere/sh\n", "vtysh did not reply"),
     ],
     ids=["fails", "dies", "no text", "cannot run"],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import AnswerTooLarge, CoreUnavailable, Invalid, NotFound, Problem
+from gateway_api.base.errors import CoreUnavailable, Invalid, ListTooLarge, NotFound, Problem
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
@@ -168,7 +168,7 @@ def test_session_not_found_is_not_found(core: Core, daemon: Daemon, method: str)
 @pytest.mark.parametrize("method", LISTS)
 def test_reply_too_large_is_answer_too_large(core: Core, daemon: Daemon, method: str) -> None:
     core.error = ErrorReply.of(f"{CORE.name}.ReplyTooLarge")
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ListTooLarge):
         QUESTIONS[method](daemon)
 
 

@@ -211,7 +211,7 @@ def test_an_exception_in_a_handler_is_logged_with_its_traceback(
 ) -> None:
     caller.ask("Fail")
     records = [record for record in caplog.records if record.exc_info]
-    assert [record.getMessage() for record in records] == [f"cannot answer {INTERFACE}.Fail"]
+    assert [record.getMessage() for record in records] == [f"cannot reply to {INTERFACE}.Fail"]
 
 
 def test_after_an_exception_in_a_handler_the_connection_goes_on(caller: Caller) -> None:
@@ -220,7 +220,7 @@ def test_after_an_exception_in_a_handler_the_connection_goes_on(caller: Caller) 
 
 
 def test_an_answer_that_cannot_be_encoded_is_an_internal_error(handlers: Handlers) -> None:
-    (reply,) = dispatcher(handlers).answers(encode(Call(f"{INTERFACE}.Odd"))[:-1])
+    (reply,) = dispatcher(handlers).replies(encode(Call(f"{INTERFACE}.Odd"))[:-1])
     assert reply is not None
     assert msgspec.json.decode(reply[:-1])["error"] == f"{INTERFACE}.InternalError"
 

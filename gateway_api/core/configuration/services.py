@@ -91,7 +91,7 @@ def _check_with_vtysh(path: Path) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _failed("vtysh gave no answer") from error
+        raise _failed("vtysh did not reply") from error
     if run.returncode:
         found = re.search(r"line \d+: [ -~]{1,200}", run.stdout + run.stderr)
         raise _failed(f"FRR refuses {path.name}: {found.group() if found else 'no reason given'}")

@@ -114,7 +114,7 @@ class Dispatcher:
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
-    def answers(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
+    def replies(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
         """The replies to one call, none if it is oneway. An empty one is for the server to check whether the
         caller of a stream has left. Raises ProtocolError."""
         call = decode_call(message)
@@ -134,7 +134,7 @@ class Dispatcher:
         except ErrorReply as error:
             yield Reply(error.parameters, error.name)
         except Exception:  # noqa: BLE001 - logged, and sent as the interface's own error
-            _log.exception("cannot answer %s", call.method)
+            _log.exception("cannot reply to %s", call.method)
             yield Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError")
 
     def _found(self, call: Call) -> tuple[Handler, msgspec.Struct]:

@@ -116,7 +116,7 @@ class Server:
         while data := connection.recv(_CHUNK):
             buffer.feed(data)
             while (message := buffer.next_message()) is not None:
-                with closing(self._dispatcher.answers(message, peer)) as replies:
+                with closing(self._dispatcher.replies(message, peer)) as replies:
                     for reply in replies:
                         if not reply and _has_left(connection):
                             return
