@@ -47,23 +47,25 @@ class Frr:
     """Debian's packages, unpacked into a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._root = folder / "root"
-        _unpack(folder, self._root)
-        libraries = [*self._root.glob("usr/lib/*/frr"), *self._root.glob("usr/lib/*-linux-*")]
-        libraries += self._root.glob("lib/*-linux-*")
-        self._environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
+        self.root = folder / "root"
+        _unpack(folder, self.root)
+        libraries = [*self.root.glob("usr/lib/*/frr"), *self.root.glob("usr/lib/*-linux-*")]
+        libraries += self.root.glob("lib/*-linux-*")
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
         (folder / "configuration").mkdir()
         (folder / "configuration" / "vtysh.conf").touch()
         (folder / "bin").mkdir()
         wrapper = folder / "bin" / "vtysh"
         wrapper.write_text(
             "#!/bin/sh\n"
-            f"export LD_LIBRARY_PATH='{self._environment['LD_LIBRARY_PATH']}'\n"
-            f"exec '{self._root}/usr/bin/vtysh' --config_dir '{folder}/configuration' \"$@\"\n"
+            f"export LD_LIBRARY_PATH='{self.environment['LD_LIBRARY_PATH']}'\n"
+            f"exec '{self.root}/usr/bin/vtysh' --config_dir '{folder}/configuration' \"$@\"\n"
         )
         wrapper.chmod(0o755)
         #: A folder for PATH in which vtysh is FRR's own.
         self.path = str(folder / "bin")
+        #: The folder of frr-reload.py.
+        self.tools = self.root / "usr" / "lib" / "frr"
 
     def read_back(self, file: Path) -> list[str]:
         """The lines of the running configuration of zebra, staticd and bgpd after they have read the file.
@@ -71,9 +73,9 @@ class Frr:
         if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
             pytest.skip("needs root, unshare and ip to have a network of its own")
         command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
-        command += ["bash", "-c", _READ_BACK, "bash", str(self._root), str(file)]
+        command += ["bash", "-c", _READ_BACK, "bash", str(self.root), str(file)]
         said = subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
         assert said.returncode == 0, said.stderr
         return said.stdout.splitlines()
@@ -97,7 +99,7 @@ def _download(folder: Path) -> None:
 
 
 def _packages() -> Iterator[str]:
-    """Those of FRR and of its missing libraries."""
+    """Those of FRR, of its tools, and of its missing libraries."""
     listed = subprocess.run(
         ["apt-cache", "depends", "--no-recommends", "--no-suggests", "frr"],
         env={**os.environ, "LC_ALL": "C"},
@@ -105,7 +107,7 @@ def _packages() -> Iterator[str]:
         text=True,
         check=True,
     )
-    yield "frr"
+    yield from ("frr", "frr-pythontools")
     for line in listed.stdout.splitlines():
         kind, _, name = line.strip().lstrip("|").partition(": ")
         if kind == "Depends" and name.startswith("lib"):

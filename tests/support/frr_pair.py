@@ -1,0 +1,151 @@
+"""Two routers with FRR's zebra, bgpd and staticd, each in a network namespace, and a link between them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.core.gateways.linux.frr import FrrFolders
+from tests.support.frr import Frr
+from tests.support.stack import descendants, wait_for
+
+#: Arguments: the folder of FRR's packages, and that of the routers. The namespaces and FRR's group exist only
+#: in this mount namespace. The near router has a subscriber with a route, and one with the address of a link,
+#: as from pppd.
+_ROUTERS = """
+set -eu
+root=$1; folder=$2
+mount -t tmpfs -o mode=0755 none /run
+{ cat /etc/group; echo frrvty:x:985:root; } > /run/group
+mount --bind /run/group /etc/group
+for side in near far; do ip netns add "$side"; ip -n "$side" link set lo up; done
+ip -n near link add uplink type veth peer name uplink netns far
+ip -n near link add access type veth peer name other
+for link in uplink access other; do ip -n near link set "$link" up; done
+ip -n far link set uplink up
+ip -n near address add 10.255.0.1/30 dev uplink
+ip -n far address add 10.255.0.2/30 dev uplink
+ip -n near address add 2001:db8:ff::1/64 dev uplink nodad
+ip -n near address add 100.64.0.1 peer 100.64.0.9/32 dev access
+ip -n near route add 100.64.0.5/32 dev access proto static
+ip -n near route add 100.64.4.0/24 via 10.255.0.2 proto static metric 7
+ip -n near route add 2001:db8:5::/48 via 2001:db8:ff::2
+ip -n near route add unreachable 100.64.128.0/17
+ip -n far route add blackhole 203.0.113.0/24
+for side in near far; do
+    for daemon in mgmtd zebra bgpd staticd; do
+        # FRR 8 has no mgmtd.
+        [ -x "$root/usr/lib/frr/$daemon" ] || continue
+        ip netns exec "$side" "$root/usr/lib/frr/$daemon" -u root -g frrvty -N "$side" -P 0 \\
+            --vty_socket "$folder/$side" -z "$folder/$side/zserv.api" -i "$folder/$side/$daemon.pid" \\
+            --log stdout > "$folder/$side/$daemon.log" 2>&1 &
+    done
+done
+wait
+"""
+
+#: The rendered file has these lines too. The timers are those of a test.
+NEAR = """\
+frr defaults traditional
+hostname bng1
+service integrated-vtysh-config
+!
+router bgp 65001
+ bgp router-id 10.255.0.1
+ no bgp ebgp-requires-policy
+ timers bgp 1 3
+ neighbor 10.255.0.2 remote-as 65002
+ neighbor 10.255.0.2 description core 8
+ neighbor 10.255.0.2 timers connect 1
+ neighbor 10.255.0.2 advertisement-interval 0
+ !
+ address-family ipv4 unicast
+  redistribute kernel
+ exit-address-family
+exit
+!
+"""
+FAR = NEAR.replace("10.255.0.2", "peer").replace("10.255.0.1", "10.255.0.2").replace("peer", "10.255.0.1")
+FAR = FAR.replace("65002", "peer").replace("65001", "65002").replace("peer", "65001").replace("bng1", "core8")
+
+
+class Pair:
+    """The near router is the gateway; `near` and `far` are their folders."""
+
+    def __init__(self, frr: Frr, folder: Path, leader: int) -> None:
+        self._frr = frr
+        self._folder = folder
+        self._leader = leader
+        self.near, self.far = self._folders("near"), self._folders("far")
+
+    def _folders(self, side: str) -> FrrFolders:
+        return FrrFolders(
+            Path(self._frr.path), self._frr.tools, self._folder / side / "etc", self._folder / side
+        )
+
+    def vtysh(self, folders: FrrFolders, *arguments: str) -> str:
+        """The output of FRR's own vtysh, which must succeed."""
+        command = [str(folders.programs / "vtysh"), "--config_dir", str(folders.configuration)]
+        command += ["--vty_socket", str(folders.sockets), *arguments]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+
+    def pid(self, daemon: str, side: str = "near") -> int:
+        for pid in descendants(self._leader):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if command[0].endswith(f"/{daemon}".encode()) and side.encode() in command:
+                return pid
+        raise AssertionError(f"no {daemon} of {side}")
+
+    def end(self, daemon: str) -> None:
+        """Kills a daemon of the near router."""
+        pid = self.pid(daemon)
+        os.kill(pid, signal.SIGKILL)
+        wait_for("the end of a daemon", lambda: pid not in descendants(self._leader))
+
+    @contextmanager
+    def stopped(self, daemon: str) -> Iterator[None]:
+        """A daemon of the near router hangs."""
+        pid = self.pid(daemon)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def kernel_routes(self, family: str) -> list[dict[str, Any]]:
+        """As iproute2 shows the main table of the near router."""
+        command = ["nsenter", f"--net=/proc/{self.pid('zebra')}/ns/net", "ip", family, "-j", "route"]
+        routes: list[dict[str, Any]] = json.loads(subprocess.check_output(command, timeout=60))
+        return routes
+
+
+@contextmanager
+def running_pair(frr: Frr, folder: Path) -> Iterator[Pair]:
+    """The routers are neighbours in about a second."""
+    if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip("needs root, unshare and ip to have a network of its own")
+    for side, text in (("near", NEAR), ("far", FAR)):
+        (folder / side / "etc").mkdir(parents=True)
+        # No PAM: a plain machine has no service of that name.
+        (folder / side / "etc" / "vtysh.conf").write_text("username root nopassword\n")
+        (folder / side / "etc" / "frr.conf").write_text(text)
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", _ROUTERS]
+    process = subprocess.Popen([*command, "bash", str(frr.root), str(folder)], env=frr.environment)
+    try:
+        for daemon in ("zebra", "bgpd", "staticd"):
+            for side in ("near", "far"):
+                wait_for(f"{daemon} of {side}", (folder / side / f"{daemon}.vty").is_socket)
+        pair = Pair(frr, folder, process.pid)
+        for folders in (pair.near, pair.far):
+            pair.vtysh(folders, "--inputfile", str(folders.configuration / "frr.conf"))
+        yield pair
+    finally:
+        process.kill()
+        process.wait()

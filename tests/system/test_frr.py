@@ -1,0 +1,374 @@
+"""A gateway's FRR: what it says while it runs, hangs, lies or is gone, and a new configuration."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from gateway_api.core.gateways.linux import frr as frr_module
+from gateway_api.core.gateways.linux import frr_reload
+from gateway_api.core.gateways.linux.frr import Frr, FrrFolders, RoutingUnavailable
+from gateway_api.core.gateways.linux.frr_reload import (
+    Difference,
+    FrrConfiguration,
+    RoutingHalfChanged,
+    RoutingRefused,
+)
+from tests.support import frr as packages
+from tests.support.frr_pair import NEAR, Pair, running_pair
+from tests.support.rendered import rendered
+from tests.support.stack import wait_for
+
+NEIGHBOR = "10.255.0.2"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> packages.Frr:
+    return packages.Frr(tmp_path_factory.mktemp("frr"))
+
+
+@pytest.fixture(scope="module")
+def running(unpacked: packages.Frr) -> Iterator[Pair]:
+    """For tests that leave it as it was."""
+    # The name of a socket has at most 107 characters (unix(7)).
+    with TemporaryDirectory(prefix="frr-") as folder, running_pair(unpacked, Path(folder)) as pair:
+        yield pair
+
+
+@pytest.fixture
+def pair(unpacked: packages.Frr) -> Iterator[Pair]:
+    with TemporaryDirectory(prefix="frr-") as folder, running_pair(unpacked, Path(folder)) as pair:
+        yield pair
+
+
+def neighbor(pair: Pair) -> dict[str, Any]:
+    summary = Frr(pair.near).bgp_summary()
+    found: dict[str, Any] = summary["ipv4Unicast"]["peers"][NEIGHBOR]
+    return found
+
+
+def established(pair: Pair) -> dict[str, Any]:
+    """The neighbour, once it is up."""
+
+    def ready() -> dict[str, Any] | None:
+        found = neighbor(pair)
+        return found if found["state"] == "Established" else None
+
+    found: dict[str, Any] = wait_for("the neighbour", ready)
+    return found
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+# What FRR says.
+
+
+def test_the_summary_shows_an_established_neighbor(running: Pair) -> None:
+    found = established(running)
+    assert (found["remoteAs"], found["localAs"], found["desc"]) == (65002, 65001, "core 8")
+
+
+def test_without_bgp_the_summary_is_empty(pair: Pair) -> None:
+    pair.vtysh(pair.near, "-c", "configure", "-c", "no router bgp 65001")
+    assert Frr(pair.near).bgp_summary() == {}
+
+
+def test_the_routes_are_those_of_the_kernel(running: Pair) -> None:
+    def prefix(route: dict[str, Any]) -> str:
+        length = 128 if ":" in route["dst"] else 32
+        return route["dst"] if "/" in route["dst"] else f"{route['dst']}/{length}"
+
+    def rest(route: dict[str, Any]) -> tuple[str, int | None]:
+        # IPv6's networks of an interface have a metric too, which FRR does not tell.
+        is_network = route.get("protocol") == "kernel" and ":" in route["dst"]
+        return route.get("type", "unicast"), None if is_network else route.get("metric")
+
+    wait_for("the neighbour's route", lambda: "203.0.113.0/24" in {r.dst for r in Frr(running.near).routes()})
+    kernel = [
+        (prefix(r), r.get("gateway"), r.get("dev", ""), r.get("scope", "global"), *rest(r))
+        for family in ("-4", "-6")
+        for r in running.kernel_routes(family)
+    ]
+    routes = Frr(running.near).routes()
+    assert sorted((r.dst, r.gateway, r.dev, r.scope, r.type, r.metric) for r in routes) == sorted(kernel)
+    assert {r.table for r in routes} == {"main"}
+    protocols = {r.dst: r.protocol for r in routes}
+    assert protocols["203.0.113.0/24"] == "bgp"
+    assert protocols["10.255.0.0/30"] == protocols["100.64.0.9/32"] == protocols["100.64.0.5/32"] == "kernel"
+
+
+def test_the_neighbor_has_the_routes_of_subscribers(running: Pair) -> None:
+    route = wait_for(
+        "the subscriber's route",
+        lambda: next((r for r in Frr(running.far).routes() if r.dst == "100.64.0.5/32"), None),
+    )
+    assert (route.gateway, route.dev, route.protocol) == ("10.255.0.1", "uplink", "bgp")
+
+
+# FRR down.
+
+
+def test_a_killed_bgpd_is_named_and_routes_are_still_there(pair: Pair) -> None:
+    established(pair)
+    pair.end("bgpd")
+    with pytest.raises(RoutingUnavailable, match="cannot read the BGP summary of FRR: bgpd: "):
+        Frr(pair.near).bgp_summary()
+    assert "100.64.0.5/32" in {route.dst for route in Frr(pair.near).routes()}
+
+
+def test_a_killed_zebra_is_named(pair: Pair) -> None:
+    pair.end("zebra")
+    with pytest.raises(RoutingUnavailable, match="cannot read the routes of FRR: zebra: "):
+        Frr(pair.near).routes()
+
+
+def test_an_frr_that_never_ran_is_unavailable(unpacked: packages.Frr, tmp_path: Path) -> None:
+    gone = FrrFolders(Path(unpacked.path), unpacked.tools, tmp_path, tmp_path)
+    (tmp_path / "vtysh.conf").write_text("username root nopassword\n")
+    for call in (Frr(gone).bgp_summary, Frr(gone).routes, lambda: FrrConfiguration(gone).apply(NEAR)):
+        with pytest.raises(RoutingUnavailable, match="failed to connect to any daemons"):
+            call()
+
+
+def test_an_frr_that_is_not_installed_is_unavailable(tmp_path: Path) -> None:
+    gone = FrrFolders(tmp_path, tmp_path, tmp_path, tmp_path)
+    for call in (Frr(gone).bgp_summary, Frr(gone).routes, lambda: FrrConfiguration(gone).apply(NEAR)):
+        with pytest.raises(RoutingUnavailable, match="No such file or directory"):
+            call()
+
+
+# FRR that hangs or lies.
+
+
+def test_a_bgpd_that_hangs_does_not_hang_the_gateway(running: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frr_module, "_PATIENCE", 1.0)
+    monkeypatch.setattr(frr_reload, "_PATIENCE", 2.0)
+    file = running.near.configuration / "frr.conf"
+    before = file.read_text()
+    with running.stopped("bgpd"):
+        with pytest.raises(RoutingUnavailable, match="vtysh did not end within 1 s"):
+            Frr(running.near).bgp_summary()
+        assert Frr(running.near).routes()
+        with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within 2 s"):
+            FrrConfiguration(running.near).apply(NEAR.replace("core 8", "core 9"))
+        assert file.read_text() == before
+    assert neighbor(running)["desc"] == "core 8"
+
+
+def stand_in(folder: Path, script: str, name: str = "vtysh") -> FrrFolders:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(stat.S_IRWXU)
+    (folder / "vtysh.conf").touch()
+    return FrrFolders(folder, folder, folder, folder)
+
+
+def test_a_vtysh_that_hangs_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frr_module, "_PATIENCE", 1.0)
+    hanging = stand_in(tmp_path, f"sleep 600 & echo $! $$ > {tmp_path}/pids; wait")
+    with pytest.raises(RoutingUnavailable, match="vtysh did not end within 1 s"):
+        Frr(hanging).bgp_summary()
+    child, itself = map(int, (tmp_path / "pids").read_text().split())
+    assert is_gone(itself)
+    wait_for("the end of the child", lambda: is_gone(child))
+
+
+def test_a_child_that_keeps_the_output_open_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frr_module, "_PATIENCE", 1.0)
+    leaving = stand_in(tmp_path, f"sleep 600 & echo $! > {tmp_path}/pids; echo '{{}}'")
+    with pytest.raises(RoutingUnavailable, match="vtysh did not end within 1 s"):
+        Frr(leaving).bgp_summary()
+    child = int((tmp_path / "pids").read_text())
+    wait_for("the end of the child", lambda: is_gone(child))
+
+
+def test_a_vtysh_that_closes_its_output_and_hangs_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frr_module, "_PATIENCE", 1.0)
+    closed = stand_in(tmp_path, f"echo $$ > {tmp_path}/pids; exec sleep 600 > /dev/null 2>&1")
+    with pytest.raises(RoutingUnavailable, match="vtysh did not end within 1 s"):
+        Frr(closed).bgp_summary()
+    assert is_gone(int((tmp_path / "pids").read_text()))
+
+
+def test_a_vtysh_that_prints_without_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frr_module, "_MOST", 1 << 20)
+    endless = stand_in(tmp_path, f"echo $$ > {tmp_path}/pids; exec cat /dev/zero")
+    with pytest.raises(RoutingUnavailable, match="vtysh printed more than 1048576 bytes"):
+        Frr(endless).bgp_summary()
+    assert is_gone(int((tmp_path / "pids").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo rubbish", "its reply is not as expected"),
+        ("echo '[]'", "its reply is not as expected"),
+        ("printf '{\"a\":'", "its reply is not as expected"),
+        ("true", "its reply is not as expected"),
+        ("exit 3", "bgpd: vtysh ended with status 3"),
+        ("kill -9 $$", "bgpd: vtysh ended with status -9"),
+        ("printf 'bgpd is not\\033[2J running\\n' >&2; exit 1", r"bgpd: bgpd is not\?\[2J running"),
+        ("head -c 100000 /dev/zero; exit 1", "bgpd: "),
+    ],
+)
+def test_a_vtysh_that_prints_rubbish_is_unavailable(tmp_path: Path, script: str, reason: str) -> None:
+    with pytest.raises(RoutingUnavailable, match=reason) as refused:
+        Frr(stand_in(tmp_path, script)).bgp_summary()
+    assert len(str(refused.value)) < 400
+
+
+def test_vtysh_has_nothing_of_the_core_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTYSH_PAGER", "less")
+    monkeypatch.setenv("GATEWAY_SECRET", "s3cr3t")
+    Frr(stand_in(tmp_path, f"env > {tmp_path}/environment; echo '{{}}'")).bgp_summary()
+    names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().splitlines()}
+    assert names <= {"PATH", "LC_ALL", "PWD", "SHLVL", "_", "OLDPWD"}
+
+
+# A new configuration.
+
+
+def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> None:
+    established(pair)
+    text = NEAR.replace("core 8", "core 9")
+    configuration = FrrConfiguration(pair.near)
+    configuration.apply(NEAR)
+    announced = configuration.difference(text)
+    assert configuration.apply(text) == announced
+    assert announced == Difference(added=(f"router bgp 65001\n neighbor {NEIGHBOR} description core 9",))
+    found = neighbor(pair)
+    assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 9", "Established", 0)
+    assert (pair.near.configuration / "frr.conf").read_text() == text
+    assert configuration.difference(text) == Difference()
+
+
+def test_a_difference_changes_nothing(pair: Pair) -> None:
+    FrrConfiguration(pair.near).apply(NEAR)
+    difference = FrrConfiguration(pair.near).difference(NEAR.replace(" redistribute kernel\n", ""))
+    assert difference == Difference(
+        removed=("router bgp 65001\n address-family ipv4 unicast\n  no redistribute kernel",)
+    )
+    assert FrrConfiguration(pair.near).difference(NEAR) == Difference()
+    assert (pair.near.configuration / "frr.conf").read_text() == NEAR
+
+
+def test_the_rendered_file_takes_effect(pair: Pair, document: dict[str, Any]) -> None:
+    text = rendered(document)["frr.conf"]
+    FrrConfiguration(pair.near).apply(text)
+    assert FrrConfiguration(pair.near).difference(text) == Difference()
+    running = pair.vtysh(pair.near, "-c", "show running-config").splitlines()
+    assert "vrf cgnat" in running
+    assert f"router bgp {document['bgp']['as_number']}" in running
+
+
+def test_a_change_of_the_bgp_process_with_a_vrf_takes_effect_as_it_is(
+    pair: Pair, document: dict[str, Any]
+) -> None:
+    """frr-reload.py alone leaves `vrf-policy cgnat` in it."""
+    FrrConfiguration(pair.near).apply(rendered(document)["frr.conf"])
+    FrrConfiguration(pair.near).apply(NEAR)
+    assert FrrConfiguration(pair.near).difference(NEAR) == Difference()
+    assert "cgnat" not in pair.vtysh(pair.near, "-c", "show running-config")
+
+
+def as_before(pair: Pair) -> None:
+    assert FrrConfiguration(pair.near).difference(NEAR) == Difference()
+    assert (pair.near.configuration / "frr.conf").read_text() == NEAR
+    found = neighbor(pair)
+    assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 8", "Established", 0)
+
+
+def test_a_line_that_frr_cannot_read_is_named_and_nothing_changes(pair: Pair) -> None:
+    FrrConfiguration(pair.near).apply(NEAR)
+    established(pair)
+    bad = NEAR.replace("core 8\n", f"core 9\n neighbor {NEIGHBOR} colour red\n")
+    for call in (FrrConfiguration(pair.near).difference, FrrConfiguration(pair.near).apply):
+        with pytest.raises(RoutingRefused) as refused:
+            call(bad)
+        assert refused.value.line == f"neighbor {NEIGHBOR} colour red"
+        assert refused.value.number == bad.splitlines().index(f" {refused.value.line}") + 1
+        assert refused.value.reason == "Unknown command"
+    as_before(pair)
+
+
+def test_a_value_that_bgpd_refuses_is_named_and_all_is_as_before(pair: Pair) -> None:
+    FrrConfiguration(pair.near).apply(NEAR)
+    established(pair)
+    own = "neighbor 10.255.0.1 remote-as 65002"
+    bad = NEAR.replace("core 8\n", f"core 9\n {own}\n").replace(
+        "hostname bng1", "hostname bng1\nip forwarding"
+    )
+    with pytest.raises(RoutingRefused) as refused:
+        FrrConfiguration(pair.near).apply(bad)
+    assert (refused.value.line, refused.value.number) == (own, bad.splitlines().index(f" {own}") + 1)
+    assert refused.value.reason == "Can not configure the local system as neighbor"
+    as_before(pair)
+
+
+def test_a_line_for_a_daemon_that_does_not_run_is_named(pair: Pair) -> None:
+    FrrConfiguration(pair.near).apply(NEAR)
+    pair.end("bgpd")
+    with pytest.raises(RoutingRefused, match="the daemon that it is for does not run") as refused:
+        FrrConfiguration(pair.near).apply(NEAR.replace("core 8", "core 9"))
+    assert refused.value.line == "router bgp 65001"
+    assert (pair.near.configuration / "frr.conf").read_text() == NEAR
+
+
+def test_if_the_file_cannot_be_written_all_is_as_before(pair: Pair) -> None:
+    FrrConfiguration(pair.near).apply(NEAR)
+    established(pair)
+    file = pair.near.configuration / "frr.conf"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(RoutingUnavailable, match="cannot write it: Is a directory"):
+        FrrConfiguration(pair.near).apply(NEAR.replace("core 8", "core 9"))
+    file.rmdir()
+    file.write_text(NEAR)
+    as_before(pair)
+
+
+#: Says that there is a difference, always, and fails to apply what is to be restored.
+_NO_WAY_BACK = """
+folder=${0%/*}
+for file; do :; done
+case $1 in
+    --test) printf '\\nLines To Add\\n============\\nrouter bgp 7\\n' ;;
+    --reload) grep -q new "$file" || { echo 'Traceback: killed' >&2; exit 1; } ;;
+esac
+"""
+
+
+def test_a_configuration_that_cannot_be_taken_back_is_told(tmp_path: Path) -> None:
+    stand_in(tmp_path, "echo old")
+    folders = stand_in(tmp_path, _NO_WAY_BACK, "frr-reload.py")
+    with pytest.raises(RoutingHalfChanged) as failed:
+        FrrConfiguration(folders).apply("new\nrouter bgp 7\n")
+    assert str(failed.value).startswith("FRR refuses line 2 of frr.conf (router bgp 7): it has no effect")
+    assert "FRR is not as before: cannot apply frr.conf to FRR: Traceback: killed" in str(failed.value)
+    assert not (tmp_path / "frr.conf").exists()
+
+
+def test_a_reload_that_hangs_is_killed_with_its_vtysh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frr_reload, "_PATIENCE", 1.0)
+    folders = stand_in(tmp_path, f"sleep 600 & echo $! > {tmp_path}/pids; wait", "frr-reload.py")
+    with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within 1 s"):
+        FrrConfiguration(folders).apply("router bgp 7\n")
+    child = int((tmp_path / "pids").read_text())
+    wait_for("the end of the child", lambda: is_gone(child))
