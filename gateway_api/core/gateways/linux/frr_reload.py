@@ -27,8 +27,8 @@ _FILE, _SETTINGS = "frr.conf", "vtysh.conf"
 #: As FRR makes it: passwords of neighbours may be in it.
 _MODE = 0o640
 
-#: Runs until the difference is empty. One can leave something: after a change of `router bgp` it gives FRR
-#: the line `vrf cgnat`, which in that context is short for `vrf-policy cgnat`.
+#: Runs until the difference is empty. One may leave something, and the next complain while it removes that:
+#: after `router bgp`, FRR reads the line `vrf cgnat` as `vrf-policy cgnat`, which brings `vnc defaults` with it.
 _RUNS = 3
 #: vtysh's own settings, which it has from vtysh.conf and from the system.
 _OF_VTYSH = re.compile(r"(no )?(hostname|service integrated-vtysh-config|username)\b.*")
@@ -107,13 +107,17 @@ class FrrConfiguration:
             raise RoutingHalfChanged(f"{cause}. FRR is not as before: {error}") from error
 
     def _reach(self, draft: Path, text: str, left: Difference) -> None:
-        for _ in range(_RUNS):
-            if not left:
-                return
-            self._reload(_RELOAD, draft, text)
-            left = self._difference(draft, text)
+        refusal = None
+        for _ in range(_RUNS if left else 0):
+            try:
+                self._reload(_RELOAD, draft, text)
+            except RoutingRefused as error:
+                refusal = error
+            before, left = left, self._difference(draft, text)
+            if left in (before, Difference()):
+                break
         if left:
-            raise _not_taken(left, text)
+            raise refusal or _not_taken(left, text)
 
     def _running(self) -> str:
         """The running configuration, as FRR reads it."""
