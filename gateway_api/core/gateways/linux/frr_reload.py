@@ -28,7 +28,7 @@ _FILE, _SETTINGS = "frr.conf", "vtysh.conf"
 _MODE = 0o640
 
 #: Runs until the difference is empty. One may leave something, and the next complain while it removes that:
-#: after `router bgp`, FRR reads the line `vrf cgnat` as `vrf-policy cgnat`, which brings `vnc defaults` with it.
+#: after `router bgp`, FRR reads the line `vrf cgnat` as `vrf-policy cgnat`, which brings `vnc defaults` too.
 _RUNS = 3
 #: vtysh's own settings, which it has from vtysh.conf and from the system.
 _OF_VTYSH = re.compile(r"(no )?(hostname|service integrated-vtysh-config|username)\b.*")
