@@ -43,6 +43,8 @@ for side in near far; do
     for daemon in mgmtd zebra bgpd staticd; do
         # FRR 8 has no mgmtd.
         [ -x "$root/usr/lib/frr/$daemon" ] || continue
+        # A daemon without zebra tries again seconds later.
+        [ "$daemon" != bgpd ] || until [ -S "$folder/$side/zserv.api" ]; do sleep 0.02; done
         ip netns exec "$side" "$root/usr/lib/frr/$daemon" -u root -g frrvty -N "$side" -P 0 \\
             --vty_socket "$folder/$side" -z "$folder/$side/zserv.api" -i "$folder/$side/$daemon.pid" \\
             --log stdout > "$folder/$side/$daemon.log" 2>&1 &

@@ -312,12 +312,12 @@ def test_a_line_that_frr_cannot_read_is_named_and_nothing_changes(pair: Pair) ->
 def test_a_value_that_bgpd_refuses_is_named_and_all_is_as_before(pair: Pair) -> None:
     FrrConfiguration(pair.near).apply(NEAR)
     established(pair)
-    own = "neighbor 10.255.0.1 remote-as 65002"
-    bad = NEAR.replace("core 8\n", f"core 9\n {own}\n")
+    member = "neighbor 10.255.0.3 peer-group nowhere"
+    bad = NEAR.replace("core 8\n", f"core 9\n {member}\n")
     with pytest.raises(RoutingRefused) as refused:
         FrrConfiguration(pair.near).apply(bad)
-    assert (refused.value.line, refused.value.number) == (own, bad.splitlines().index(f" {own}") + 1)
-    assert refused.value.reason == "Can not configure the local system as neighbor"
+    assert (refused.value.line, refused.value.number) == (member, bad.splitlines().index(f" {member}") + 1)
+    assert refused.value.reason == "Configure the peer-group first"
     as_before(pair)
 
 

@@ -107,6 +107,8 @@ class FrrConfiguration:
             raise RoutingHalfChanged(f"{cause}. FRR is not as before: {error}") from error
 
     def _reach(self, draft: Path, text: str, left: Difference) -> None:
+        """Runs frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the
+        refusal then, though the run before may have applied a part."""
         refusal = None
         for _ in range(_RUNS if left else 0):
             try:
@@ -180,10 +182,10 @@ class FrrConfiguration:
 
 def _commands(printed: str) -> Iterator[str]:
     """The commands of a section. The lines of one in a context have a space before all but the first."""
-    # The first line underlines the section's name.
+    # The first line underlines the section's name. FRR 10 leaves a context by a line of its own.
     lines = printed.strip("\n").splitlines()[1:]
     found: list[list[str]] = []
-    for line in lines:
+    for line in (line for line in lines if line.strip() != "exit"):
         if line.startswith(" ") and found:
             found[-1].append(line)
         else:
