@@ -53,7 +53,7 @@ done
 wait
 """
 
-#: The rendered file has these lines too. The timers are those of a test.
+#: The rendered file has these lines too. The short timers are those of a test; a busy machine must not drop the neighbour.
 NEAR = """\
 frr defaults traditional
 hostname bng1
@@ -62,7 +62,7 @@ service integrated-vtysh-config
 router bgp 65001
  bgp router-id 10.255.0.1
  no bgp ebgp-requires-policy
- timers bgp 1 3
+ timers bgp 5 60
  neighbor 10.255.0.2 remote-as 65002
  neighbor 10.255.0.2 description core 8
  neighbor 10.255.0.2 timers connect 1

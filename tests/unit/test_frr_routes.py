@@ -221,7 +221,7 @@ def test_a_reply_of_brackets_is_an_error(printed: bytes) -> None:
 
 def summary(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(frr, "run", lambda *_, **__: Ended(0, printed, b""))
-    return Frr(FrrFolders()).bgp_summary()
+    return Frr(FrrFolders(), 1).bgp_summary()
 
 
 def test_a_neighbor_with_a_host_name_of_any_bytes_does_not_hide_the_others(

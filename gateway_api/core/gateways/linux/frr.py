@@ -20,8 +20,6 @@ from gateway_api.wire.core.network import Route
 
 T = TypeVar("T")
 
-#: Seconds for a reply. A call of the API waits for it.
-_PATIENCE = 5.0
 #: Bytes of a reply: enough for about 90,000 routes.
 _MOST = 64 * 2**20
 
@@ -62,10 +60,12 @@ class FrrFolders:
 
 
 class Frr:
-    """FRR's daemons, any of which may be down or hang. Any thread may call."""
+    """FRR's daemons, any of which may be down or hang. `seconds` is the limit of a method: 10,000 routes take
+    one second. Any thread may call."""
 
-    def __init__(self, folders: FrrFolders) -> None:
+    def __init__(self, folders: FrrFolders, seconds: float) -> None:
         self._folders = folders
+        self._seconds = seconds
 
     def bgp_summary(self) -> dict[str, Any]:
         """The JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Raises
@@ -86,7 +86,7 @@ class Frr:
         for each in commands:
             command += ["-c", each]
         try:
-            ended = run(command, seconds=_PATIENCE, most=_MOST)
+            ended = run(command, seconds=self._seconds, most=_MOST)
         except ProgramFailed as error:
             raise RoutingUnavailable(step, str(error)) from error
         if ended.status:

@@ -19,8 +19,6 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.frr import FrrFolders, RoutingUnavailable, last_line, printable, vtysh
 from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, run
 
-#: Seconds for one run: about ten of vtysh.
-_PATIENCE = 60.0
 _MOST = 16 * 2**20
 _STEP = "apply frr.conf to FRR"
 _FILE, _SETTINGS = "frr.conf", "vtysh.conf"
@@ -58,7 +56,8 @@ class RoutingRefused(GatewayApiError):
 
 
 class RoutingHalfChanged(GatewayApiError):
-    """FRR took a part of a configuration, and could not be brought back to what ran before."""
+    """FRR took a part of a configuration, and could not be brought back to what ran before. frr.conf is as
+    before."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,12 @@ class Difference:
 
 
 class FrrConfiguration:
-    """The configuration of a running FRR. One thread at a time."""
+    """The configuration of a running FRR. `seconds` is the limit of one run of a program: frr-reload.py takes
+    up to two, and a refusal needs ten runs at most. One thread at a time."""
 
-    def __init__(self, folders: FrrFolders) -> None:
+    def __init__(self, folders: FrrFolders, seconds: float) -> None:
         self._folders = folders
+        self._seconds = seconds
 
     def difference(self, text: str) -> Difference:
         """What `apply` would change. Raises RoutingRefused, RoutingUnavailable."""
@@ -149,10 +150,9 @@ class FrrConfiguration:
             raise _refusal(ended, text)
         return ended.output
 
-    @staticmethod
-    def _run(step: str, command: list[str]) -> Ended:
+    def _run(self, step: str, command: list[str]) -> Ended:
         try:
-            return run(command, seconds=_PATIENCE, most=_MOST)
+            return run(command, seconds=self._seconds, most=_MOST)
         except ProgramFailed as error:
             raise RoutingUnavailable(step, str(error)) from error
 
