@@ -53,7 +53,8 @@ done
 wait
 """
 
-#: The rendered file has these lines too. The short timers are those of a test; a busy machine must not drop the neighbour.
+#: The rendered file has these lines too, but for the timers: the neighbour is up soon, and stays on a busy
+#: machine.
 NEAR = """\
 frr defaults traditional
 hostname bng1

@@ -20,7 +20,7 @@ from gateway_api.core.gateways.linux.frr import FrrFolders, RoutingUnavailable, 
 from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, run
 
 _MOST = 16 * 2**20
-_STEP = "apply frr.conf to FRR"
+_READ, _STEP = "read the running configuration of FRR", "apply frr.conf to FRR"
 _FILE, _SETTINGS = "frr.conf", "vtysh.conf"
 #: As FRR makes it: passwords of neighbours may be in it.
 _MODE = 0o640
@@ -125,10 +125,11 @@ class FrrConfiguration:
     def _running(self) -> str:
         """The running configuration, as FRR reads it."""
         command = [*vtysh(self._folders), "-c", "show running-config no-header"]
-        ended = self._run("read the running configuration of FRR", command)
+        ended = self._run(_READ, command)
         if ended.status:
-            reason = last_line(ended.output + b"\n" + ended.errors)
-            raise RoutingUnavailable("read the running configuration of FRR", reason)
+            # The output is no reason: it may have passwords.
+            reason = last_line(ended.errors) or f"vtysh ended with status {ended.status}"
+            raise RoutingUnavailable(_READ, reason)
         # A description has any bytes.
         return ended.output.decode("utf-8", "surrogateescape")
 

@@ -158,7 +158,7 @@ class Identities:
     def _begin(self, connection: sqlite3.Connection) -> None:
         bound = max(self._bounds(), default=0)
         connection.execute("INSERT OR IGNORE INTO next VALUES (1, ?)", (max(bound, 1),))
-        # A database that is behind the bound by more than its distance came from a backup.
+        # The bound is at most STEP above the next id. A database that is further below came from a backup.
         connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - STEP))
         ((following,),) = connection.execute("SELECT id FROM next")
         self._raise_bound(following)

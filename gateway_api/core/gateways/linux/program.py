@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from gateway_api.base.errors import GatewayApiError
@@ -32,7 +33,7 @@ class Ended:
 def run(command: Sequence[str], *, seconds: float, most: int) -> Ended:
     """Waits for a program and all children that hold its output; kills them at the deadline. `most` is
     the limit of its output and errors together, in bytes. Raises ProgramFailed."""
-    end = time.monotonic() + seconds
+    end, name = time.monotonic() + seconds, Path(command[0]).name
     try:
         # The group of a new session has the children too: one signal reaches all.
         process = subprocess.Popen(
@@ -45,16 +46,16 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> Ended:
             start_new_session=True,
         )
     except OSError as error:
-        raise ProgramFailed(f"cannot run {command[0]}: {error.strerror}") from error
+        raise ProgramFailed(f"cannot run {name}: {error.strerror}") from error
     assert process.stdout is not None and process.stderr is not None  # noqa: S101 - they are pipes
     with process.stdout as output, process.stderr as errors:
         try:
             printed, complaints = _read(output, errors, end, most)
             process.wait(max(0, end - time.monotonic()))
         except (TimeoutError, subprocess.TimeoutExpired) as error:
-            raise ProgramFailed(f"{command[0]} did not end within {seconds:g} s") from error
+            raise ProgramFailed(f"{name} did not end within {seconds:g} s") from error
         except OverflowError as error:
-            raise ProgramFailed(f"{command[0]} printed more than {most} bytes") from error
+            raise ProgramFailed(f"{name} printed more than {most} bytes") from error
         finally:
             # Its id is its own until it has been waited for.
             if process.returncode is None:
