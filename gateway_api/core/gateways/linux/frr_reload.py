@@ -32,7 +32,7 @@ _RUNS = 3
 _OF_VTYSH = re.compile(r"(no )?(hostname|service integrated-vtysh-config|username)\b.*")
 _TEST, _RELOAD = "--test", "--reload"
 #: vtysh names a line of the file, or the text of a line that a daemon refuses after it.
-_BAD_SYNTAX = re.compile(r"line (\d+): % ([A-Za-z ]+)")
+_BAD_SYNTAX = re.compile(r"line (\d{1,9}): % ([A-Za-z ]+)")
 _BAD_VALUE = re.compile(r"Failure to communicate\[\d+\] to [a-z0-9]+, line: *([ -~]+)")
 _COMPLAINT = re.compile(r"^% *([ -~]+)", re.MULTILINE)
 _EXITING = re.compile(r"^Exiting: *([ -~]+)", re.MULTILINE)
