@@ -222,6 +222,7 @@ def test_a_vtysh_that_prints_without_end_is_killed(tmp_path: Path, monkeypatch: 
         ("exit 3", "bgpd: vtysh ended with status 3"),
         ("kill -9 $$", "bgpd: vtysh ended with status -9"),
         ("printf 'bgpd is not\\033[2J running\\n' >&2; exit 1", r"bgpd: bgpd is not\?\[2J running"),
+        ("printf 'Exiting: no daemons.\\nHint: be root\\n' >&2; exit 1", r"bgpd: Exiting: no daemons\.$"),
         ("head -c 100000 /dev/zero; exit 1", "bgpd: "),
     ],
 )

@@ -104,6 +104,8 @@ def vtysh(folders: FrrFolders) -> list[str]:
 def last_line(printed: bytes) -> str:
     """The last line with text, shortened and printable."""
     lines = [line for line in printed.decode("ascii", "replace").splitlines() if line.strip()]
+    # vtysh ends with one for every user but root.
+    lines = [line for line in lines if not line.startswith("Hint:")]
     return printable(lines[-1]) if lines else ""
 
 
