@@ -1,0 +1,247 @@
+"""Which VLANs are to exist: decisions from triggers, sessions and time, without a socket or a device.
+
+Not thread-safe. Times are seconds of the `clock` that the caller gives.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
+from gateway_api.core.gateways.linux.frames import SessionKind, Trigger
+from gateway_api.wire.core.network import VlanProtocol
+
+#: Seconds until another attempt at a VLAN that could not be made: a client sends PADI every few seconds.
+HOLD_OFF = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Vlan:
+    """The VLAN of a subscriber. With one tag, `outer_vlan_id` is None; with two, the outer one is 802.1ad."""
+
+    trunk: str
+    outer_vlan_id: int | None
+    vlan_id: int
+
+    @property
+    def name(self) -> str:
+        """Of its device. The configuration refuses profiles with VLANs whose names would exceed the 15
+        characters of Linux (IFNAMSIZ)."""
+        tags = (self.outer_vlan_id, self.vlan_id)
+        return ".".join([self.trunk, *(str(tag) for tag in tags if tag is not None)])
+
+    @property
+    def protocol(self) -> VlanProtocol:
+        """Of the first tag."""
+        return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
+
+
+class State(Enum):
+    MAKING = "making"
+    #: The device exists, and no source has been told.
+    MADE = "made"
+    SERVED = "served"
+    REMOVING = "removing"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedVlan:
+    """A VLAN, with the source that serves it, and when it was made or adopted, and last in use: a trigger was
+    seen, or it had a session."""
+
+    vlan: Vlan
+    kind: SessionKind
+    state: State
+    created_at: float
+    used_at: float
+
+
+class Refusal(Enum):
+    """Why a trigger makes no VLAN."""
+
+    SERVED = "the VLAN exists"
+    UNDER_WAY = "the VLAN is being made or removed"
+    NO_PROFILE = "no profile of the configuration has the VLAN"
+    OTHER_KIND = "the profile has the other session type"
+    OTHER_PROTOCOL = "the first tag is not 802.1Q, or not 802.1ad where there are two"
+    HELD_OFF = "the VLAN could not be made a moment ago"
+    RATE_LIMITED = "too many new VLANs per second"
+    FULL = "max_vlans exist"
+
+
+class Admission:
+    """All VLANs under management. `refusals` counts the triggers that made none.
+
+    A VLAN that `decide` returns is under way until the caller calls `made` or `failed`; one that `expired`
+    returns, until `removed` or `kept`.
+    """
+
+    def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._vlans: dict[Vlan, ManagedVlan] = {}
+        self._held_off: dict[Vlan, float] = {}
+        self.refusals: Counter[Refusal] = Counter()
+        self.configure(demux)
+
+    def __iter__(self) -> Iterator[ManagedVlan]:
+        return iter(self._vlans.values())
+
+    @property
+    def rate_limited_total(self) -> int:
+        return self.refusals[Refusal.RATE_LIMITED] + self.refusals[Refusal.FULL]
+
+    def configure(self, demux: Demux) -> None:
+        """Applies another configuration, with a full bucket as after a start. VLANs that no profile has any
+        longer expire when they have no session."""
+        self._demux = demux
+        self._profiles = _Profiles(demux)
+        self._bucket = _TokenBucket(demux.rate_limits, self._clock())
+
+    def decide(self, trigger: Trigger) -> Vlan | Refusal:
+        """The VLAN to make, for one of its triggers; else why none."""
+        decision = self._decide(trigger)
+        if isinstance(decision, Refusal):
+            self.refusals[decision] += 1
+        return decision
+
+    def made(self, vlan: Vlan) -> ManagedVlan:
+        """The device of a VLAN under way exists."""
+        return self._change(vlan, State.MADE)
+
+    def failed(self, vlan: Vlan) -> None:
+        """A VLAN under way could not be made. Its next triggers are refused for HOLD_OFF seconds."""
+        if self._vlans.pop(vlan, None):
+            self._held_off[vlan] = self._clock() + HOLD_OFF
+
+    def served(self, vlan: Vlan) -> None:
+        """The source has the VLAN."""
+        self._change(vlan, State.SERVED)
+
+    def unserved(self) -> list[ManagedVlan]:
+        """Those that a source is to be told of."""
+        return [managed for managed in self if managed.state == State.MADE]
+
+    def source_restarted(self, kind: SessionKind) -> None:
+        """A source may have forgotten its VLANs: they are all to be told again."""
+        for managed in list(self):
+            if managed.kind == kind and managed.state == State.SERVED:
+                self._change(managed.vlan, State.MADE)
+
+    def adopt(self, trunk: str, existing: Iterable[Vlan]) -> None:
+        """These VLANs, and no others, have a device on the trunk now. Those of a profile come under
+        management; those without a device leave it. What is under way stays as it is."""
+        existing = set(existing)
+        for managed in list(self):
+            settled = managed.state in (State.MADE, State.SERVED)
+            if managed.vlan.trunk == trunk and settled and managed.vlan not in existing:
+                del self._vlans[managed.vlan]
+        now = self._clock()
+        for vlan in existing - self._vlans.keys():
+            profile = self._profiles.of(vlan)
+            if profile is not None and vlan.trunk == trunk:
+                self._vlans[vlan] = ManagedVlan(vlan, _kind(profile), State.MADE, now, now)
+
+    def expired(self, occupied: Container[str]) -> list[ManagedVlan]:
+        """The VLANs to remove: without a session and a trigger for the idle timeout, or without a session and
+        a profile. `occupied` has the names of the devices with sessions. Not to be called while a source does
+        not answer: its sessions may live."""
+        now, found = self._clock(), []
+        self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
+        for managed in list(self):
+            if managed.state not in (State.MADE, State.SERVED):
+                continue
+            if managed.vlan.name in occupied:
+                self._vlans[managed.vlan] = replace(managed, used_at=now)
+                continue
+            profile = self._profiles.of(managed.vlan)
+            wanted = profile is not None and profile.type == managed.kind
+            if not wanted or now - managed.used_at >= self._demux.idle_timeout:
+                found.append(self._change(managed.vlan, State.REMOVING))
+        return found
+
+    def removed(self, vlan: Vlan) -> None:
+        """The device of a VLAN is gone."""
+        self._vlans.pop(vlan, None)
+
+    def kept(self, vlan: Vlan) -> None:
+        """A VLAN could not be removed. It expires again at the next call, unless it is used."""
+        self._change(vlan, State.MADE)
+
+    def _decide(self, trigger: Trigger) -> Vlan | Refusal:
+        vlan = Vlan(trigger.trunk, trigger.outer_vlan_id, trigger.vlan_id)
+        if trigger.outer_protocol != vlan.protocol:
+            return Refusal.OTHER_PROTOCOL
+        now, managed = self._clock(), self._vlans.get(vlan)
+        if managed is not None and managed.state not in (State.MADE, State.SERVED):
+            return Refusal.UNDER_WAY
+        profile = self._profiles.of(vlan)
+        if profile is None:
+            return Refusal.NO_PROFILE
+        if profile.type != trigger.kind:
+            return Refusal.OTHER_KIND
+        if managed is not None:
+            # A client that is signing on must not lose its VLAN before it has a session.
+            self._vlans[vlan] = replace(managed, used_at=now)
+            return Refusal.SERVED
+        if self._held_off.get(vlan, now) > now:
+            return Refusal.HELD_OFF
+        if len(self._vlans) >= self._demux.rate_limits.max_vlans:
+            return Refusal.FULL
+        if not self._bucket.take(now):
+            return Refusal.RATE_LIMITED
+        self._vlans[vlan] = ManagedVlan(vlan, trigger.kind, State.MAKING, now, now)
+        return vlan
+
+    def _change(self, vlan: Vlan, state: State) -> ManagedVlan:
+        changed = self._vlans[vlan] = replace(self._vlans[vlan], state=state)
+        return changed
+
+
+class _Profiles:
+    """The profile of a VLAN, found by bisection: a flood must not search 256 profiles for each frame."""
+
+    def __init__(self, demux: Demux) -> None:
+        self._trunks = frozenset(demux.trunks)
+        # By outer VLAN id, with None for one tag. No two of a list overlap.
+        self._by_outer: dict[int | None, list[VlanProfile]] = {}
+        for profile in sorted(demux.vlan_profiles, key=_first):
+            outer = profile.outer_vlan_range
+            for id in (None,) if outer is None else range(outer.first, outer.last + 1):
+                self._by_outer.setdefault(id, []).append(profile)
+
+    def of(self, vlan: Vlan) -> VlanProfile | None:
+        """None for a VLAN of no profile, or not on a trunk of the demux."""
+        profiles = self._by_outer.get(vlan.outer_vlan_id)
+        if profiles is None or vlan.trunk not in self._trunks:
+            return None
+        at = bisect_right(profiles, vlan.vlan_id, key=_first)
+        profile = profiles[at - 1]
+        return profile if at and vlan.vlan_id <= profile.vlan_range.last else None
+
+
+def _first(profile: VlanProfile) -> int:
+    return profile.vlan_range.first
+
+
+def _kind(profile: VlanProfile) -> SessionKind:
+    return "pppoe" if profile.type == "pppoe" else "dhcp"
+
+
+class _TokenBucket:
+    """Full at first."""
+
+    def __init__(self, limits: RateLimits, now: float) -> None:
+        self._limits = limits
+        self._tokens = float(limits.burst)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        earned = max(0.0, now - self._at) * self._limits.vlans_per_second
+        self._tokens = min(float(self._limits.burst), self._tokens + earned)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True

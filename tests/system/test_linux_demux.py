@@ -1,0 +1,361 @@
+"""VLANs on demand, with real frames on a trunk. The VLAN devices are in memory."""
+
+import json
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
+from gateway_api.core.gateways.linux.admission import HOLD_OFF, Vlan
+from gateway_api.core.gateways.linux.demux import Demultiplexer, DemuxError
+from gateway_api.core.gateways.linux.frames import LONGEST_FRAME, SessionKind, Trigger, attach_filter
+from gateway_api.core.gateways.linux.listener import Listener
+from tests.support.clocks import SteppedClock
+from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, tagged
+from tests.support.stack import wait_for
+from tests.support.trunks import add_trunk, ip, own_network, send
+
+ETH_P_ALL = 3
+PPPOE = VlanProfile("pppoe", "pppoe", VlanRange(1, 4094), None, "pppoe_ethernet")
+QINQ = VlanProfile("qinq", "dhcp", VlanRange(1, 4094), VlanRange(50, 59), "ipoe_qinq")
+DEMUX = Demux(("trunk0",), (PPPOE, QINQ), RateLimits(1000, 1000, 16_000), idle_timeout=300)
+
+
+@pytest.fixture(autouse=True)
+def trunk() -> Iterator[None]:
+    with own_network():
+        add_trunk()
+        yield
+
+
+class Heard:
+    """What listeners reported."""
+
+    def __init__(self) -> None:
+        self.triggers: list[Trigger] = []
+        self.changes: list[str] = []
+        self.failures: list[BaseException] = []
+
+    def hear(self, triggers: list[Trigger], dropped: int) -> None:
+        self.triggers += triggers
+
+    def tags(self) -> list[tuple[int | None, int]]:
+        return [(trigger.outer_vlan_id, trigger.vlan_id) for trigger in self.triggers]
+
+
+@pytest.fixture
+def heard(trunk: None) -> Iterator[Heard]:
+    """A listener on the trunk."""
+    heard = Heard()
+    listener = Listener("trunk0", heard.hear, heard.changes.append, heard.failures.append)
+    wait_for("the listener", is_listening)
+    yield heard
+    listener.stop()
+    assert heard.failures == []
+
+
+def is_listening() -> bool:
+    with Path("/proc/thread-self/net/packet").open() as packets:
+        next(packets)
+        return any(line.split()[3] == "0003" for line in packets)
+
+
+class Ports:
+    """Devices and sources in memory. `refused` has the names that devices refuse."""
+
+    def __init__(self) -> None:
+        self.devices: set[Vlan] = set()
+        self.made: list[str] = []
+        self.refused: set[str] = set()
+        self.served: dict[str, str] = {}
+        self.is_silent = False
+        self.occupied: set[str] | None = set()
+
+    def existing(self, trunk: str) -> Iterable[Vlan]:
+        return [vlan for vlan in self.devices if vlan.trunk == trunk]
+
+    def make(self, vlan: Vlan) -> None:
+        if vlan.name in self.refused:
+            raise DemuxError("no such thing")
+        self.made.append(vlan.name)
+        self.devices.add(vlan)
+
+    def remove(self, vlan: Vlan) -> None:
+        if vlan.name in self.refused:
+            raise DemuxError("it is busy")
+        self.devices.remove(vlan)
+
+    def serve(self, kind: SessionKind, names: Sequence[str]) -> None:
+        if self.is_silent:
+            raise DemuxError("no reply")
+        self.served.update(dict.fromkeys(names, kind))
+
+    def release(self, kind: SessionKind, names: Sequence[str]) -> None:
+        if self.is_silent:
+            raise DemuxError("no reply")
+        for name in names:
+            del self.served[name]
+
+
+class Running:
+    """A demultiplexer that runs, with a clock of the test."""
+
+    def __init__(self, ports: Ports, demux: Demux) -> None:
+        self.clock = SteppedClock()
+        self.demux = Demultiplexer(demux, ports, ports, lambda: ports.occupied, self.clock)
+        self.failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.demux.run()
+        except OSError as error:
+            self.failure = error
+
+    def advance(self, seconds: float) -> None:
+        self.clock.now += seconds
+        # It looks at the clock when it wakes.
+        self.demux.adopt("trunk0")
+
+
+@pytest.fixture
+def ports() -> Ports:
+    return Ports()
+
+
+@contextmanager
+def demultiplexer(ports: Ports, demux: Demux = DEMUX) -> Iterator[Running]:
+    running = Running(ports, demux)
+    try:
+        wait_for("the listener", is_listening)
+        yield running
+    finally:
+        running.demux.stop()
+        running.thread.join()
+
+
+TAGS = {
+    "802.1Q": ((DOT1Q, 300),),
+    "802.1ad over 802.1Q": ((DOT1AD, 50), (DOT1Q, 7)),
+    "802.1Q over 802.1Q": ((DOT1Q, 60), (DOT1Q, 8)),
+}
+
+
+def test_the_kernel_passes_first_messages_with_a_tag_and_nothing_else() -> None:
+    wanted = [tagged(frame, *tags) for frame, _ in FIRST.values() for tags in TAGS.values()]
+    other = [tagged(frame, *tags) for frame in OTHER.values() for tags in TAGS.values()]
+    untagged = [frame for frame, _ in FIRST.values()]
+    last = tagged(padi(), (DOT1Q, 4094))
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as packets:
+        attach_filter(packets)
+        packets.setsockopt(263, 8, 1)
+        packets.bind(("trunk0", ETH_P_ALL))
+        send([*other, *untagged, *wanted, *other, *untagged, last])
+        passed = []
+        while not passed or passed[-1] != last:
+            frame, ancillary, _, _ = packets.recvmsg(LONGEST_FRAME, 100)
+            tci, protocol = struct.unpack_from("=HH", ancillary[0][2], 16)
+            passed.append(tagged(frame, (protocol, tci)))
+    # Of DHCP, the kernel does not know the message type.
+    assert passed == [*wanted, last]
+
+
+def test_each_first_message_is_heard_with_its_tags(heard: Heard) -> None:
+    send(tagged(frame, *tags) for frame, _ in FIRST.values() for tags in TAGS.values())
+    wait_for("the triggers", lambda: len(heard.triggers) == len(FIRST) * len(TAGS))
+    assert heard.tags() == [(None, 300), (50, 7), (60, 8)] * len(FIRST)
+    assert [trigger.outer_protocol for trigger in heard.triggers[:3]] == ["802.1Q", "802.1ad", "802.1Q"]
+    assert [trigger.kind for trigger in heard.triggers[::3]] == [kind for _, kind in FIRST.values()]
+
+
+def test_a_frame_that_the_machine_sends_is_not_heard(heard: Heard) -> None:
+    send([tagged(padi(), (DOT1Q, 300))], device="trunk0")
+    send([tagged(padi(), (DOT1Q, 301))])
+    wait_for("the trigger", lambda: heard.triggers)
+    assert heard.tags() == [(None, 301)]
+
+
+def test_groups_and_vlans_that_nobody_joined_reach_the_trunk(heard: Heard) -> None:
+    shown = subprocess.run(["ip", "-d", "-j", "link", "show", "trunk0"], capture_output=True, check=True)
+    assert json.loads(shown.stdout)[0]["promiscuity"] == 1
+
+
+def test_a_trunk_that_goes_down_is_heard_when_it_is_up_again(heard: Heard) -> None:
+    ip("link", "set", "trunk0", "down")
+    wait_for("the change", lambda: heard.changes)
+    ip("link", "set", "trunk0", "up")
+    wait_for("both changes", lambda: len(heard.changes) >= 2)
+    send([tagged(padi(), (DOT1Q, 300))])
+    wait_for("the trigger", lambda: heard.tags() == [(None, 300)])
+    assert heard.changes == ["trunk0", "trunk0"]
+
+
+def test_a_trunk_that_disappears_is_heard_when_it_is_there_again(heard: Heard) -> None:
+    ip("link", "del", "trunk0")
+    wait_for("the change", lambda: heard.changes)
+    add_trunk()
+    wait_for("both changes", lambda: len(heard.changes) >= 2)
+    send([tagged(padi(), (DOT1Q, 300))])
+    wait_for("the trigger", lambda: heard.tags() == [(None, 300)])
+
+
+def test_a_listener_that_stops_leaves_no_thread_and_no_descriptor() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for trunk in ("trunk0", "missing0"):
+        Listener(trunk, lambda *_: None, lambda _: None, lambda _: None).stop()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("demux")] == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_first_frame_has_a_vlan_made_and_served(ports: Ports) -> None:
+    with demultiplexer(ports):
+        send([tagged(padi(), (DOT1Q, 300)), tagged(dhcp(), (DOT1AD, 50), (DOT1Q, 7))])
+        wait_for("both", lambda: len(ports.served) == 2)
+    assert ports.served == {"trunk0.300": "pppoe", "trunk0.50.7": "dhcp"}
+    assert ports.devices == {Vlan("trunk0", None, 300), Vlan("trunk0", 50, 7)}
+
+
+def test_a_client_that_repeats_itself_has_one_vlan_made(ports: Ports) -> None:
+    with demultiplexer(ports) as running:
+        for _ in range(3):
+            send([tagged(padi(), (DOT1Q, 300))] * 50)
+        send([tagged(padi(), (DOT1Q, 301))])
+        wait_for("both", lambda: len(ports.served) == 2)
+        assert sum(running.demux.refusals().values()) == 149
+    assert ports.made == ["trunk0.300", "trunk0.301"]
+
+
+def test_an_idle_vlan_is_removed_and_one_with_a_session_stays(ports: Ports) -> None:
+    with demultiplexer(ports) as running:
+        send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
+        wait_for("both", lambda: len(ports.served) == 2)
+        ports.occupied = {"trunk0.300"}
+        running.advance(300)
+        wait_for("the end of one", lambda: ports.devices == {Vlan("trunk0", None, 300)})
+        assert ports.served == {"trunk0.300": "pppoe"}
+        assert [managed.vlan.name for managed in running.demux.vlans()] == ["trunk0.300"]
+
+
+def test_while_a_source_does_not_say_who_is_there_no_vlan_is_removed(ports: Ports) -> None:
+    ports.occupied = None
+    ports.devices = {Vlan("trunk0", None, 300)}
+    with demultiplexer(ports) as running:
+        wait_for("its adoption", lambda: ports.served)
+        running.advance(1000)
+        send([tagged(padi(), (DOT1Q, 301))])
+        wait_for("another", lambda: len(ports.served) == 2)
+        ports.occupied = set()
+        running.advance(5)
+        wait_for("the end", lambda: ports.devices == {Vlan("trunk0", None, 301)})
+
+
+def test_what_exists_is_adopted_and_served_and_not_made(ports: Ports) -> None:
+    ports.devices = {Vlan("trunk0", None, 300), Vlan("trunk0", 50, 7), Vlan("trunk0", 60, 7)}
+    with demultiplexer(ports):
+        wait_for("the adoption", lambda: len(ports.served) == 2)
+        send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
+        wait_for("a new one", lambda: len(ports.served) == 3)
+    assert ports.served == {"trunk0.300": "pppoe", "trunk0.50.7": "dhcp", "trunk0.301": "pppoe"}
+    assert ports.made == ["trunk0.301"]
+
+
+def test_a_device_that_is_refused_is_tried_again_later(ports: Ports, caplog: Any) -> None:
+    ports.refused = {"trunk0.300"}
+    with demultiplexer(ports) as running:
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("the failure", lambda: not running.demux.vlans() and caplog.messages)
+        ports.refused = set()
+        send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
+        wait_for("another", lambda: "trunk0.301" in ports.served)
+        assert ports.made == ["trunk0.301"]
+        running.clock.now += HOLD_OFF
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("it", lambda: "trunk0.300" in ports.served)
+    assert caplog.messages == ["cannot make 1 VLANs, the first is trunk0.300: no such thing"]
+
+
+def test_a_source_that_does_not_reply_is_told_again_at_the_next_sweep(ports: Ports) -> None:
+    ports.is_silent = True
+    with demultiplexer(ports) as running:
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("the device", lambda: ports.devices)
+        ports.is_silent = False
+        running.advance(5)
+        wait_for("the source", lambda: ports.served == {"trunk0.300": "pppoe"})
+
+
+def test_a_vlan_that_a_source_does_not_release_stays_until_it_does(ports: Ports) -> None:
+    with demultiplexer(ports) as running:
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("it", lambda: ports.served)
+        ports.is_silent = True
+        running.advance(300)
+        wait_for("the failure", lambda: running.demux.vlans()[0].state.name == "MADE")
+        assert ports.devices
+        ports.is_silent = False
+        running.advance(5)
+        wait_for("its end", lambda: not ports.devices)
+        assert ports.served == {}
+
+
+def test_a_trunk_that_comes_back_gets_its_vlans_again(ports: Ports) -> None:
+    with demultiplexer(ports):
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("it", lambda: ports.served)
+        ip("link", "del", "trunk0")
+        # As the kernel does.
+        ports.devices.clear()
+        wait_for("the end of the socket", lambda: not is_listening())
+        add_trunk()
+        wait_for("the listener", is_listening)
+
+        def is_made_again() -> bool:
+            send([tagged(padi(), (DOT1Q, 300))])
+            return bool(ports.devices)
+
+        wait_for("it again", is_made_again)
+
+
+def test_a_trunk_of_a_new_configuration_is_listened_to_and_a_removed_one_is_not(ports: Ports) -> None:
+    ip("link", "add", "trunk1", "type", "veth", "peer", "name", "access1")
+    ip("link", "set", "trunk1", "up")
+    ip("link", "set", "access1", "up")
+    with demultiplexer(ports) as running:
+        running.demux.configure(Demux(("trunk1",), DEMUX.vlan_profiles, DEMUX.rate_limits, 300))
+
+        def is_made() -> bool:
+            send([tagged(padi(), (DOT1Q, 300))], "access0")
+            send([tagged(padi(), (DOT1Q, 301))], "access1")
+            return "trunk1.301" in ports.served
+
+        wait_for("the new trunk", is_made)
+        names = [thread.name for thread in threading.enumerate() if thread.name.startswith("demux")]
+        assert names == ["demux trunk1"]
+        assert "trunk0.300" not in ports.served
+
+
+def test_a_flood_over_all_tags_makes_no_more_vlans_than_allowed_and_ends_with_it(ports: Ports) -> None:
+    demux = Demux(("trunk0",), (PPPOE, QINQ), RateLimits(50, 100, 16_000), idle_timeout=300)
+    flood = [tagged(padi(), (DOT1Q, 1 + number % 4094)) for number in range(20_000)]
+    with demultiplexer(ports, demux) as running:
+        send(flood)
+
+        def is_heard() -> bool:
+            running.clock.now += 1
+            send([tagged(dhcp(), (DOT1AD, 50), (DOT1Q, 7))])
+            return "trunk0.50.7" in ports.served
+
+        before = running.clock.now
+        wait_for("a new subscriber", is_heard)
+        assert len(ports.devices) <= 100 + 50 * (running.clock.now - before)
+        refused = sum(running.demux.refusals().values())
+        assert refused + running.demux.dropped_total + len(ports.made) >= 20_000
+        assert running.demux.rate_limited_total > 0

@@ -1,0 +1,334 @@
+"""Which VLANs are to exist, and for how long."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
+from gateway_api.core.gateways.linux.admission import HOLD_OFF, Admission, ManagedVlan, Refusal, State, Vlan
+from gateway_api.core.gateways.linux.frames import SessionKind, Trigger
+from gateway_api.wire.core.network import VlanProtocol
+from tests.support.clocks import SteppedClock
+from tests.support.first_frames import MAC
+
+PPPOE = VlanProfile("pppoe", "pppoe", VlanRange(100, 499), None, "pppoe_ethernet")
+IPOE = VlanProfile("ipoe", "dhcp", VlanRange(600, 699), None, "ipoe_ethernet")
+QINQ = VlanProfile("qinq", "pppoe", VlanRange(1, 4094), VlanRange(50, 59), "pppoe_qinq")
+DEMUX = Demux(("trunk0", "trunk1"), (IPOE, QINQ, PPPOE), RateLimits(10, 20, 100), idle_timeout=300)
+
+SINGLE = Vlan("trunk0", None, 300)
+DOUBLE = Vlan("trunk0", 50, 7)
+
+Make = Callable[..., Admission]
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+def make(clock: SteppedClock) -> Make:
+    def made(**changes: Any) -> Admission:
+        return Admission(replace(DEMUX, **changes), clock)
+
+    return made
+
+
+@pytest.fixture
+def admission(make: Make) -> Admission:
+    return make()
+
+
+def trigger(vlan: Vlan, kind: SessionKind = "pppoe", protocol: VlanProtocol | None = None) -> Trigger:
+    return Trigger(vlan.trunk, vlan.outer_vlan_id, protocol or vlan.protocol, vlan.vlan_id, kind, MAC)
+
+
+def serve(admission: Admission, vlan: Vlan, kind: SessionKind = "pppoe") -> None:
+    assert admission.decide(trigger(vlan, kind)) == vlan
+    admission.made(vlan)
+    admission.served(vlan)
+
+
+def names(managed: list[ManagedVlan]) -> list[str]:
+    return sorted(one.vlan.name for one in managed)
+
+
+def test_names_follow_the_template_of_accel_ppp() -> None:
+    assert (SINGLE.name, DOUBLE.name) == ("trunk0.300", "trunk0.50.7")
+
+
+def test_two_tags_are_802_1ad_outside() -> None:
+    assert (SINGLE.protocol, DOUBLE.protocol) == (VlanProtocol.DOT1Q, VlanProtocol.DOT1AD)
+
+
+@pytest.mark.parametrize(
+    ("vlan", "kind"),
+    [
+        (SINGLE, "pppoe"),
+        (DOUBLE, "pppoe"),
+        (Vlan("trunk1", None, 600), "dhcp"),
+        (Vlan("trunk1", None, 100), "pppoe"),
+        (Vlan("trunk1", None, 499), "pppoe"),
+        (Vlan("trunk1", 59, 4094), "pppoe"),
+    ],
+)
+def test_a_trigger_in_a_range_makes_the_vlan(admission: Admission, vlan: Vlan, kind: SessionKind) -> None:
+    assert admission.decide(trigger(vlan, kind)) == vlan
+
+
+@pytest.mark.parametrize(
+    ("vlan", "kind", "refusal"),
+    [
+        (Vlan("trunk0", None, 99), "pppoe", Refusal.NO_PROFILE),
+        (Vlan("trunk0", None, 500), "pppoe", Refusal.NO_PROFILE),
+        (Vlan("trunk0", 49, 300), "pppoe", Refusal.NO_PROFILE),
+        (Vlan("trunk2", None, 300), "pppoe", Refusal.NO_PROFILE),
+        (SINGLE, "dhcp", Refusal.OTHER_KIND),
+    ],
+)
+def test_no_other_trigger_makes_one(
+    admission: Admission, vlan: Vlan, kind: SessionKind, refusal: Refusal
+) -> None:
+    assert admission.decide(trigger(vlan, kind)) == refusal
+    assert admission.refusals == {refusal: 1}
+    assert list(admission) == []
+
+
+@pytest.mark.parametrize(("vlan", "protocol"), [(SINGLE, VlanProtocol.DOT1AD), (DOUBLE, VlanProtocol.DOT1Q)])
+def test_another_protocol_of_the_first_tag_makes_none(
+    admission: Admission, vlan: Vlan, protocol: VlanProtocol
+) -> None:
+    assert admission.decide(trigger(vlan, protocol=protocol)) == Refusal.OTHER_PROTOCOL
+
+
+def test_a_vlan_under_way_is_decided_once(admission: Admission) -> None:
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+    assert {admission.decide(trigger(SINGLE)) for _ in range(100)} == {Refusal.UNDER_WAY}
+
+
+def test_a_vlan_that_is_served_is_not_made_again(admission: Admission) -> None:
+    serve(admission, SINGLE)
+    assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
+    assert admission.rate_limited_total == 0
+
+
+def test_a_burst_is_made_at_once_and_then_so_many_a_second(admission: Admission, clock: SteppedClock) -> None:
+    vlans = [Vlan("trunk0", None, id) for id in range(100, 200)]
+    assert [admission.decide(trigger(vlan)) for vlan in vlans[:25]] == vlans[:20] + [Refusal.RATE_LIMITED] * 5
+    assert admission.rate_limited_total == 5
+    clock.now += 0.25
+    assert [admission.decide(trigger(vlan)) for vlan in vlans[20:25]] == (
+        vlans[20:22] + [Refusal.RATE_LIMITED] * 3
+    )
+    clock.now += 3600
+    decisions = [admission.decide(trigger(vlan)) for vlan in vlans[25:50]]
+    assert decisions.count(Refusal.RATE_LIMITED) == 5
+
+
+def test_no_more_vlans_exist_than_the_configuration_allows(make: Make) -> None:
+    admission = make(rate_limits=RateLimits(10, 20, 2))
+    serve(admission, SINGLE)
+    assert admission.decide(trigger(DOUBLE)) == DOUBLE
+    assert admission.decide(trigger(Vlan("trunk0", 50, 8))) == Refusal.FULL
+    assert admission.rate_limited_total == 1
+
+
+def test_a_vlan_that_failed_is_tried_again_after_a_while(admission: Admission, clock: SteppedClock) -> None:
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+    admission.failed(SINGLE)
+    assert list(admission) == []
+    clock.now += HOLD_OFF / 2
+    assert admission.decide(trigger(SINGLE)) == Refusal.HELD_OFF
+    clock.now += HOLD_OFF / 2
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+
+
+def test_a_vlan_without_a_session_expires_after_the_idle_timeout(
+    admission: Admission, clock: SteppedClock
+) -> None:
+    serve(admission, SINGLE)
+    clock.now += 299
+    assert admission.expired(()) == []
+    clock.now += 1
+    assert names(admission.expired(())) == ["trunk0.300"]
+    assert admission.expired(()) == []
+    assert admission.decide(trigger(SINGLE)) == Refusal.UNDER_WAY
+    admission.removed(SINGLE)
+    assert list(admission) == []
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+
+
+def test_the_idle_timeout_counts_from_the_end_of_the_last_session(
+    admission: Admission, clock: SteppedClock
+) -> None:
+    serve(admission, SINGLE)
+    clock.now += 1000
+    assert admission.expired({"trunk0.300"}) == []
+    clock.now += 299
+    assert admission.expired(()) == []
+    clock.now += 1
+    assert names(admission.expired(())) == ["trunk0.300"]
+
+
+def test_a_client_that_is_signing_on_keeps_its_vlan(admission: Admission, clock: SteppedClock) -> None:
+    serve(admission, SINGLE)
+    clock.now += 299
+    assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
+    clock.now += 299
+    assert admission.expired(()) == []
+
+
+def test_a_vlan_under_way_does_not_expire(admission: Admission, clock: SteppedClock) -> None:
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+    clock.now += 1000
+    assert admission.expired(()) == []
+
+
+def test_a_vlan_that_could_not_be_removed_expires_again(admission: Admission, clock: SteppedClock) -> None:
+    serve(admission, SINGLE)
+    clock.now += 300
+    assert names(admission.expired(())) == ["trunk0.300"]
+    admission.kept(SINGLE)
+    assert names(admission.unserved()) == ["trunk0.300"]
+    assert names(admission.expired(())) == ["trunk0.300"]
+
+
+def test_a_session_keeps_a_vlan_without_a_profile_and_then_it_expires_at_once(admission: Admission) -> None:
+    serve(admission, SINGLE)
+    serve(admission, DOUBLE)
+    serve(admission, Vlan("trunk1", None, 300))
+    admission.configure(replace(DEMUX, trunks=("trunk0",), vlan_profiles=(QINQ,)))
+    assert admission.expired({"trunk0.300", "trunk1.300"}) == []
+    assert names(admission.expired({"trunk1.300"})) == ["trunk0.300"]
+    assert names(admission.expired(())) == ["trunk1.300"]
+
+
+def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) -> None:
+    serve(admission, SINGLE)
+    admission.configure(replace(DEMUX, vlan_profiles=(replace(PPPOE, type="dhcp"),)))
+    assert names(admission.expired(())) == ["trunk0.300"]
+    admission.removed(SINGLE)
+    serve(admission, SINGLE, "dhcp")
+    assert [managed.kind for managed in admission] == ["dhcp"]
+
+
+def test_new_limits_count_at_once(admission: Admission) -> None:
+    serve(admission, SINGLE)
+    admission.configure(replace(DEMUX, rate_limits=RateLimits(1, 1, 1)))
+    assert admission.decide(trigger(DOUBLE)) == Refusal.FULL
+
+
+def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
+    admission = make(rate_limits=RateLimits(1, 1, 100))
+    management = Vlan("trunk0", None, 10)
+    admission.adopt("trunk0", [SINGLE, DOUBLE, management, Vlan("trunk0", None, 600)])
+    assert names(admission.unserved()) == ["trunk0.300", "trunk0.50.7", "trunk0.600"]
+    assert {managed.vlan.name: managed.kind for managed in admission}["trunk0.600"] == "dhcp"
+    assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
+    # The bucket of one is still full.
+    assert admission.decide(trigger(Vlan("trunk0", None, 301)))
+
+
+def test_an_adopted_vlan_gets_the_whole_idle_timeout(admission: Admission, clock: SteppedClock) -> None:
+    admission.adopt("trunk0", [SINGLE])
+    clock.now += 299
+    assert admission.expired(()) == []
+    clock.now += 1
+    assert names(admission.expired(())) == ["trunk0.300"]
+
+
+def test_a_vlan_whose_device_is_gone_is_made_again(admission: Admission) -> None:
+    serve(admission, SINGLE)
+    serve(admission, Vlan("trunk1", None, 300))
+    admission.adopt("trunk0", [])
+    assert [managed.vlan.trunk for managed in admission] == ["trunk1"]
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+
+
+def test_what_is_under_way_is_not_adopted_and_not_forgotten(
+    admission: Admission, clock: SteppedClock
+) -> None:
+    serve(admission, DOUBLE)
+    clock.now += 300
+    assert names(admission.expired(())) == ["trunk0.50.7"]
+    assert admission.decide(trigger(SINGLE)) == SINGLE
+    admission.adopt("trunk0", [DOUBLE])
+    assert {managed.vlan: managed.state for managed in admission} == {
+        SINGLE: State.MAKING,
+        DOUBLE: State.REMOVING,
+    }
+
+
+def test_a_source_that_restarted_is_told_of_its_vlans_again(admission: Admission) -> None:
+    serve(admission, SINGLE)
+    serve(admission, Vlan("trunk0", None, 600), "dhcp")
+    assert admission.unserved() == []
+    admission.source_restarted("dhcp")
+    assert names(admission.unserved()) == ["trunk0.600"]
+
+
+def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: SteppedClock) -> None:
+    for id in range(1, 4095):
+        admission.decide(trigger(Vlan("trunk0", None, id)))
+    assert len(list(admission)) == 20
+    for managed in list(admission):
+        admission.failed(managed.vlan)
+    clock.now += HOLD_OFF
+    admission.expired(())
+    assert admission._held_off == {}
+
+
+@given(
+    some.lists(
+        some.tuples(
+            some.sampled_from(["hear", "made", "failed", "served", "expire", "removed", "adopt", "wait"]),
+            some.integers(295, 305),
+            some.booleans(),
+        ),
+        max_size=60,
+    )
+)
+@settings(deadline=None)
+def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, bool]]) -> None:
+    clock = SteppedClock()
+    admission = Admission(replace(DEMUX, rate_limits=RateLimits(2, 4, 6)), clock)
+    making: set[Vlan] = set()
+    removing: set[Vlan] = set()
+    devices: set[Vlan] = set()
+    for step, id, flag in steps:
+        vlan = Vlan("trunk0", None, id)
+        if step == "hear" and isinstance(admission.decide(trigger(vlan)), Vlan):
+            assert vlan not in making | removing | devices
+            making.add(vlan)
+        elif step == "made" and vlan in making:
+            admission.made(vlan)
+            making.remove(vlan)
+            devices.add(vlan)
+        elif step == "failed" and vlan in making:
+            admission.failed(vlan)
+            making.remove(vlan)
+        elif step == "served":
+            for managed in admission.unserved():
+                admission.served(managed.vlan)
+        elif step == "expire":
+            expired = {one.vlan for one in admission.expired({vlan.name})}
+            assert expired <= devices - removing
+            removing |= expired
+        elif step == "removed" and vlan in removing:
+            removing.remove(vlan)
+            if flag:
+                admission.kept(vlan)
+            else:
+                admission.removed(vlan)
+                devices.remove(vlan)
+        elif step == "adopt":
+            admission.adopt("trunk0", devices)
+        elif step == "wait":
+            clock.now += id - 295
+        assert {managed.vlan for managed in admission} == making | devices
+        assert len(making | devices) <= 6
