@@ -2,6 +2,8 @@
 
 import struct
 
+from gateway_api.wire.core.sessions import SessionType
+
 MAC = "02:00:00:00:00:2a"
 _SOURCE = bytes.fromhex(MAC.replace(":", ""))
 _BROADCAST = b"\xff" * 6
@@ -66,11 +68,11 @@ def _ipv6(destination: str, next_header: int, payload: bytes) -> bytes:
 
 #: Each first message of a subscriber, by name, with the type of its session.
 FIRST = {
-    "PADI": (padi(), "pppoe"),
-    "DHCPDISCOVER": (dhcp(), "dhcp"),
-    "DHCPDISCOVER with IP options": (dhcp(ip_options=b"\x94\x04\0\0"), "dhcp"),
-    "DHCPv6 Solicit": (dhcpv6(), "dhcp"),
-    "Router Solicitation": (icmpv6(), "dhcp"),
+    "PADI": (padi(), SessionType.PPPOE),
+    "DHCPDISCOVER": (dhcp(), SessionType.DHCP),
+    "DHCPDISCOVER with IP options": (dhcp(ip_options=b"\x94\x04\0\0"), SessionType.DHCP),
+    "DHCPv6 Solicit": (dhcpv6(), SessionType.DHCP),
+    "Router Solicitation": (icmpv6(), SessionType.DHCP),
 }
 #: Frames that are like them, but no first message.
 OTHER = {

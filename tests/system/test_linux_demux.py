@@ -5,18 +5,20 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_api.core.gateways.linux.admission import HOLD_OFF, Vlan
-from gateway_api.core.gateways.linux.demux import Demultiplexer, DemuxError
-from gateway_api.core.gateways.linux.frames import LONGEST_FRAME, SessionKind, Trigger, attach_filter
+from gateway_api.core.gateways.linux.demux import Demultiplexer
+from gateway_api.core.gateways.linux.frames import LONGEST_FRAME, Trigger, attach_filter
 from gateway_api.core.gateways.linux.listener import Listener
+from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock
 from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, tagged
 from tests.support.stack import wait_for
@@ -68,13 +70,17 @@ def is_listening() -> bool:
 
 
 class Ports:
-    """Devices and sources in memory. `refused` has the names that devices refuse."""
+    """Devices and a source in memory. `refused` has the names that the kernel refuses, `unwanted` those that
+    the source refuses."""
 
     def __init__(self) -> None:
         self.devices: set[Vlan] = set()
         self.made: list[str] = []
         self.refused: set[str] = set()
-        self.served: dict[str, str] = {}
+        self.tidied: list[str] = []
+        self.served: dict[str, SessionType] = {}
+        self.calls = 0
+        self.unwanted: set[str] = set()
         self.is_silent = False
         self.occupied: set[str] | None = set()
 
@@ -83,25 +89,28 @@ class Ports:
 
     def make(self, vlan: Vlan) -> None:
         if vlan.name in self.refused:
-            raise DemuxError("no such thing")
+            raise GatewayApiError("no such thing")
         self.made.append(vlan.name)
         self.devices.add(vlan)
 
     def remove(self, vlan: Vlan) -> None:
         if vlan.name in self.refused:
-            raise DemuxError("it is busy")
+            raise GatewayApiError("it is busy")
         self.devices.remove(vlan)
 
-    def serve(self, kind: SessionKind, names: Sequence[str]) -> None:
-        if self.is_silent:
-            raise DemuxError("no reply")
-        self.served.update(dict.fromkeys(names, kind))
+    def remove_unused_outer(self, trunk: str) -> None:
+        self.tidied.append(trunk)
 
-    def release(self, kind: SessionKind, names: Sequence[str]) -> None:
+    def serve(self, interface: str, type: SessionType) -> None:
+        self.calls += 1
+        if self.is_silent or interface in self.unwanted:
+            raise GatewayApiError("no reply")
+        self.served[interface] = type
+
+    def release(self, interface: str) -> None:
         if self.is_silent:
-            raise DemuxError("no reply")
-        for name in names:
-            del self.served[name]
+            raise GatewayApiError("no reply")
+        self.served.pop(interface)
 
 
 class Running:
@@ -219,7 +228,7 @@ def test_a_first_frame_has_a_vlan_made_and_served(ports: Ports) -> None:
     with demultiplexer(ports):
         send([tagged(padi(), (DOT1Q, 300)), tagged(dhcp(), (DOT1AD, 50), (DOT1Q, 7))])
         wait_for("both", lambda: len(ports.served) == 2)
-    assert ports.served == {"trunk0.300": "pppoe", "trunk0.50.7": "dhcp"}
+    assert ports.served == {"trunk0.300": SessionType.PPPOE, "trunk0.50.7": SessionType.DHCP}
     assert ports.devices == {Vlan("trunk0", None, 300), Vlan("trunk0", 50, 7)}
 
 
@@ -240,7 +249,7 @@ def test_an_idle_vlan_is_removed_and_one_with_a_session_stays(ports: Ports) -> N
         ports.occupied = {"trunk0.300"}
         running.advance(300)
         wait_for("the end of one", lambda: ports.devices == {Vlan("trunk0", None, 300)})
-        assert ports.served == {"trunk0.300": "pppoe"}
+        assert ports.served == {"trunk0.300": SessionType.PPPOE}
         assert [managed.vlan.name for managed in running.demux.vlans()] == ["trunk0.300"]
 
 
@@ -263,7 +272,11 @@ def test_what_exists_is_adopted_and_served_and_not_made(ports: Ports) -> None:
         wait_for("the adoption", lambda: len(ports.served) == 2)
         send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
         wait_for("a new one", lambda: len(ports.served) == 3)
-    assert ports.served == {"trunk0.300": "pppoe", "trunk0.50.7": "dhcp", "trunk0.301": "pppoe"}
+    assert ports.served == {
+        "trunk0.300": SessionType.PPPOE,
+        "trunk0.50.7": SessionType.DHCP,
+        "trunk0.301": SessionType.PPPOE,
+    }
     assert ports.made == ["trunk0.301"]
 
 
@@ -279,7 +292,7 @@ def test_a_device_that_is_refused_is_tried_again_later(ports: Ports, caplog: Any
         running.clock.now += HOLD_OFF
         send([tagged(padi(), (DOT1Q, 300))])
         wait_for("it", lambda: "trunk0.300" in ports.served)
-    assert caplog.messages == ["cannot make 1 VLANs, the first is trunk0.300: no such thing"]
+    assert caplog.messages == ["cannot make trunk0.300: no such thing"]
 
 
 def test_a_source_that_does_not_reply_is_told_again_at_the_next_sweep(ports: Ports) -> None:
@@ -289,7 +302,7 @@ def test_a_source_that_does_not_reply_is_told_again_at_the_next_sweep(ports: Por
         wait_for("the device", lambda: ports.devices)
         ports.is_silent = False
         running.advance(5)
-        wait_for("the source", lambda: ports.served == {"trunk0.300": "pppoe"})
+        wait_for("the source", lambda: ports.served == {"trunk0.300": SessionType.PPPOE})
 
 
 def test_a_vlan_that_a_source_does_not_release_stays_until_it_does(ports: Ports) -> None:
@@ -359,3 +372,35 @@ def test_a_flood_over_all_tags_makes_no_more_vlans_than_allowed_and_ends_with_it
         refused = sum(running.demux.refusals().values())
         assert refused + running.demux.dropped_total + len(ports.made) >= 20_000
         assert running.demux.rate_limited_total > 0
+
+
+def test_a_source_that_is_down_is_called_once_a_sweep(ports: Ports, caplog: Any) -> None:
+    ports.is_silent = True
+    ports.devices = {Vlan("trunk0", None, id) for id in range(300, 310)}
+    with demultiplexer(ports) as running:
+        wait_for("the first sweep", lambda: caplog.messages)
+        running.advance(5)
+        wait_for("a sweep", lambda: len(caplog.messages) == 2)
+        assert ports.calls == 2
+        assert "and 9 more: no reply" in caplog.messages[0]
+
+
+def test_a_vlan_that_the_source_refuses_does_not_keep_others_from_it(ports: Ports) -> None:
+    ports.devices = {Vlan("trunk0", None, id) for id in range(300, 310)}
+    ports.unwanted = {"trunk0.300", "trunk0.304"}
+    with demultiplexer(ports) as running:
+
+        def are_served() -> bool:
+            running.advance(5)
+            return len(ports.served) == 8
+
+        wait_for("all others", are_served)
+
+
+def test_unused_outer_vlans_are_removed_with_the_last_on_them(ports: Ports) -> None:
+    ports.devices = {Vlan("trunk0", None, 300), Vlan("trunk0", 50, 7)}
+    with demultiplexer(ports) as running:
+        wait_for("the adoption", lambda: len(ports.served) == 2)
+        running.advance(300)
+        wait_for("the end", lambda: ports.tidied == ["trunk0"])
+        assert ports.devices == set()

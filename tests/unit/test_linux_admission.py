@@ -10,8 +10,9 @@ from hypothesis import strategies as some
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_api.core.gateways.linux.admission import HOLD_OFF, Admission, ManagedVlan, Refusal, State, Vlan
-from gateway_api.core.gateways.linux.frames import SessionKind, Trigger
+from gateway_api.core.gateways.linux.frames import Trigger
 from gateway_api.wire.core.network import VlanProtocol
+from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock
 from tests.support.first_frames import MAC
 
@@ -44,11 +45,13 @@ def admission(make: Make) -> Admission:
     return make()
 
 
-def trigger(vlan: Vlan, kind: SessionKind = "pppoe", protocol: VlanProtocol | None = None) -> Trigger:
+def trigger(
+    vlan: Vlan, kind: SessionType = SessionType.PPPOE, protocol: VlanProtocol | None = None
+) -> Trigger:
     return Trigger(vlan.trunk, vlan.outer_vlan_id, protocol or vlan.protocol, vlan.vlan_id, kind, MAC)
 
 
-def serve(admission: Admission, vlan: Vlan, kind: SessionKind = "pppoe") -> None:
+def serve(admission: Admission, vlan: Vlan, kind: SessionType = SessionType.PPPOE) -> None:
     assert admission.decide(trigger(vlan, kind)) == vlan
     admission.made(vlan)
     admission.served(vlan)
@@ -69,30 +72,30 @@ def test_two_tags_are_802_1ad_outside() -> None:
 @pytest.mark.parametrize(
     ("vlan", "kind"),
     [
-        (SINGLE, "pppoe"),
-        (DOUBLE, "pppoe"),
-        (Vlan("trunk1", None, 600), "dhcp"),
-        (Vlan("trunk1", None, 100), "pppoe"),
-        (Vlan("trunk1", None, 499), "pppoe"),
-        (Vlan("trunk1", 59, 4094), "pppoe"),
+        (SINGLE, SessionType.PPPOE),
+        (DOUBLE, SessionType.PPPOE),
+        (Vlan("trunk1", None, 600), SessionType.DHCP),
+        (Vlan("trunk1", None, 100), SessionType.PPPOE),
+        (Vlan("trunk1", None, 499), SessionType.PPPOE),
+        (Vlan("trunk1", 59, 4094), SessionType.PPPOE),
     ],
 )
-def test_a_trigger_in_a_range_makes_the_vlan(admission: Admission, vlan: Vlan, kind: SessionKind) -> None:
+def test_a_trigger_in_a_range_makes_the_vlan(admission: Admission, vlan: Vlan, kind: SessionType) -> None:
     assert admission.decide(trigger(vlan, kind)) == vlan
 
 
 @pytest.mark.parametrize(
     ("vlan", "kind", "refusal"),
     [
-        (Vlan("trunk0", None, 99), "pppoe", Refusal.NO_PROFILE),
-        (Vlan("trunk0", None, 500), "pppoe", Refusal.NO_PROFILE),
-        (Vlan("trunk0", 49, 300), "pppoe", Refusal.NO_PROFILE),
-        (Vlan("trunk2", None, 300), "pppoe", Refusal.NO_PROFILE),
-        (SINGLE, "dhcp", Refusal.OTHER_KIND),
+        (Vlan("trunk0", None, 99), SessionType.PPPOE, Refusal.NO_PROFILE),
+        (Vlan("trunk0", None, 500), SessionType.PPPOE, Refusal.NO_PROFILE),
+        (Vlan("trunk0", 49, 300), SessionType.PPPOE, Refusal.NO_PROFILE),
+        (Vlan("trunk2", None, 300), SessionType.PPPOE, Refusal.NO_PROFILE),
+        (SINGLE, SessionType.DHCP, Refusal.OTHER_KIND),
     ],
 )
 def test_no_other_trigger_makes_one(
-    admission: Admission, vlan: Vlan, kind: SessionKind, refusal: Refusal
+    admission: Admission, vlan: Vlan, kind: SessionType, refusal: Refusal
 ) -> None:
     assert admission.decide(trigger(vlan, kind)) == refusal
     assert admission.refusals == {refusal: 1}
@@ -193,9 +196,17 @@ def test_a_vlan_that_could_not_be_removed_expires_again(admission: Admission, cl
     serve(admission, SINGLE)
     clock.now += 300
     assert names(admission.expired(())) == ["trunk0.300"]
-    admission.kept(SINGLE)
+    admission.postponed(SINGLE)
     assert names(admission.unserved()) == ["trunk0.300"]
     assert names(admission.expired(())) == ["trunk0.300"]
+
+
+def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:
+    for vlan in (SINGLE, DOUBLE):
+        assert admission.decide(trigger(vlan)) == vlan
+        admission.made(vlan)
+    admission.postponed(SINGLE)
+    assert [managed.vlan for managed in admission.unserved()] == [DOUBLE, SINGLE]
 
 
 def test_a_session_keeps_a_vlan_without_a_profile_and_then_it_expires_at_once(admission: Admission) -> None:
@@ -213,8 +224,8 @@ def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) ->
     admission.configure(replace(DEMUX, vlan_profiles=(replace(PPPOE, type="dhcp"),)))
     assert names(admission.expired(())) == ["trunk0.300"]
     admission.removed(SINGLE)
-    serve(admission, SINGLE, "dhcp")
-    assert [managed.kind for managed in admission] == ["dhcp"]
+    serve(admission, SINGLE, SessionType.DHCP)
+    assert [managed.kind for managed in admission] == [SessionType.DHCP]
 
 
 def test_new_limits_count_at_once(admission: Admission) -> None:
@@ -228,7 +239,7 @@ def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
     management = Vlan("trunk0", None, 10)
     admission.adopt("trunk0", [SINGLE, DOUBLE, management, Vlan("trunk0", None, 600)])
     assert names(admission.unserved()) == ["trunk0.300", "trunk0.50.7", "trunk0.600"]
-    assert {managed.vlan.name: managed.kind for managed in admission}["trunk0.600"] == "dhcp"
+    assert {managed.vlan.name: managed.kind for managed in admission}["trunk0.600"] == SessionType.DHCP
     assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
     # The bucket of one is still full.
     assert admission.decide(trigger(Vlan("trunk0", None, 301)))
@@ -266,9 +277,9 @@ def test_what_is_under_way_is_not_adopted_and_not_forgotten(
 
 def test_a_source_that_restarted_is_told_of_its_vlans_again(admission: Admission) -> None:
     serve(admission, SINGLE)
-    serve(admission, Vlan("trunk0", None, 600), "dhcp")
+    serve(admission, Vlan("trunk0", None, 600), SessionType.DHCP)
     assert admission.unserved() == []
-    admission.source_restarted("dhcp")
+    admission.source_restarted(SessionType.DHCP)
     assert names(admission.unserved()) == ["trunk0.600"]
 
 
@@ -322,7 +333,7 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
         elif step == "removed" and vlan in removing:
             removing.remove(vlan)
             if flag:
-                admission.kept(vlan)
+                admission.postponed(vlan)
             else:
                 admission.removed(vlan)
                 devices.remove(vlan)

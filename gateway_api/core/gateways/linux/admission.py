@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
-from gateway_api.core.gateways.linux.frames import SessionKind, Trigger
+from gateway_api.core.gateways.linux.frames import Trigger
 from gateway_api.wire.core.network import VlanProtocol
+from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds until another attempt at a VLAN that could not be made: a client sends PADI every few seconds.
 HOLD_OFF = 10.0
@@ -52,7 +53,7 @@ class ManagedVlan:
     seen, or it had a session."""
 
     vlan: Vlan
-    kind: SessionKind
+    kind: SessionType
     state: State
     created_at: float
     used_at: float
@@ -75,7 +76,7 @@ class Admission:
     """All VLANs under management. `refusals` counts the triggers that made none.
 
     A VLAN that `decide` returns is under way until the caller calls `made` or `failed`; one that `expired`
-    returns, until `removed` or `kept`.
+    returns, until `removed` or `postponed`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
@@ -120,10 +121,10 @@ class Admission:
         self._change(vlan, State.SERVED)
 
     def unserved(self) -> list[ManagedVlan]:
-        """Those that a source is to be told of."""
+        """Those that the source is to be told of."""
         return [managed for managed in self if managed.state == State.MADE]
 
-    def source_restarted(self, kind: SessionKind) -> None:
+    def source_restarted(self, kind: SessionType) -> None:
         """A source may have forgotten its VLANs: they are all to be told again."""
         for managed in list(self):
             if managed.kind == kind and managed.state == State.SERVED:
@@ -156,7 +157,7 @@ class Admission:
                 self._vlans[managed.vlan] = replace(managed, used_at=now)
                 continue
             profile = self._profiles.of(managed.vlan)
-            wanted = profile is not None and profile.type == managed.kind
+            wanted = profile is not None and _kind(profile) == managed.kind
             if not wanted or now - managed.used_at >= self._demux.idle_timeout:
                 found.append(self._change(managed.vlan, State.REMOVING))
         return found
@@ -165,9 +166,9 @@ class Admission:
         """The device of a VLAN is gone."""
         self._vlans.pop(vlan, None)
 
-    def kept(self, vlan: Vlan) -> None:
-        """A VLAN could not be removed. It expires again at the next call, unless it is used."""
-        self._change(vlan, State.MADE)
+    def postponed(self, vlan: Vlan) -> None:
+        """A source did not take a VLAN, or it could not be removed. It is tried again, after all others."""
+        self._vlans[vlan] = replace(self._vlans.pop(vlan), state=State.MADE)
 
     def _decide(self, trigger: Trigger) -> Vlan | Refusal:
         vlan = Vlan(trigger.trunk, trigger.outer_vlan_id, trigger.vlan_id)
@@ -179,7 +180,7 @@ class Admission:
         profile = self._profiles.of(vlan)
         if profile is None:
             return Refusal.NO_PROFILE
-        if profile.type != trigger.kind:
+        if _kind(profile) != trigger.kind:
             return Refusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
@@ -225,8 +226,8 @@ def _first(profile: VlanProfile) -> int:
     return profile.vlan_range.first
 
 
-def _kind(profile: VlanProfile) -> SessionKind:
-    return "pppoe" if profile.type == "pppoe" else "dhcp"
+def _kind(profile: VlanProfile) -> SessionType:
+    return SessionType.PPPOE if profile.type == "pppoe" else SessionType.DHCP
 
 
 class _TokenBucket:

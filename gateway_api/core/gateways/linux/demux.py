@@ -6,49 +6,49 @@ A thread per trunk listens. All work on devices and sources is done by one threa
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux
 from gateway_api.core.gateways.linux.admission import Admission, ManagedVlan, Refusal, Vlan
-from gateway_api.core.gateways.linux.frames import SessionKind, Trigger
+from gateway_api.core.gateways.linux.frames import Trigger
 from gateway_api.core.gateways.linux.listener import Listener
+from gateway_api.wire.core.sessions import SessionType
 
 #: VLANs made in one turn, before their sources are told: the first subscriber must not wait for the last.
 _AT_ONCE = 64
-#: Seconds between two sweeps for idle VLANs and for those that no source took.
+#: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
 _SWEEP = 5.0
 
 _log = logging.getLogger(__name__)
 
 
-class DemuxError(GatewayApiError):
-    """A device or a source refused. The text is for the log."""
-
-
 class Devices(Protocol):
-    """The VLAN devices of the kernel. Each method raises DemuxError."""
+    """The VLAN devices of the kernel. Each method raises GatewayApiError, with a text for the log."""
 
     def existing(self, trunk: str) -> Iterable[Vlan]:
-        """The VLANs on a trunk, by their tags; none for a trunk that is missing."""
+        """The VLANs on a trunk with a device of the VLAN's name; none if there is no such trunk."""
 
     def make(self, vlan: Vlan) -> None:
-        """Makes the device with the name of the VLAN, the outer one first where there are two tags, and sets
-        both up. What exists stays."""
+        """Makes the device with the name of the VLAN, and where there are two tags the outer one, and sets
+        them up. What exists stays."""
 
     def remove(self, vlan: Vlan) -> None:
-        """Removes the device, if it exists, and the outer one when nothing else is on it."""
+        """Removes the device. It is no error if there is none."""
+
+    def remove_unused_outer(self, trunk: str) -> None:
+        """Removes the outer devices that `make` made and that have no VLAN on them."""
 
 
-class Server(Protocol):
-    """The sources that serve VLANs, by session type. Each method raises DemuxError."""
+class Source(Protocol):
+    """What serves subscribers. Each method raises GatewayApiError, with a text for the log."""
 
-    def serve(self, kind: SessionKind, names: Sequence[str]) -> None:
-        """Accepts subscribers on these devices. What is served already stays."""
+    def serve(self, interface: str, type: SessionType, /) -> None:
+        """Accepts sessions of a type on a device. It is no error if the source does so already."""
 
-    def release(self, kind: SessionKind, names: Sequence[str]) -> None:
-        """Accepts none there any longer. What is not served is no error."""
+    def release(self, interface: str, /) -> None:
+        """Ends the service on a device. It is no error if it is not served."""
 
 
 class Demultiplexer:
@@ -62,12 +62,12 @@ class Demultiplexer:
         self,
         demux: Demux,
         devices: Devices,
-        server: Server,
+        source: Source,
         occupied: Callable[[], Container[str] | None],
         clock: Callable[[], float],
     ) -> None:
         self._devices = devices
-        self._server = server
+        self._source = source
         self._occupied = occupied
         self._clock = clock
         # Protects what follows; notified when `run` has work.
@@ -108,12 +108,12 @@ class Demultiplexer:
             self._work.notify()
 
     def adopt(self, trunk: str) -> None:
-        """Has `run` read which VLANs exist on a trunk, after devices came or went by other hands."""
+        """Has `run` read which VLANs exist on a trunk: to be called when devices came or went."""
         with self._work:
             self._to_adopt.add(trunk)
             self._work.notify()
 
-    def source_restarted(self, kind: SessionKind) -> None:
+    def source_restarted(self, kind: SessionType) -> None:
         """A source may have forgotten its VLANs: at the next sweep it is told of them again."""
         with self._work:
             self._admission.source_restarted(kind)
@@ -126,7 +126,8 @@ class Demultiplexer:
 
     def run(self) -> None:
         """Works until `stop`; the VLANs stay. Raises the error that ended the thread of a trunk."""
-        sweep_at = self._clock() + _SWEEP
+        # The first sweep has adopted VLANs served.
+        sweep_at = self._clock()
         try:
             while True:
                 with self._work:
@@ -179,89 +180,89 @@ class Demultiplexer:
     def _adopt(self, trunk: str) -> None:
         try:
             existing = list(self._devices.existing(trunk))
-        except DemuxError as error:
+        except GatewayApiError as error:
             _log.error("cannot read the VLANs on %s: %s", trunk, error)
             self._unread.add(trunk)
             return
         with self._work:
             self._admission.adopt(trunk, existing)
-            unserved = [managed for managed in self._admission.unserved() if managed.vlan.trunk == trunk]
-        self._serve(unserved)
 
     def _make(self, vlans: Iterable[Vlan]) -> list[ManagedVlan]:
-        made, failures = [], []
+        made, failed, errors = [], [], []
         for vlan in vlans:
             try:
                 self._devices.make(vlan)
-            except DemuxError as error:
-                failures.append((vlan, error))
+            except GatewayApiError as error:
+                failed.append(vlan)
+                errors.append(error)
                 with self._work:
                     self._admission.failed(vlan)
             else:
                 with self._work:
                     made.append(self._admission.made(vlan))
-        _report("make", failures)
+        if failed:
+            _log_failure("make", failed, errors[0])
         return made
 
     def _serve(self, vlans: Iterable[ManagedVlan]) -> None:
         for kind, group in _by_kind(vlans):
-            try:
-                self._server.serve(kind, [vlan.name for vlan in group])
-            except DemuxError as error:
-                _log.error(
-                    "cannot have %d VLANs served, the first is %s: %s", len(group), group[0].name, error
-                )
-                continue
-            with self._work:
-                for vlan in group:
-                    self._admission.served(vlan)
+            while group:
+                try:
+                    self._source.serve(group[0].name, kind)
+                except GatewayApiError as error:
+                    self._postpone("serve", group, error)
+                    break
+                with self._work:
+                    self._admission.served(group.popleft())
 
     def _sweep(self) -> None:
         unread, self._unread = self._unread, set()
-        for trunk in unread:
+        for trunk in sorted(unread):
             self._adopt(trunk)
         occupied = self._occupied()
         with self._work:
             expired = [] if occupied is None else self._admission.expired(occupied)
             unserved = self._admission.unserved()
-        for kind, group in _by_kind(expired):
-            self._remove(kind, group)
+        for _, group in _by_kind(expired):
+            self._remove(group)
         self._serve(unserved)
 
-    def _remove(self, kind: SessionKind, vlans: Sequence[Vlan]) -> None:
-        # The source first: it must not be left with a device that is gone.
-        try:
-            self._server.release(kind, [vlan.name for vlan in vlans])
-        except DemuxError as error:
-            failures = [(vlan, error) for vlan in vlans]
-        else:
-            failures = list(self._removed(vlans))
-        with self._work:
-            for vlan, _ in failures:
-                self._admission.kept(vlan)
-        _report("remove", failures)
-
-    def _removed(self, vlans: Iterable[Vlan]) -> Iterator[tuple[Vlan, DemuxError]]:
-        """Removes the devices. Yields the failures."""
-        for vlan in vlans:
+    def _remove(self, group: deque[Vlan]) -> None:
+        trunks = {vlan.trunk for vlan in group if vlan.outer_vlan_id is not None}
+        while group:
             try:
-                self._devices.remove(vlan)
-            except DemuxError as error:
-                yield vlan, error
-            else:
-                with self._work:
-                    self._admission.removed(vlan)
+                # The source first: it must not be left with a device that is gone.
+                self._source.release(group[0].name)
+                self._devices.remove(group[0])
+            except GatewayApiError as error:
+                self._postpone("remove", group, error)
+                break
+            with self._work:
+                self._admission.removed(group.popleft())
+        for trunk in sorted(trunks):
+            try:
+                self._devices.remove_unused_outer(trunk)
+            except GatewayApiError as error:
+                _log.error("cannot remove unused outer VLANs of %s: %s", trunk, error)
+
+    def _postpone(self, verb: str, group: deque[Vlan], error: GatewayApiError) -> None:
+        """After a failure, the others wait for the next sweep, too: if the source is down, each call lasts
+        until its deadline. The one that failed is the last then."""
+        _log_failure(verb, group, error)
+        group.rotate(-1)
+        with self._work:
+            for vlan in group:
+                self._admission.postponed(vlan)
 
 
-def _by_kind(vlans: Iterable[ManagedVlan]) -> Iterator[tuple[SessionKind, list[Vlan]]]:
-    groups: dict[SessionKind, list[Vlan]] = {}
+def _by_kind(vlans: Iterable[ManagedVlan]) -> Iterable[tuple[SessionType, deque[Vlan]]]:
+    groups: dict[SessionType, deque[Vlan]] = {}
     for managed in vlans:
-        groups.setdefault(managed.kind, []).append(managed.vlan)
-    return iter(groups.items())
+        groups.setdefault(managed.kind, deque()).append(managed.vlan)
+    return groups.items()
 
 
-def _report(verb: str, failures: Sequence[tuple[Vlan, DemuxError]]) -> None:
+def _log_failure(verb: str, vlans: Sequence[Vlan], error: GatewayApiError) -> None:
     """In one line: during a flood, each VLAN may fail."""
-    if failures:
-        vlan, error = failures[0]
-        _log.error("cannot %s %d VLANs, the first is %s: %s", verb, len(failures), vlan.name, error)
+    more = f" and {len(vlans) - 1} more" if len(vlans) > 1 else ""
+    _log.error("cannot %s %s%s: %s", verb, vlans[0].name, more, error)

@@ -9,12 +9,10 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from gateway_api.wire.core.network import VlanProtocol
-
-#: The types of a session, as in the configuration's profiles.
-SessionKind = Literal["pppoe", "dhcp"]
+from gateway_api.wire.core.sessions import SessionType
 
 #: No such message is longer: an Ethernet frame of 1,518 bytes, less the tag that the kernel took off.
 LONGEST_FRAME: Final = 1536
@@ -40,7 +38,7 @@ class Trigger:
     outer_vlan_id: int | None
     outer_protocol: VlanProtocol
     vlan_id: int
-    kind: SessionKind
+    kind: SessionType
     mac: str
 
 
@@ -67,17 +65,17 @@ def parse(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     if not destination[0] & 1 or source[0] & 1:
         return None
     kind = _kind(ethertype, frame[payload:])
-    return kind and Trigger(trunk, outer, protocol, vlan, kind, source.hex(":"))
+    return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind, source.hex(":"))
 
 
-def _kind(ethertype: int, packet: bytes) -> SessionKind | None:
+def _kind(ethertype: int, packet: bytes) -> SessionType | None:
     if ethertype == 0x8863:
         # RFC 2516 section 5.1: version and type 1, code 0x09, session id 0.
-        return "pppoe" if packet[:4] == b"\x11\x09\x00\x00" else None
+        return SessionType.PPPOE if packet[:4] == b"\x11\x09\x00\x00" else None
     if ethertype == 0x0800:
-        return "dhcp" if _is_discover(packet) else None
+        return SessionType.DHCP if _is_discover(packet) else None
     if ethertype == 0x86DD:
-        return "dhcp" if _is_from_an_ipv6_host(packet) else None
+        return SessionType.DHCP if _is_from_an_ipv6_host(packet) else None
     return None
 
 

@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.frames import AUXDATA_SIZE, LONGEST_FRAME, 
 
 #: Frames in one batch, and the seconds of rest after a full one: a flood gets no more of the processor.
 _AT_ONCE = 256
-_REST = 0.005
+_REST = 0.01
 #: The kernel takes twice as much, and at most, for a burst of 10,000 to 20,000 frames on a trunk.
 _BUFFER = 8 << 20
 #: Seconds until a trunk that is missing or down is tried again.
