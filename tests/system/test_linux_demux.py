@@ -5,7 +5,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,16 @@ class Ports:
         self.devices: set[Vlan] = set()
         self.made: list[str] = []
         self.refused: set[str] = set()
-        self.tidied: list[str] = []
         self.served: dict[str, SessionType] = {}
         self.calls = 0
         self.unwanted: set[str] = set()
         self.is_silent = False
+        self.is_unreadable = False
         self.occupied: set[str] | None = set()
 
     def existing(self, trunk: str) -> Iterable[Vlan]:
+        if self.is_unreadable:
+            raise GatewayApiError("try again")
         return [vlan for vlan in self.devices if vlan.trunk == trunk]
 
     def make(self, vlan: Vlan) -> None:
@@ -93,13 +95,10 @@ class Ports:
         self.made.append(vlan.name)
         self.devices.add(vlan)
 
-    def remove(self, vlan: Vlan) -> None:
-        if vlan.name in self.refused:
+    def remove(self, vlans: Sequence[Vlan]) -> None:
+        if any(vlan.name in self.refused for vlan in vlans):
             raise GatewayApiError("it is busy")
-        self.devices.remove(vlan)
-
-    def remove_unused_outer(self, trunk: str) -> None:
-        self.tidied.append(trunk)
+        self.devices.difference_update(vlans)
 
     def serve(self, interface: str, type: SessionType) -> None:
         self.calls += 1
@@ -110,7 +109,7 @@ class Ports:
     def release(self, interface: str) -> None:
         if self.is_silent:
             raise GatewayApiError("no reply")
-        self.served.pop(interface)
+        self.served.pop(interface, None)
 
 
 class Running:
@@ -397,10 +396,49 @@ def test_a_vlan_that_the_source_refuses_does_not_keep_others_from_it(ports: Port
         wait_for("all others", are_served)
 
 
-def test_unused_outer_vlans_are_removed_with_the_last_on_them(ports: Ports) -> None:
-    ports.devices = {Vlan("trunk0", None, 300), Vlan("trunk0", 50, 7)}
+def test_a_device_that_the_kernel_does_not_remove_is_tried_again(ports: Ports, caplog: Any) -> None:
+    ports.devices = {Vlan("trunk0", None, 300)}
     with demultiplexer(ports) as running:
-        wait_for("the adoption", lambda: len(ports.served) == 2)
+        wait_for("the adoption", lambda: ports.served)
+        ports.refused = {"trunk0.300"}
         running.advance(300)
-        wait_for("the end", lambda: ports.tidied == ["trunk0"])
-        assert ports.devices == set()
+        wait_for("the failure", lambda: "cannot remove trunk0.300: it is busy" in caplog.messages)
+        ports.refused = set()
+        running.advance(5)
+        wait_for("its end", lambda: not ports.devices)
+
+
+def test_more_idle_vlans_than_one_turn_removes_all_go(ports: Ports) -> None:
+    ports.devices = {Vlan("trunk0", None, id) for id in range(300, 500)}
+    with demultiplexer(ports) as running:
+        wait_for("the adoption", lambda: len(ports.served) == 200)
+        running.advance(300)
+        wait_for("the end", lambda: not running.demux.vlans())
+    assert (ports.devices, ports.served) == (set(), {})
+
+
+def test_an_error_in_the_thread_of_a_trunk_ends_the_whole(ports: Ports) -> None:
+    class FailingClock(SteppedClock):
+        def __call__(self) -> float:
+            if threading.current_thread().name == "demux trunk0":
+                raise OSError("no clock")
+            return super().__call__()
+
+    demux = Demultiplexer(DEMUX, ports, ports, set, FailingClock())
+    sender = threading.Timer(0, lambda: wait_for("it", is_listening) and send([tagged(padi(), (DOT1Q, 300))]))
+    sender.start()
+    with pytest.raises(OSError, match="no clock"):
+        demux.run()
+    sender.join()
+
+
+def test_vlans_that_could_not_be_read_are_read_at_the_next_sweep(ports: Ports, caplog: Any) -> None:
+    ports.devices = {Vlan("trunk0", None, 300)}
+    ports.is_unreadable = True
+    with demultiplexer(ports) as running:
+        wait_for("the failure", lambda: "cannot read the VLANs on trunk0: try again" in caplog.messages)
+        ports.is_unreadable = False
+        running.clock.now += 5
+        send([tagged(padi(), (DOT1Q, 301))])
+        wait_for("the adoption", lambda: len(ports.served) == 2)
+    assert ports.made == ["trunk0.301"]

@@ -1,6 +1,6 @@
 """Which VLANs are to exist, and for how long."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +59,10 @@ def serve(admission: Admission, vlan: Vlan, kind: SessionType = SessionType.PPPO
 
 def names(managed: list[ManagedVlan]) -> list[str]:
     return sorted(one.vlan.name for one in managed)
+
+
+def expired(admission: Admission, occupied: Container[str]) -> list[str]:
+    return sorted(vlan.name for vlan in admission.expired(occupied, 100))
 
 
 def test_names_follow_the_template_of_accel_ppp() -> None:
@@ -156,10 +160,10 @@ def test_a_vlan_without_a_session_expires_after_the_idle_timeout(
 ) -> None:
     serve(admission, SINGLE)
     clock.now += 299
-    assert admission.expired(()) == []
+    assert expired(admission, ()) == []
     clock.now += 1
-    assert names(admission.expired(())) == ["trunk0.300"]
-    assert admission.expired(()) == []
+    assert expired(admission, ()) == ["trunk0.300"]
+    assert expired(admission, ()) == []
     assert admission.decide(trigger(SINGLE)) == Refusal.UNDER_WAY
     admission.removed(SINGLE)
     assert list(admission) == []
@@ -171,11 +175,11 @@ def test_the_idle_timeout_counts_from_the_end_of_the_last_session(
 ) -> None:
     serve(admission, SINGLE)
     clock.now += 1000
-    assert admission.expired({"trunk0.300"}) == []
+    assert expired(admission, {"trunk0.300"}) == []
     clock.now += 299
-    assert admission.expired(()) == []
+    assert expired(admission, ()) == []
     clock.now += 1
-    assert names(admission.expired(())) == ["trunk0.300"]
+    assert expired(admission, ()) == ["trunk0.300"]
 
 
 def test_a_client_that_is_signing_on_keeps_its_vlan(admission: Admission, clock: SteppedClock) -> None:
@@ -183,22 +187,31 @@ def test_a_client_that_is_signing_on_keeps_its_vlan(admission: Admission, clock:
     clock.now += 299
     assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
     clock.now += 299
-    assert admission.expired(()) == []
+    assert expired(admission, ()) == []
+
+
+def test_no_more_vlans_expire_at_once_than_requested(admission: Admission, clock: SteppedClock) -> None:
+    serve(admission, SINGLE)
+    serve(admission, DOUBLE)
+    clock.now += 300
+    assert admission.expired((), 1) == [SINGLE]
+    assert admission.expired((), 1) == [DOUBLE]
+    assert admission.expired((), 1) == []
 
 
 def test_a_vlan_under_way_does_not_expire(admission: Admission, clock: SteppedClock) -> None:
     assert admission.decide(trigger(SINGLE)) == SINGLE
     clock.now += 1000
-    assert admission.expired(()) == []
+    assert expired(admission, ()) == []
 
 
 def test_a_vlan_that_could_not_be_removed_expires_again(admission: Admission, clock: SteppedClock) -> None:
     serve(admission, SINGLE)
     clock.now += 300
-    assert names(admission.expired(())) == ["trunk0.300"]
+    assert expired(admission, ()) == ["trunk0.300"]
     admission.postponed(SINGLE)
     assert names(admission.unserved()) == ["trunk0.300"]
-    assert names(admission.expired(())) == ["trunk0.300"]
+    assert expired(admission, ()) == ["trunk0.300"]
 
 
 def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:
@@ -214,15 +227,15 @@ def test_a_session_keeps_a_vlan_without_a_profile_and_then_it_expires_at_once(ad
     serve(admission, DOUBLE)
     serve(admission, Vlan("trunk1", None, 300))
     admission.configure(replace(DEMUX, trunks=("trunk0",), vlan_profiles=(QINQ,)))
-    assert admission.expired({"trunk0.300", "trunk1.300"}) == []
-    assert names(admission.expired({"trunk1.300"})) == ["trunk0.300"]
-    assert names(admission.expired(())) == ["trunk1.300"]
+    assert expired(admission, {"trunk0.300", "trunk1.300"}) == []
+    assert expired(admission, {"trunk1.300"}) == ["trunk0.300"]
+    assert expired(admission, ()) == ["trunk1.300"]
 
 
 def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) -> None:
     serve(admission, SINGLE)
     admission.configure(replace(DEMUX, vlan_profiles=(replace(PPPOE, type="dhcp"),)))
-    assert names(admission.expired(())) == ["trunk0.300"]
+    assert expired(admission, ()) == ["trunk0.300"]
     admission.removed(SINGLE)
     serve(admission, SINGLE, SessionType.DHCP)
     assert [managed.kind for managed in admission] == [SessionType.DHCP]
@@ -248,9 +261,9 @@ def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
 def test_an_adopted_vlan_gets_the_whole_idle_timeout(admission: Admission, clock: SteppedClock) -> None:
     admission.adopt("trunk0", [SINGLE])
     clock.now += 299
-    assert admission.expired(()) == []
+    assert expired(admission, ()) == []
     clock.now += 1
-    assert names(admission.expired(())) == ["trunk0.300"]
+    assert expired(admission, ()) == ["trunk0.300"]
 
 
 def test_a_vlan_whose_device_is_gone_is_made_again(admission: Admission) -> None:
@@ -266,7 +279,7 @@ def test_what_is_under_way_is_not_adopted_and_not_forgotten(
 ) -> None:
     serve(admission, DOUBLE)
     clock.now += 300
-    assert names(admission.expired(())) == ["trunk0.50.7"]
+    assert expired(admission, ()) == ["trunk0.50.7"]
     assert admission.decide(trigger(SINGLE)) == SINGLE
     admission.adopt("trunk0", [DOUBLE])
     assert {managed.vlan: managed.state for managed in admission} == {
@@ -290,7 +303,7 @@ def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: S
     for managed in list(admission):
         admission.failed(managed.vlan)
     clock.now += HOLD_OFF
-    admission.expired(())
+    expired(admission, ())
     assert admission._held_off == {}
 
 
@@ -327,9 +340,9 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
             for managed in admission.unserved():
                 admission.served(managed.vlan)
         elif step == "expire":
-            expired = {one.vlan for one in admission.expired({vlan.name})}
-            assert expired <= devices - removing
-            removing |= expired
+            going = set(admission.expired({vlan.name}, 3))
+            assert going <= devices - removing
+            removing |= going
         elif step == "removed" and vlan in removing:
             removing.remove(vlan)
             if flag:

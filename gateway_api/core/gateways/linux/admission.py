@@ -144,10 +144,10 @@ class Admission:
             if profile is not None and vlan.trunk == trunk:
                 self._vlans[vlan] = ManagedVlan(vlan, _kind(profile), State.MADE, now, now)
 
-    def expired(self, occupied: Container[str]) -> list[ManagedVlan]:
-        """The VLANs to remove: without a session and a trigger for the idle timeout, or without a session and
-        a profile. `occupied` has the names of the devices with sessions. Not to be called while a source does
-        not answer: its sessions may live."""
+    def expired(self, occupied: Container[str], most: int) -> list[Vlan]:
+        """The VLANs to remove, at most so many: without a session and a trigger for the idle timeout, or
+        without a session and a profile. `occupied` has the names of the devices with sessions. Not to be
+        called while a source does not answer: its sessions may live."""
         now, found = self._clock(), []
         self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
         for managed in list(self):
@@ -159,7 +159,10 @@ class Admission:
             profile = self._profiles.of(managed.vlan)
             wanted = profile is not None and _kind(profile) == managed.kind
             if not wanted or now - managed.used_at >= self._demux.idle_timeout:
-                found.append(self._change(managed.vlan, State.REMOVING))
+                self._change(managed.vlan, State.REMOVING)
+                found.append(managed.vlan)
+                if len(found) == most:
+                    break
         return found
 
     def removed(self, vlan: Vlan) -> None:

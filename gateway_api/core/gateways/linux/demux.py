@@ -16,8 +16,11 @@ from gateway_api.core.gateways.linux.frames import Trigger
 from gateway_api.core.gateways.linux.listener import Listener
 from gateway_api.wire.core.sessions import SessionType
 
-#: VLANs made in one turn, before their sources are told: the first subscriber must not wait for the last.
-_AT_ONCE = 64
+#: VLANs made before the source is told: the first subscriber of a burst must not wait for the last.
+_MADE_AT_ONCE = 64
+#: VLANs removed in one sweep: new ones must not wait for the end of all that a flood left, nor may a session
+#: begin between the decision and the removal.
+_REMOVED_AT_ONCE = 32
 #: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
 _SWEEP = 5.0
 
@@ -34,11 +37,8 @@ class Devices(Protocol):
         """Makes the device with the name of the VLAN, and where there are two tags the outer one, and sets
         them up. What exists stays."""
 
-    def remove(self, vlan: Vlan) -> None:
-        """Removes the device. It is no error if there is none."""
-
-    def remove_unused_outer(self, trunk: str) -> None:
-        """Removes the outer devices that `make` made and that have no VLAN on them."""
+    def remove(self, vlans: Sequence[Vlan]) -> None:
+        """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
 
 
 class Source(Protocol):
@@ -138,8 +138,8 @@ class Demultiplexer:
                         return
                 self._turn()
                 if self._clock() >= sweep_at:
-                    self._sweep()
-                    sweep_at = self._clock() + _SWEEP
+                    is_done = self._sweep()
+                    sweep_at = self._clock() + (_SWEEP if is_done else 0)
         finally:
             self._listen(frozenset())
 
@@ -149,7 +149,7 @@ class Demultiplexer:
     def _turn(self) -> None:
         with self._work:
             to_adopt, self._to_adopt = self._to_adopt, set()
-            to_make = [self._to_make.popleft() for _ in range(min(_AT_ONCE, len(self._to_make)))]
+            to_make = [self._to_make.popleft() for _ in range(min(_MADE_AT_ONCE, len(self._to_make)))]
             trunks = self._trunks
         for trunk in sorted(to_adopt):
             self._adopt(trunk)
@@ -215,35 +215,37 @@ class Demultiplexer:
                 with self._work:
                     self._admission.served(group.popleft())
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> bool:
+        """False when there may be more to remove."""
         unread, self._unread = self._unread, set()
         for trunk in sorted(unread):
             self._adopt(trunk)
         occupied = self._occupied()
         with self._work:
-            expired = [] if occupied is None else self._admission.expired(occupied)
+            expired = [] if occupied is None else self._admission.expired(occupied, _REMOVED_AT_ONCE)
             unserved = self._admission.unserved()
-        for _, group in _by_kind(expired):
-            self._remove(group)
         self._serve(unserved)
+        return not expired or not self._remove(deque(expired))
 
-    def _remove(self, group: deque[Vlan]) -> None:
-        trunks = {vlan.trunk for vlan in group if vlan.outer_vlan_id is not None}
-        while group:
-            try:
-                # The source first: it must not be left with a device that is gone.
-                self._source.release(group[0].name)
-                self._devices.remove(group[0])
-            except GatewayApiError as error:
-                self._postpone("remove", group, error)
-                break
-            with self._work:
-                self._admission.removed(group.popleft())
-        for trunk in sorted(trunks):
-            try:
-                self._devices.remove_unused_outer(trunk)
-            except GatewayApiError as error:
-                _log.error("cannot remove unused outer VLANs of %s: %s", trunk, error)
+    def _remove(self, vlans: deque[Vlan]) -> bool:
+        """False after a failure."""
+        released = []
+        try:
+            # The source first: it must not be left with a device that is gone.
+            while vlans:
+                self._source.release(vlans[0].name)
+                released.append(vlans.popleft())
+        except GatewayApiError as error:
+            self._postpone("release", vlans, error)
+        try:
+            self._devices.remove(released)
+        except GatewayApiError as error:
+            self._postpone("remove", deque(released), error)
+            return False
+        with self._work:
+            for vlan in released:
+                self._admission.removed(vlan)
+        return not vlans
 
     def _postpone(self, verb: str, group: deque[Vlan], error: GatewayApiError) -> None:
         """After a failure, the others wait for the next sweep, too: if the source is down, each call lasts

@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Self
 
 from gateway_api.core.gateways.linux.frames import AUXDATA_SIZE, LONGEST_FRAME, Trigger, attach_filter, parse
 
@@ -31,6 +32,14 @@ _SO_RCVBUFFORCE = 33
 _ANCILLARY = socket.CMSG_SPACE(AUXDATA_SIZE)
 
 _log = logging.getLogger(__name__)
+
+
+class _Lost(Exception):
+    """A trunk that is missing or down, or may not be listened to. The text is the reason."""
+
+    @classmethod
+    def by(cls, error: OSError) -> Self:
+        return cls(os.strerror(error.errno or errno.EIO))
 
 
 class Listener:
@@ -79,17 +88,16 @@ class Listener:
                         self._changed(self._trunk)
                     self._receive(packets)
                     return
-            except OSError as error:
-                reason = os.strerror(error.errno or errno.EIO)
-                if reason != reported:
-                    _log.warning("cannot receive on trunk %s: %s", self._trunk, reason)
-                    reported = reason
+            except _Lost as lost:
+                if str(lost) != reported:
+                    reported = str(lost)
+                    _log.warning("cannot receive on trunk %s: %s", self._trunk, reported)
                     self._changed(self._trunk)
             if self._is_stopped(_RETRY):
                 return
 
     def _receive(self, packets: socket.socket) -> None:
-        """Returns at `stop`. Raises OSError when the trunk goes away or down."""
+        """Returns at `stop`. Raises _Lost."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
         ready.register(self._stop, select.POLLIN)
@@ -112,6 +120,8 @@ class Listener:
                 frame, ancillary, _, _ = packets.recvmsg(LONGEST_FRAME, _ANCILLARY)
             except BlockingIOError:
                 return
+            except OSError as error:
+                raise _Lost.by(error) from error
             for level, kind, auxdata in ancillary:
                 if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
                     yield parse(self._trunk, frame, auxdata)
@@ -122,9 +132,11 @@ class Listener:
 
 
 def _opened(trunk: str) -> socket.socket:
-    """A packet socket that receives the first frames on a trunk. Raises OSError; for a trunk that is down,
-    too."""
-    packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    """A packet socket that receives the first frames on a trunk. Raises _Lost."""
+    try:
+        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    except OSError as error:
+        raise _Lost.by(error) from error
     try:
         # All before the bind: protocol 0 receives nothing, so no frame comes past the filter.
         attach_filter(packets)
@@ -136,9 +148,9 @@ def _opened(trunk: str) -> socket.socket:
         # A network card may drop VLANs without a device, and groups that nobody joined.
         membership = _MEMBERSHIP.pack(socket.if_nametoindex(trunk), _PACKET_MR_PROMISC, 0)
         packets.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
-        if error := packets.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise OSError(error, os.strerror(error))
-    except BaseException:
+        if down := packets.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(down, os.strerror(down))
+    except OSError as error:
         packets.close()
-        raise
+        raise _Lost.by(error) from error
     return packets
