@@ -1,0 +1,84 @@
+"""A source of sessions: a daemon that terminates the connections of subscribers, such as accel-ppp.
+
+The source's table is the truth: a session that it does not list has ended. A source that does not reply says
+nothing: its sessions are stale, and not gone.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.wire.core.sessions import SessionType
+
+#: The reason of an end that nothing is known of.
+UNKNOWN = "unknown"
+
+
+class SourceUnavailable(GatewayApiError):
+    """The daemon cannot be reached, or does not reply in time, whole and in its format. The text is for the
+    log, and has nothing that a subscriber sent."""
+
+
+class SourceRefused(GatewayApiError):
+    """What was requested cannot be done: the daemon says so, or this machine does. The text is for the log,
+    as above."""
+
+
+class SourceSession(msgspec.Struct, frozen=True, gc=False):
+    """A session that is up, as its source knows it."""
+
+    #: The source's own id. No other session of the source ever has it.
+    key: str
+    type: SessionType
+    #: As the subscriber sent it: any characters, for a log line only after escaping.
+    username: str
+    #: In lower case, with colons.
+    mac_address: str | None
+    #: The interface that the session arrived on, such as `trunk0.100`.
+    access_interface: str
+    #: The session's own: `ppp0`. For DHCP, it may be the access interface.
+    interface: str
+    ip_address: str | None
+    ipv6_address: str | None
+    #: The network on the session's interface, such as `2001:db8:1::/64`.
+    ipv6_prefix: str | None
+    #: Those of DHCPv6 (RFC 8415 section 6.3).
+    delegated_prefixes: tuple[str, ...]
+    acct_session_id: str
+    #: Epoch seconds. It stays the same while the session lasts, unless the wall clock is set.
+    started_at: int
+    #: Bits per second. None where the source was not told a rate, as by RADIUS.
+    rate_down: int | None
+    rate_up: int | None
+
+
+class Source(Protocol):
+    """Any thread may call any method. Every call ends by a deadline of the source. Raises SourceUnavailable;
+    `serve` and `release` raise SourceRefused too."""
+
+    @property
+    def name(self) -> str:
+        """Unique in the gateway: `accel-ppp`."""
+
+    def sessions(self) -> Sequence[SourceSession]:
+        """All sessions that are up, in any order: neither those that start nor those that end. A session that
+        did not change is the same object as in the call before."""
+
+    def terminate(self, session: SourceSession) -> None:
+        """Requests the end of a session, and does not wait for it. It is no error if there is no such session
+        any more. To request it again is more forceful, if the source has a way."""
+
+    def serve(self, interface: str, type: SessionType) -> None:
+        """Accepts sessions of a type on an interface, which is up. It is no error if the source does so
+        already. If the interface was removed without `release`, and created again, call `release` first: the
+        daemon has sockets of the removed one."""
+
+    def release(self, interface: str) -> None:
+        """Ends the service on an interface, with its sessions. Call it before the interface is removed. It is
+        no error if the interface is not served."""
+
+    def reason(self, key: str) -> str:
+        """Why a session ended: an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case,
+        `admin_disconnect`, or `unknown`."""
