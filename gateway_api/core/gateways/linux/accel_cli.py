@@ -1,0 +1,151 @@
+"""The two ports of accel-ppp 1.14, on TCP: its command line, and its metrics module.
+
+The command line has neither a prompt nor an end marker, and says nothing to a wrong password. So a connection
+carries one command between two `show version`: the version before the reply is the proof of life, and the
+version after it proves that the reply is whole.
+"""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from gateway_api.core.gateways.linux.accel_formats import UnreadableReply
+from gateway_api.core.gateways.linux.source import SourceUnavailable
+
+#: Seconds for a command or a read of the metrics, with the connection and the wait for its turn.
+TIMEOUT = 10.0
+#: A session takes up to 500 bytes.
+REPLY_CAP = 128 << 20
+_CHUNK = 256 << 10
+
+#: accel-ppp hangs up at a line of 1,023 bytes.
+_LINE = re.compile(r"[ -~]{1,1000}")
+_PROOF = "show version"
+_VERSION = re.compile(rb"[!-~]{1,64}")
+
+_GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
+_LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]{1,12})(?:\r\n|$)", re.IGNORECASE)
+
+
+class Endpoint(NamedTuple):
+    """An address, not a name: on a gateway, there may be no resolver."""
+
+    host: IPv4Address
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class CommandLine:
+    """Runs commands, one at a time: accel-ppp queues one connection only. `password` is that of `[cli]`,
+    `clock` returns monotonic seconds. Raises ValueError for a password that is not one line of ASCII."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        password: str | None = None,
+        timeout: float = TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if password is not None and not _LINE.fullmatch(password):
+            raise ValueError("the password of accel-ppp must be one line of ASCII")
+        self._endpoint = endpoint
+        self._login = () if password is None else (password,)
+        self._timeout = timeout
+        self._clock = clock
+        self._turn = threading.Lock()
+
+    def run(self, command: str) -> bytes:
+        """The reply, which may be the text of an error. Raises SourceUnavailable; ValueError for a command
+        that is not one line of ASCII."""
+        if not _LINE.fullmatch(command):
+            raise ValueError(f"not a command of accel-ppp: {command!r}")
+        lines = (*self._login, _PROOF, command, _PROOF, "exit")
+        request = "".join(f"{line}\n" for line in lines).encode()
+        deadline = self._clock() + self._timeout
+        try:
+            if not self._turn.acquire(timeout=self._timeout):
+                raise UnreadableReply("another command took all the time")
+            try:
+                return reply_in(_exchange(self._endpoint, request, deadline, self._clock))
+            finally:
+                self._turn.release()
+        except (OSError, UnreadableReply) as error:
+            raise SourceUnavailable(f"cannot command accel-ppp at {self._endpoint}: {error}") from error
+
+
+class MetricsPage:
+    """Reads the metrics module, which came after accel-ppp 1.14.0: `[metrics] address=`."""
+
+    def __init__(
+        self, endpoint: Endpoint, *, timeout: float = TIMEOUT, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._endpoint = endpoint
+        self._timeout = timeout
+        self._clock = clock
+
+    def read(self) -> bytes:
+        """The body, in whatever format. Raises SourceUnavailable."""
+        try:
+            return http_body(_exchange(self._endpoint, _GET, self._clock() + self._timeout, self._clock))
+        except (OSError, UnreadableReply) as error:
+            text = f"cannot read the metrics of accel-ppp at {self._endpoint}: {error}"
+            raise SourceUnavailable(text) from error
+
+
+def reply_in(received: bytes) -> bytes:
+    """What is between two versions. Raises UnreadableReply."""
+    if not received:
+        raise UnreadableReply("it hung up without a reply, as it does at a wrong password")
+    version, _, rest = received.partition(b"\r\n")
+    if not _VERSION.fullmatch(version):
+        raise UnreadableReply("the reply does not start with a version")
+    end = version + b"\r\n"
+    if not rest.endswith(end):
+        raise UnreadableReply("it hung up in the middle of its reply")
+    return rest[: -len(end)]
+
+
+def http_body(reply: bytes) -> bytes:
+    """The body of a response with the status 200, whole. Raises UnreadableReply."""
+    head, found, body = reply.partition(b"\r\n\r\n")
+    status = _STATUS.match(head)
+    if not found or status is None:
+        raise UnreadableReply("not a response of HTTP")
+    if status[1] != b"200":
+        raise UnreadableReply(f"HTTP status {status[1].decode()}")
+    length = _LENGTH.search(head)
+    if length is None or int(length[1]) != len(body):
+        raise UnreadableReply("a response that is cut")
+    return body
+
+
+def _exchange(endpoint: Endpoint, request: bytes, deadline: float, clock: Callable[[], float]) -> bytes:
+    """All that the peer sends until it hangs up. Raises OSError and UnreadableReply."""
+
+    def until_deadline() -> float:
+        if (left := deadline - clock()) <= 0:
+            raise TimeoutError("no reply in time")
+        return left
+
+    received = bytearray()
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as peer:
+        peer.settimeout(until_deadline())
+        peer.connect((str(endpoint.host), endpoint.port))
+        peer.settimeout(until_deadline())
+        peer.sendall(request)
+        while True:
+            peer.settimeout(until_deadline())
+            data = peer.recv(_CHUNK)
+            if not data:
+                return bytes(received)
+            received += data
+            if len(received) > REPLY_CAP:
+                raise UnreadableReply(f"a reply of over {REPLY_CAP} bytes")

@@ -1,0 +1,284 @@
+"""The replies of accel-ppp 1.14 as bytes, without sockets: the table of its command line, the JSON of its
+metrics module, and what both say of a session.
+
+A subscriber chooses the user name, and may put anything but NUL into it: line ends, `|`, bytes that are not
+UTF-8. So a table is cut at byte offsets, before it is decoded.
+"""
+
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Annotated
+
+import msgspec
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.texts import MAX_BPS
+from gateway_api.core.gateways.linux.source import SourceSession
+from gateway_api.wire.core.sessions import SessionType
+
+#: Of `show sessions`: all that a SourceSession is made of. The module `shaper` brings RATE.
+RATE = "rate-limit"
+COLUMNS = (
+    "sid", "type", "state", "ifname", "inbound-if", "username", "calling-sid",
+    "ip", "ip6", "ip6-dp", "uptime-raw", RATE,
+)  # fmt: skip
+_REQUIRED = frozenset(COLUMNS) - {RATE}
+
+#: Other types are not of this gateway: l2tp, pptp, sstp.
+_TYPES = {"pppoe": SessionType.PPPOE, "ipoe": SessionType.DHCP}
+#: The others of the table are start, finish and unk; of the metrics, starting, finishing, restore, unknown.
+_UP = "active"
+
+_END = b"\r\n"
+_UNKNOWN_COLUMN = re.compile(rb"unknown column ([\w-]{1,64})\r\n", re.ASCII)
+_KEY = re.compile(r"[0-9A-Fa-f]{16}")
+#: As the kernel allows it (dev_valid_name()).
+_DEVICE = re.compile(r"[^\s/]{1,15}")
+#: As a configuration of the gateway allows it.
+_INTERFACE = re.compile(r"[A-Za-z0-9._@][A-Za-z0-9._@+-]{0,14}")
+_MAC = re.compile(r"(?:.*:)?([0-9a-f]{2}(?::[0-9a-f]{2}){5})", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_PREFIX_LENGTH = re.compile(r"[0-9]{1,3}")
+_RATES = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
+#: Addresses that are remembered: a sweep sees those of the sweep before, and reading them took half of it.
+_ADDRESSES = 1 << 16
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+
+Rates = tuple[int | None, int | None]
+
+
+class UnreadableReply(GatewayApiError):
+    """A reply that is cut, or not in the format of accel-ppp."""
+
+
+class UnknownColumn(UnreadableReply):
+    """`show sessions` does not have a column: the module that brings it is not loaded."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"accel-ppp has no column {name}")
+
+
+def is_key(text: str) -> bool:
+    """True for the `sid` of a session: 64 bits in hexadecimal."""
+    return _KEY.fullmatch(text) is not None
+
+
+def is_interface(text: str) -> bool:
+    """True for the name of an interface that is one plain word in a command and in the configuration: `,`
+    would start options there, `re:` an expression, and `${` a reference."""
+    return _INTERFACE.fullmatch(text) is not None
+
+
+# The table
+
+
+def rows_of(reply: bytes) -> Iterator[dict[str, bytes]]:
+    """The cells of each row by column. Raises UnreadableReply.
+
+    Header, ruler and all rows are equally long: so the text of a cell can neither add a row nor move a cell.
+    """
+    if unknown := _UNKNOWN_COLUMN.fullmatch(reply):
+        raise UnknownColumn(unknown[1].decode())
+    header, _, rest = reply.partition(_END)
+    ruler, ended, block = rest.partition(_END)
+    widths = [len(part) for part in ruler.split(b"+")]
+    if not ended or ruler.strip(b"-+") or min(widths) < 3 or len(header) != len(ruler):
+        raise UnreadableReply("not a table")
+    row = struct.Struct("x".join(f"x{width - 2}sx" for width in widths))
+    names = [cell.strip().decode("ascii", "replace") for cell in row.unpack(header)]
+    if len(set(names)) != len(names):
+        raise UnreadableReply("a table with a column twice")
+    return _rows(names, widths, row.format, block)
+
+
+def _rows(names: list[str], widths: list[int], cells: str, block: bytes) -> Iterator[dict[str, bytes]]:
+    row = struct.Struct(f"{cells}2x")
+    number, rest = divmod(len(block), row.size)
+    place, fixed = -1, {row.size - 2: b"\r", row.size - 1: b"\n"}
+    for width in widths[:-1]:
+        place += width + 1
+        fixed[place] = b"|"
+    if rest or any(block[place :: row.size] != byte * number for place, byte in fixed.items()):
+        raise UnreadableReply("a table with rows of other lengths than its header")
+    return (
+        dict(zip(names, [cell.rstrip(b" ") for cell in row_cells], strict=True))
+        for row_cells in row.iter_unpack(block)
+    )
+
+
+def table_sessions(reply: bytes, now: int) -> list[SourceSession]:
+    """The sessions that are up, of a table with COLUMNS, at the epoch second `now`. Raises
+    UnreadableReply."""
+    found = []
+    for cells in rows_of(reply):
+        if not cells.keys() >= _REQUIRED:
+            raise UnreadableReply("a table without the columns that were asked for")
+        texts = {name: _text(cell) for name, cell in cells.items()}
+        if texts["state"] != _UP or texts["type"] not in _TYPES:
+            continue
+        if not _NUMBER.fullmatch(texts["uptime-raw"]):
+            raise UnreadableReply("an uptime that is not a number")
+        found.append(
+            _session(
+                key=texts["sid"],
+                type=texts["type"],
+                interface=texts["ifname"],
+                access_interface=texts["inbound-if"],
+                username=texts["username"],
+                calling=texts["calling-sid"],
+                ip=texts["ip"],
+                ipv6=texts["ip6"],
+                delegated=texts["ip6-dp"],
+                started_at=now - int(texts["uptime-raw"]),
+                rates=_rates(texts.get(RATE, "")),
+            )
+        )
+    return found
+
+
+def table_rates(reply: bytes) -> dict[str, Rates]:
+    """The rates down and up by key, of a table with `sid` and RATE. Raises UnreadableReply."""
+    found = {}
+    for cells in rows_of(reply):
+        if not cells.keys() >= {"sid", RATE}:
+            raise UnreadableReply("a table without the columns that were asked for")
+        found[_text(cells["sid"])] = _rates(_text(cells[RATE]))
+    return found
+
+
+# The metrics
+
+
+class _Detail(msgspec.Struct, gc=False):
+    session_id: str
+    protocol: str
+    state: str
+    ifname: str
+    inbound_if: str
+    username: str
+    calling_station_id: str
+    ip: str
+    ipv6: str
+    delegated_ipv6_prefix: str
+    uptime_seconds: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Metrics(msgspec.Struct):
+    session_details: list[_Detail] | None = None
+
+
+_metrics = msgspec.json.Decoder(_Metrics)
+
+
+def metrics_sessions(body: bytes, now: int) -> list[SourceSession]:
+    """The sessions that are up, at the epoch second `now`. The rates are None: the metrics lack them. Raises
+    UnreadableReply, also without the list, which needs `format=json` and `sessions=1` in `[metrics]`."""
+    try:
+        details = _metrics.decode(body).session_details
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableReply(f"metrics that are not in JSON: {type(error).__name__}") from error
+    if details is None:
+        raise UnreadableReply("metrics without sessions")
+    return [
+        _session(
+            key=detail.session_id,
+            type=detail.protocol,
+            interface=detail.ifname,
+            access_interface=detail.inbound_if,
+            username=detail.username,
+            calling=detail.calling_station_id,
+            ip=detail.ip,
+            ipv6=detail.ipv6,
+            delegated=detail.delegated_ipv6_prefix,
+            started_at=now - detail.uptime_seconds,
+            rates=(None, None),
+        )
+        for detail in details
+        if detail.state == _UP and detail.protocol in _TYPES
+    ]
+
+
+# What both have
+
+
+def _session(
+    *, key: str, type: str, interface: str, access_interface: str, username: str, calling: str,
+    ip: str, ipv6: str, delegated: str, started_at: int, rates: Rates,
+) -> SourceSession:  # fmt: skip
+    if not (is_key(key) and _DEVICE.fullmatch(interface) and _DEVICE.fullmatch(access_interface)):
+        raise UnreadableReply("a session without an id or an interface")
+    # The station id may have the interface in front: `[pppoe] called-sid=` and the like.
+    mac = _MAC.fullmatch(calling.lower())
+    address, prefix = _ipv6(ipv6) if ipv6 else (None, None)
+    return SourceSession(
+        key=key,
+        type=_TYPES[type],
+        username=username,
+        mac_address=mac[1] if mac else None,
+        access_interface=access_interface,
+        interface=interface,
+        # A session without IPv4 shows its IPv6 address here.
+        ip_address=_ipv4(ip) if ip and ":" not in ip else None,
+        ipv6_address=address,
+        ipv6_prefix=prefix,
+        delegated_prefixes=_delegated(delegated),
+        acct_session_id=key,
+        started_at=max(0, started_at),
+        rate_down=rates[0],
+        rate_up=rates[1],
+    )
+
+
+def _text(cell: bytes) -> str:
+    """As the metrics module decodes it: each byte that is not UTF-8 becomes U+FFFD."""
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        return _NOT_UTF8.sub("\ufffd", cell.decode(errors="surrogateescape"))
+
+
+@lru_cache(_ADDRESSES)
+def _ipv4(text: str) -> str:
+    try:
+        return socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, text))
+    except (OSError, ValueError) as error:
+        raise UnreadableReply("an address that is not IPv4") from error
+
+
+@lru_cache(_ADDRESSES)
+def _ipv6(text: str) -> tuple[str, str]:
+    """The address and its network, of an address with the length of the prefix."""
+    address, _, length = text.partition("/")
+    if not _PREFIX_LENGTH.fullmatch(length) or int(length) > 128:
+        raise UnreadableReply("an IPv6 address without the length of its prefix")
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, address)
+    except (OSError, ValueError) as error:
+        raise UnreadableReply("an address that is not IPv6") from error
+    host_bits = 128 - int(length)
+    network = (int.from_bytes(packed) >> host_bits << host_bits).to_bytes(16)
+    return (
+        socket.inet_ntop(socket.AF_INET6, packed),
+        f"{socket.inet_ntop(socket.AF_INET6, network)}/{int(length)}",
+    )
+
+
+def _delegated(text: str) -> tuple[str, ...]:
+    """Of several prefixes, accel-ppp shows the first. Before it has one, the table shows stray memory."""
+    try:
+        return (_ipv6(text)[1],) if text else ()
+    except UnreadableReply:
+        return ()
+
+
+def _rates(text: str) -> Rates:
+    """`20000/5000`: kbit/s down and up, 0 without a limit."""
+    match = _RATES.fullmatch(text)
+    if match is None:
+        return None, None
+    down, up = (min(int(rate) * 1000, MAX_BPS) or None for rate in match.groups())
+    return down, up

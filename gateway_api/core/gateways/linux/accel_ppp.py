@@ -1,0 +1,216 @@
+"""accel-ppp 1.14 as a source of sessions: PPPoE, and DHCP by its IPoE without a kernel module of its own.
+
+Sessions are read from the metrics module where it answers, from the command line elsewhere: there, user names
+are cut at 127 bytes. accel-ppp reports nothing by itself, and never why a session ended.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.clock import Clock
+from gateway_api.core.gateways.linux.accel_cli import CommandLine, MetricsPage
+from gateway_api.core.gateways.linux.accel_formats import (
+    COLUMNS,
+    RATE,
+    Rates,
+    UnknownColumn,
+    UnreadableReply,
+    is_interface,
+    is_key,
+    metrics_sessions,
+    table_rates,
+    table_sessions,
+)
+from gateway_api.core.gateways.linux.accel_ipoe import IpoeInterfaces
+from gateway_api.core.gateways.linux.source import UNKNOWN, SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.wire.core.sessions import SessionType
+
+_SHOW = f"show sessions {','.join(COLUMNS)}"
+_SHOW_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name != RATE)}"
+_SHOW_RATES = f"show sessions sid,{RATE}"
+
+#: Uptimes are whole seconds, and a reply takes up to ten: a start that moves further shows a clock that was
+#: set.
+_JITTER = 30
+#: Seconds for which metrics that failed are not read again: a port that hangs would cost each sweep its
+#: timeout.
+_METRICS_PAUSE = 60.0
+#: Seconds after a request to end a session in which its end is the request's work, and another request is a
+#: hard one.
+_TERMINATING = 60.0
+
+#: What a sweep does instead, for the log.
+_BY_TABLE = "reading sessions from the command line of accel-ppp"
+_OLD_RATES = "keeping the rates of the last sweep"
+
+_log = logging.getLogger(__name__)
+
+
+class AccelPpp:
+    """A Source. `ipoe_interfaces` is the file that accel-ppp's configuration includes for DHCP, see
+    `accel_ipoe`. `close` ends a thread. Raises SourceRefused."""
+
+    def __init__(
+        self,
+        name: str,
+        command_line: CommandLine,
+        metrics: MetricsPage | None,
+        ipoe_interfaces: Path,
+        clock: Clock,
+    ) -> None:
+        self._name = name
+        self._command_line = command_line
+        self._metrics = metrics
+        self._clock = clock
+        self._sweep = threading.Lock()
+        self._known: dict[str, SourceSession] = {}
+        self._metrics_from = 0.0
+        #: What was logged and is not over: each sweep would log it again.
+        self._troubles: dict[str, str] = {}
+        self._lock = threading.Lock()
+        #: Steady seconds of the last request to end a session, by key.
+        self._terminated: dict[str, float] = {}
+        self._ipoe = IpoeInterfaces(ipoe_interfaces, self._reload)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def close(self) -> None:
+        self._ipoe.close()
+
+    def sessions(self) -> Sequence[SourceSession]:
+        """As Source. One reply's sessions are of one moment; rates may be a moment younger."""
+        with self._sweep:
+            try:
+                found = self._from_metrics()
+                if found is None:
+                    found = self._from_table()
+            except UnreadableReply as error:
+                raise SourceUnavailable(f"cannot read the sessions of accel-ppp: {error}") from error
+            self._known = self._settled(found)
+            return list(self._known.values())
+
+    def terminate(self, session: SourceSession) -> None:
+        """As Source. The first request lets PPP say goodbye, which takes seconds if the subscriber's side is
+        dead; another within a minute does not."""
+        if not is_key(session.key):
+            raise ValueError(f"not an id of accel-ppp: {session.key!r}")
+        now = self._clock.steady()
+        with self._lock:
+            recent = {key: at for key, at in self._terminated.items() if now - at < _TERMINATING}
+            # Before the request: a sweep may find the session gone before the reply is here.
+            self._terminated = {**recent, session.key: now}
+        try:
+            self._act(f"terminate sid {session.key} {'hard' if session.key in recent else 'soft'}")
+        except GatewayApiError:
+            with self._lock:
+                self._terminated.pop(session.key, None)
+            raise
+
+    def serve(self, interface: str, type: SessionType) -> None:
+        """As Source. PPPoE starts at once, DHCP within a few seconds: accel-ppp looks for its interfaces at
+        `reload` only, which keeps all sessions. What fails then is logged."""
+        _check(interface)
+        if type is SessionType.DHCP:
+            self._ipoe.serve(interface)
+        else:
+            self._act(f"pppoe interface add {interface}", b"error: already exists\r\n")
+
+    def release(self, interface: str) -> None:
+        """As Source. DHCP ends within a few seconds."""
+        _check(interface)
+        self._ipoe.release(interface)
+        self._act(f"pppoe interface del {interface}")
+
+    def reason(self, key: str) -> str:
+        """As Source: `admin_disconnect` for a session whose end was requested here in the last minute."""
+        return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
+
+    def _is_terminated(self, key: str) -> bool:
+        with self._lock:
+            requested = self._terminated.get(key)
+        return requested is not None and self._clock.steady() - requested < _TERMINATING
+
+    def _from_metrics(self) -> list[SourceSession] | None:
+        """None where the metrics do not answer, or lack the sessions."""
+        now = self._clock.steady()
+        if self._metrics is None or now < self._metrics_from:
+            return None
+        try:
+            found = metrics_sessions(self._metrics.read(), int(self._clock.wall()))
+        except (SourceUnavailable, UnreadableReply) as error:
+            self._log_trouble(_BY_TABLE, error)
+            self._metrics_from = now + _METRICS_PAUSE
+            return None
+        self._troubles.pop(_BY_TABLE, None)
+        return self._with_rates(found) if found else found
+
+    def _with_rates(self, found: list[SourceSession]) -> list[SourceSession]:
+        """The metrics lack rates. Those of the last sweep stay while the command line does not reply."""
+        rates: dict[str, Rates]
+        try:
+            rates = table_rates(self._command_line.run(_SHOW_RATES))
+        except UnknownColumn:
+            return found
+        except (SourceUnavailable, UnreadableReply) as error:
+            self._log_trouble(_OLD_RATES, error)
+            rates = {key: (known.rate_down, known.rate_up) for key, known in self._known.items()}
+        else:
+            self._troubles.pop(_OLD_RATES, None)
+        return [_rated(session, *rates.get(session.key, (None, None))) for session in found]
+
+    def _from_table(self) -> list[SourceSession]:
+        try:
+            return table_sessions(self._command_line.run(_SHOW), int(self._clock.wall()))
+        except UnknownColumn as error:
+            if error.name != RATE:
+                raise
+            return table_sessions(self._command_line.run(_SHOW_WITHOUT_RATES), int(self._clock.wall()))
+
+    def _settled(self, found: list[SourceSession]) -> dict[str, SourceSession]:
+        """By key. What did not change stays the same object, and a start stays the same second."""
+        settled = {}
+        for session in found:
+            before = self._known.get(session.key)
+            if before is not None and session != before:
+                if abs(session.started_at - before.started_at) <= _JITTER:
+                    session = replace(session, started_at=before.started_at)
+                if session == before:
+                    session = before
+            elif before is not None:
+                session = before
+            settled[session.key] = session
+        if len(settled) != len(found):
+            raise UnreadableReply("two sessions with one id")
+        return settled
+
+    def _log_trouble(self, remedy: str, error: Exception) -> None:
+        if self._troubles.get(remedy) != str(error):
+            self._troubles[remedy] = str(error)
+            _log.warning("%s: %s", remedy, error)
+
+    def _reload(self) -> None:
+        # If it is in progress already, that one may have read the configuration before.
+        self._act("reload")
+
+    def _act(self, command: str, *expected: bytes) -> None:
+        """Raises SourceRefused with the text of a reply: what accel-ppp did, it does not tell."""
+        reply = self._command_line.run(command)
+        if reply and reply not in expected:
+            text = reply.decode("ascii", "replace").strip()
+            raise SourceRefused(f"accel-ppp refused `{command}`: {text!r}")
+
+
+def _rated(session: SourceSession, down: int | None, up: int | None) -> SourceSession:
+    return session if down is up is None else replace(session, rate_down=down, rate_up=up)
+
+
+def _check(interface: str) -> None:
+    if not is_interface(interface):
+        raise ValueError(f"not the name of an interface: {interface!r}")

@@ -1,0 +1,295 @@
+"""A stand-in for accel-ppp 1.14: its command line and its metrics module, with the faults of the real ones.
+
+`python -m tests.support.accel CLI_PORT [METRICS_PORT]` reads JSON objects from stdin, one a line, changes its
+world, and confirms each with a line on stdout. `running_accel` starts it for a test. Bytes of user names
+are the characters U+0000 to U+00FF.
+"""
+
+import json
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+VERSION = "1.14.0-152-g89637ee2"
+#: Bytes of a cell, and of a line that the command line reads.
+_CELL, _LINE = 127, 1023
+_COLUMNS = frozenset({
+    "netns", "vrf", "ifname", "username", "ip", "ip6", "ip6-dp", "type", "state", "uptime", "uptime-raw",
+    "calling-sid", "called-sid", "sid", "comp", "rx-bytes", "tx-bytes", "rx-bytes-raw", "tx-bytes-raw",
+    "rx-pkts", "tx-pkts", "inbound-if", "service-name",
+})  # fmt: skip
+_HTTP = (
+    "HTTP/1.1 {}\r\nServer: accel-ppp\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
+)
+
+
+@dataclass
+class Peer:
+    """A session of the stand-in. The state is starting, active or finishing."""
+
+    sid: str
+    username: str = "alice"
+    ifname: str = "ppp0"
+    inbound: str = "trunk0.100"
+    calling: str = "02:00:00:00:00:06"
+    type: str = "pppoe"
+    state: str = "active"
+    ip: str = "100.64.0.10"
+    ip6: str = ""
+    delegated: str = ""
+    rate: str = ""
+    #: Seconds that the session was up at its first moment here.
+    uptime: int = 0
+    #: A request to end softly never completes.
+    dead: bool = False
+    born: float = field(default_factory=time.monotonic)
+    gone: float = float("inf")
+
+    def row(self, columns: Sequence[str], age: int) -> list[bytes]:
+        """Its cells. `age` is the uptime in seconds."""
+        states = {"starting": "start", "finishing": "finish"}
+        cells = {
+            "netns": "def", "ifname": self.ifname, "username": self.username, "ip": self.ip or self.ip6,
+            "ip6": self.ip6, "ip6-dp": self.delegated, "type": self.type, "sid": self.sid,
+            "state": states.get(self.state, self.state), "uptime-raw": str(age),
+            "uptime": time.strftime("%H:%M:%S", time.gmtime(age)), "rate-limit": self.rate,
+            "calling-sid": self.calling, "called-sid": self.inbound, "inbound-if": self.inbound,
+        }  # fmt: skip
+        return [cells.get(column, "").encode("latin-1")[:_CELL] for column in columns]
+
+    def detail(self, age: int) -> dict[str, Any]:
+        """As in the metrics."""
+        username = self.username.encode("latin-1").decode(errors="surrogateescape")
+        return {
+            "session_id": self.sid, "ifname": self.ifname,
+            "username": re.sub("[\udc80-\udcff]", "\ufffd", username),
+            "ip": self.ip or self.ip6.partition("/")[0], "ipv6": self.ip6,
+            "delegated_ipv6_prefix": self.delegated,
+            "protocol": self.type, "state": self.state, "calling_station_id": self.calling,
+            "called_station_id": self.inbound, "service_name": "", "inbound_if": self.inbound,
+            "compression": "",
+            "vrf": "", "netns": "def", "uptime_seconds": age,
+            "rx_bytes": 0, "tx_bytes": 0, "rx_packets": 0, "tx_packets": 0,
+        }  # fmt: skip
+
+
+@dataclass
+class Faults:
+    """How the stand-in differs from a healthy daemon with all modules."""
+
+    password: str | None = None
+    #: The module that brings the column `rate-limit`.
+    shaper: bool = True
+    #: json, prometheus, or `bare`: JSON without sessions.
+    metrics: str = "json"
+    #: Of each port: None, `hang`, `drip`, or the number of bytes after which it hangs up.
+    cli: str | int | None = None
+    page: str | int | None = None
+    #: No uptime grows.
+    still: bool = False
+    #: `terminate` does nothing, as silently as always.
+    deaf: bool = False
+    #: Seconds from a request to end a session to its end.
+    ending: float = 0.1
+    #: What `reload` says.
+    reload: str = ""
+    #: The file that `[ipoe]` includes.
+    ipoe: str | None = None
+    #: Interfaces that exist; None for any.
+    links: list[str] | None = None
+
+
+class World:
+    """Sessions, faults, and what was requested."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+        self.commands: list[str] = []
+        self.interfaces: set[str] = set()
+        #: The interfaces of IPoE at each `reload`.
+        self.reloads: list[list[str]] = []
+        self._peers: dict[str, Peer] = {}
+        self._lock = threading.Lock()
+
+    def change(self, order: dict[str, Any]) -> Any:
+        with self._lock:
+            if "reset" in order:
+                self.faults, self.commands, self.interfaces = Faults(), [], set()
+                self.reloads, self._peers = [], {}
+            for peer in order.get("up", ()):
+                self._peers[peer["sid"]] = Peer(**peer)
+            for sid in order.get("down", ()):
+                del self._peers[sid]
+            for name, value in order.get("faults", {}).items():
+                setattr(self.faults, name, value)
+            return {
+                "commands": self.commands,
+                "interfaces": sorted(self.interfaces),
+                "reloads": self.reloads,
+            }
+
+    def peers(self) -> list[Peer]:
+        with self._lock:
+            now = time.monotonic()
+            self._peers = {sid: peer for sid, peer in self._peers.items() if peer.gone > now}
+            return list(self._peers.values())
+
+    def command(self, line: str) -> bytes:
+        """The reply, as accel-ppp's."""
+        self.commands.append(line)
+        match line.split():
+            case ["show", "version"]:
+                return f"{VERSION}\r\n".encode()
+            case ["show", "sessions", columns]:
+                return self._table(columns.split(","))
+            case ["terminate", "sid", sid, ("soft" | "hard") as how]:
+                for peer in self.peers():
+                    if peer.sid == sid and not self.faults.deaf:
+                        peer.state = "finishing"
+                        if how == "hard" or not peer.dead:
+                            peer.gone = time.monotonic() + self.faults.ending
+                return b""
+            case ["pppoe", "interface", "add", name]:
+                if name in self.interfaces:
+                    return b"error: already exists\r\n"
+                if self.faults.links is not None and name not in self.faults.links:
+                    return f"{name}: No such device\r\n".encode()
+                self.interfaces.add(name)
+                return b""
+            case ["pppoe", "interface", "del", name]:
+                self.interfaces.discard(name)
+                return b""
+            case ["reload"]:
+                if self.faults.ipoe:
+                    lines = Path(self.faults.ipoe).read_text().splitlines()
+                    self.reloads.append([line.removeprefix("interface=") for line in lines])
+                return self.faults.reload.encode()
+            case ["show", "sessions", *_] | ["terminate", *_] | ["reload", *_]:
+                return b"syntax error\r\n"
+        return b"command unknown\r\n"
+
+    def page(self) -> bytes:
+        """The metrics, without sessions unless in JSON."""
+        if self.faults.metrics == "prometheus":
+            return b"# HELP accel_ppp_uptime_seconds Daemon uptime in seconds\naccel_ppp_uptime_seconds 24\n"
+        found: dict[str, Any] = {"build": {"version": VERSION}, "uptime_seconds": 24}
+        if self.faults.metrics == "json":
+            found["session_details"] = [peer.detail(self._age(peer)) for peer in self.peers()]
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+    def _age(self, peer: Peer) -> int:
+        return peer.uptime if self.faults.still else peer.uptime + int(time.monotonic() - peer.born)
+
+    def _table(self, columns: list[str]) -> bytes:
+        known = _COLUMNS | {"rate-limit"} if self.faults.shaper else _COLUMNS
+        for column in columns:
+            if column not in known:
+                return f"unknown column {column}\r\n".encode()
+        return table(columns, [peer.row(columns, self._age(peer)) for peer in self.peers()])
+
+
+def table(columns: list[str], rows: list[list[bytes]]) -> bytes:
+    """Every column is as wide as its widest cell; a name stands in the middle, half a place to the left."""
+    widths = [
+        max(len(name), *(len(row[place]) for row in rows)) if rows else len(name)
+        for place, name in enumerate(columns)
+    ]
+    names = []
+    for name, width in zip(columns, widths, strict=True):
+        left = width // 2 - len(name) // 2 if width > len(name) + 1 else 0
+        names.append((" " * left + name).ljust(width).encode())
+    lines = [b" " + b" | ".join(names) + b" ", b"+".join(b"-" * (width + 2) for width in widths)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append(b" " + b" | ".join(cells) + b" ")
+    return b"".join(line + b"\r\n" for line in lines)
+
+
+def _serve(port: int, answer: Callable[[socket.socket], None]) -> None:
+    listener = socket.create_server(("127.0.0.1", port), backlog=1)
+
+    def accept() -> None:
+        while True:
+            peer, _ = listener.accept()
+            threading.Thread(target=converse, args=(peer,), daemon=True).start()
+
+    def converse(peer: socket.socket) -> None:
+        with peer:
+            try:
+                answer(peer)
+            except OSError:
+                return
+
+    threading.Thread(target=accept, daemon=True).start()
+
+
+def _send(peer: socket.socket, reply: bytes, fault: str | int | None) -> None:
+    if fault == "hang":
+        threading.Event().wait()
+    if fault == "drip":
+        for place in range(len(reply)):
+            peer.sendall(reply[place : place + 1])
+            time.sleep(0.05)
+    peer.sendall(reply[:fault] if isinstance(fault, int) else reply)
+
+
+def _command_line(world: World) -> Callable[[socket.socket], None]:
+    def answer(peer: socket.socket) -> None:
+        reply = b""
+        trusted = world.faults.password is None
+        for line in _lines(peer):
+            if not trusted:
+                if line != world.faults.password:
+                    return
+                trusted = True
+            elif line == "exit":
+                _send(peer, reply, world.faults.cli)
+                return
+            else:
+                reply += world.command(line)
+
+    return answer
+
+
+def _lines(peer: socket.socket) -> Iterator[str]:
+    held = b""
+    while data := peer.recv(_LINE - len(held)):
+        *lines, held = (held + data).split(b"\n")
+        yield from (line.decode("latin-1") for line in lines)
+        if len(held) == _LINE:
+            return
+
+
+def _metrics(world: World) -> Callable[[socket.socket], None]:
+    def answer(peer: socket.socket) -> None:
+        request = b""
+        while b"\r\n\r\n" not in request:
+            request += peer.recv(2048)
+        if not request.startswith(b"GET /metrics "):
+            _send(peer, _HTTP.format("404 Not Found", "text/plain; charset=utf-8", 0).encode(), None)
+            return
+        body = world.page()
+        kind = "text/plain" if world.faults.metrics == "prometheus" else "application/json"
+        _send(peer, _HTTP.format("200 OK", kind, len(body)).encode() + body, world.faults.page)
+
+    return answer
+
+
+def _main() -> None:
+    world = World()
+    _serve(int(sys.argv[1]), _command_line(world))
+    if len(sys.argv) > 2:
+        _serve(int(sys.argv[2]), _metrics(world))
+    print("{}", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(world.change(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,91 @@
+"""The stand-in for accel-ppp as a process, for a test."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from ipaddress import IPv4Address
+from typing import Any
+
+from gateway_api.core.gateways.linux.accel_cli import CommandLine, Endpoint, MetricsPage
+from tests.support.accel import Peer
+from tests.support.stack import free_port, wait_for
+
+LOCALHOST = IPv4Address("127.0.0.1")
+
+
+class Accel:
+    """A running stand-in. Without `metrics`, its module is not loaded."""
+
+    def __init__(self, cli: int, metrics: int | None) -> None:
+        self.cli = Endpoint(LOCALHOST, cli)
+        self.page = Endpoint(LOCALHOST, metrics or free_port())
+        self._metrics = metrics
+        self.start()
+
+    def start(self) -> None:
+        ports = [str(self.cli.port), *([str(self._metrics)] if self._metrics else [])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.accel", *ports],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        wait_for("the stand-in to listen", self._process.stdout.readline)
+
+    def kill(self) -> None:
+        """As `kill -9`: all sessions end, and nothing says so."""
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def reset(self) -> None:
+        """As after its start."""
+        self._order(reset=True)
+
+    def up(self, *peers: Peer) -> None:
+        self._order(
+            up=[{k: v for k, v in asdict(peer).items() if k not in ("born", "gone")} for peer in peers]
+        )
+
+    def down(self, *sids: str) -> None:
+        self._order(down=sids)
+
+    def faults(self, **changes: Any) -> None:
+        self._order(faults=changes)
+
+    def commands(self) -> list[str]:
+        """All that were received, without the proofs of life."""
+        commands: list[str] = self._order()["commands"]
+        return [command for command in commands if command != "show version"]
+
+    def interfaces(self) -> list[str]:
+        """Those with PPPoE."""
+        names: list[str] = self._order()["interfaces"]
+        return names
+
+    def reloads(self) -> list[list[str]]:
+        """The interfaces of IPoE at each `reload`."""
+        found: list[list[str]] = self._order()["reloads"]
+        return found
+
+    def command_line(self, **more: Any) -> CommandLine:
+        return CommandLine(self.cli, **more)
+
+    def metrics_page(self, **more: Any) -> MetricsPage:
+        return MetricsPage(self.page, **more)
+
+    def _order(self, **order: Any) -> Any:
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+
+@contextmanager
+def running_accel(*, metrics: bool = True) -> Iterator[Accel]:
+    accel = Accel(free_port(), free_port() if metrics else None)
+    try:
+        yield accel
+    finally:
+        accel.kill()

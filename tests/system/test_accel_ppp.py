@@ -1,0 +1,431 @@
+"""accel-ppp as a source of sessions, against a process that speaks like it and can lie."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from gateway_api.core.gateways.linux.accel_cli import CommandLine, MetricsPage
+from gateway_api.core.gateways.linux.accel_ppp import AccelPpp
+from gateway_api.core.gateways.linux.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.wire.core.sessions import SessionType
+from tests.support.accel import VERSION, Peer
+from tests.support.clocks import StillClock
+from tests.support.running_accel import Accel, running_accel
+from tests.support.stack import wait_for
+
+ALICE = Peer("78fa5e68dbcd44c8", ip6="2001:db8:1::2/64", rate="20000/5000", uptime=60)
+BOB = Peer(
+    "78fa5e68dbcd44c9", username="we|ird\r\n\xff", ifname="ppp1", inbound="trunk0.300", ip="100.64.0.11"
+)
+CAROL = Peer("78fa5e68dbcd44ca", ifname="trunk0.50.7", inbound="trunk0.50.7", type="ipoe", ip="100.64.9.10")
+
+#: Seconds, where a deadline must pass.
+SHORT = 0.3
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Accel]:
+    with running_accel() as started:
+        yield started
+
+
+@pytest.fixture
+def accel(process: Accel) -> Accel:
+    process.reset()
+    process.faults(still=True)
+    return process
+
+
+@pytest.fixture
+def ipoe(tmp_path: Path) -> Path:
+    """The file that `[ipoe]` includes."""
+    return tmp_path / "ipoe.conf"
+
+
+class Makes(Protocol):
+    def __call__(self, command_line: CommandLine, metrics: MetricsPage | None = None) -> AccelPpp: ...
+
+
+@pytest.fixture
+def make(clock: StillClock, ipoe: Path) -> Iterator[Makes]:
+    """Makes a source, which ends with the test."""
+    with ExitStack() as ends:
+
+        def made(command_line: CommandLine, metrics: MetricsPage | None = None) -> AccelPpp:
+            source = AccelPpp("accel-ppp", command_line, metrics, ipoe, clock)
+            return ends.enter_context(closing(source))
+
+        yield made
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def by_metrics(accel: Accel, make: Makes) -> AccelPpp:
+    return make(accel.command_line(), accel.metrics_page())
+
+
+@pytest.fixture
+def by_table(accel: Accel, make: Makes) -> AccelPpp:
+    return make(accel.command_line())
+
+
+@pytest.fixture(params=["metrics", "table"])
+def source(request: pytest.FixtureRequest) -> AccelPpp:
+    """Either way to read sessions."""
+    found: AccelPpp = request.getfixturevalue(f"by_{request.param}")
+    return found
+
+
+def keys(source: AccelPpp) -> set[str]:
+    return {session.key for session in source.sessions()}
+
+
+def shows(accel: Accel) -> list[str]:
+    """The tables that were requested, by their first column."""
+    return [command.split()[2] for command in accel.commands() if command.startswith("show sessions")]
+
+
+# Sweeps
+
+
+def test_both_ways_give_the_same_sessions(accel: Accel, by_metrics: AccelPpp, by_table: AccelPpp) -> None:
+    accel.up(ALICE, BOB, CAROL)
+    sessions = by_metrics.sessions()
+    assert sessions == by_table.sessions()
+    assert [session.username for session in sessions] == ["alice", "we|ird\r\n\ufffd", "alice"]
+
+
+def test_a_daemon_without_sessions_has_none(source: AccelPpp) -> None:
+    assert source.sessions() == []
+
+
+def test_sessions_come_and_go(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE)
+    assert keys(source) == {ALICE.sid}
+    accel.up(BOB)
+    accel.down(ALICE.sid)
+    assert keys(source) == {BOB.sid}
+
+
+def test_a_session_that_stays_is_the_same_object(accel: Accel, source: AccelPpp, clock: StillClock) -> None:
+    accel.up(ALICE)
+    (first,) = source.sessions()
+    # As if uptime and clock had counted a second at different moments.
+    clock.now += 1
+    (second,) = source.sessions()
+    assert second is first
+
+
+def test_a_session_that_changes_keeps_its_start(accel: Accel, source: AccelPpp, clock: StillClock) -> None:
+    accel.up(ALICE)
+    (first,) = source.sessions()
+    clock.now += 1
+    accel.up(Peer(ALICE.sid, ip="100.64.0.99", uptime=60))
+    (second,) = source.sessions()
+    assert (second.ip_address, second.started_at) == ("100.64.0.99", first.started_at)
+
+
+def test_a_start_follows_a_clock_that_is_set(accel: Accel, source: AccelPpp, clock: StillClock) -> None:
+    accel.up(ALICE)
+    (first,) = source.sessions()
+    clock.ahead = 86_400
+    (second,) = source.sessions()
+    assert second.started_at == pytest.approx(first.started_at + 86_400, abs=2)
+
+
+def test_rates_are_those_of_the_shaper(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE, BOB)
+    rates = [(session.rate_down, session.rate_up) for session in source.sessions()]
+    assert rates == [(20_000_000, 5_000_000), (None, None)]
+
+
+def test_without_the_shaper_there_are_no_rates(accel: Accel, source: AccelPpp) -> None:
+    accel.faults(shaper=False)
+    accel.up(ALICE)
+    (session,) = source.sessions()
+    assert (session.rate_down, session.rate_up) == (None, None)
+
+
+def test_rates_stay_while_only_the_command_line_fails(
+    accel: Accel, by_metrics: AccelPpp, caplog: pytest.LogCaptureFixture
+) -> None:
+    accel.up(ALICE)
+    (first,) = by_metrics.sessions()
+    accel.faults(cli=0)
+    for _ in range(3):
+        (later,) = by_metrics.sessions()
+        assert later is first
+    assert caplog.text.count("keeping the rates of the last sweep") == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [{"metrics": "prometheus"}, {"metrics": "bare"}, {"page": 0}, {"page": 300}]
+)
+def test_the_table_is_read_where_the_metrics_fail(
+    accel: Accel, by_metrics: AccelPpp, fault: dict[str, str | int]
+) -> None:
+    accel.up(ALICE, BOB)
+    accel.faults(**fault)
+    assert keys(by_metrics) == {ALICE.sid, BOB.sid}
+    assert len(shows(accel)) == 1
+
+
+def test_the_table_is_read_where_there_is_no_metrics_module(make: Makes) -> None:
+    with running_accel(metrics=False) as accel:
+        accel.up(ALICE)
+        assert keys(make(accel.command_line(), accel.metrics_page())) == {ALICE.sid}
+
+
+def test_metrics_that_hang_are_left_alone_for_a_minute(accel: Accel, make: Makes, clock: StillClock) -> None:
+    source = make(accel.command_line(), accel.metrics_page(timeout=SHORT))
+    accel.up(ALICE)
+    accel.faults(page="hang")
+    assert keys(source) == {ALICE.sid}
+    accel.faults(page=None)
+    assert keys(source) == {ALICE.sid}
+    clock.now += 61
+    assert keys(source) == {ALICE.sid}
+    assert [show == "sid,rate-limit" for show in shows(accel)] == [False, False, True]
+
+
+def test_a_change_of_the_way_shows_no_change_of_a_session(accel: Accel, by_metrics: AccelPpp) -> None:
+    accel.up(ALICE, BOB, CAROL)
+    first = by_metrics.sessions()
+    accel.faults(metrics="bare")
+    second = by_metrics.sessions()
+    assert [a is b for a, b in zip(first, second, strict=True)] == [True] * 3
+
+
+# A daemon that does not reply
+
+
+def test_a_dead_daemon_is_unavailable_and_back_after_a_restart(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE)
+    assert keys(source) == {ALICE.sid}
+    accel.kill()
+    with pytest.raises(SourceUnavailable, match="refused"):
+        source.sessions()
+    accel.start()
+    accel.up(BOB)
+    assert keys(source) == {BOB.sid}
+
+
+def test_a_wrong_password_is_unavailable(accel: Accel, make: Makes) -> None:
+    accel.faults(password="right")
+    with pytest.raises(SourceUnavailable, match="password"):
+        make(accel.command_line(password="wrong")).sessions()
+
+
+def test_the_right_password_opens_the_command_line(accel: Accel, make: Makes) -> None:
+    accel.faults(password="right")
+    accel.up(ALICE)
+    assert keys(make(accel.command_line(password="right"))) == {ALICE.sid}
+
+
+def test_a_table_cut_anywhere_is_unavailable(accel: Accel, by_table: AccelPpp) -> None:
+    accel.up(ALICE)
+    by_table.sessions()
+    (show,) = (command for command in accel.commands() if command.startswith("show sessions"))
+    whole = len(f"{VERSION}\r\n" * 2) + len(accel.command_line().run(show))
+    for length in (*range(0, whole, 41), whole - 1):
+        accel.faults(cli=length)
+        with pytest.raises(SourceUnavailable):
+            by_table.sessions()
+
+
+@pytest.mark.parametrize("fault", ["hang", "drip"])
+def test_a_command_ends_at_its_deadline(accel: Accel, make: Makes, fault: str) -> None:
+    accel.faults(cli=fault)
+    with pytest.raises(SourceUnavailable, match=r"timed out|no reply in time"):
+        make(accel.command_line(timeout=SHORT)).sessions()
+
+
+def test_commands_that_wait_for_one_that_hangs_end_at_their_deadline(accel: Accel) -> None:
+    accel.faults(cli="hang")
+    command_line = accel.command_line(timeout=SHORT)
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = [pool.submit(command_line.run, "show stat").exception() for _ in range(4)]
+    assert all(isinstance(outcome, SourceUnavailable) for outcome in outcomes)
+    accel.faults(cli=None)
+    assert command_line.run("show stat") == b"command unknown\r\n"
+
+
+# Actions
+
+
+def only(source: AccelPpp) -> SourceSession:
+    (session,) = source.sessions()
+    return session
+
+
+def test_a_session_that_is_terminated_is_gone(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE)
+    session = only(source)
+    source.terminate(session)
+    wait_for("the session to end", lambda: not source.sessions())
+    assert accel.commands().count(f"terminate sid {ALICE.sid} soft") == 1
+
+
+def test_a_session_that_is_gone_can_be_terminated(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE)
+    session = only(source)
+    accel.down(ALICE.sid)
+    source.terminate(session)
+
+
+def test_a_daemon_that_ignores_a_request_still_lists_the_session(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE)
+    accel.faults(deaf=True)
+    source.terminate(only(source))
+    assert keys(source) == {ALICE.sid}
+
+
+def test_a_second_request_within_a_minute_is_a_hard_one(
+    accel: Accel, source: AccelPpp, clock: StillClock
+) -> None:
+    accel.up(ALICE)
+    session = only(source)
+    source.terminate(session)
+    source.terminate(session)
+    clock.now += 61
+    source.terminate(session)
+    requests = [command.split()[-1] for command in accel.commands() if command.startswith("terminate")]
+    assert requests == ["soft", "hard", "soft"]
+
+
+def test_the_reason_is_known_only_of_a_session_that_was_just_terminated(
+    accel: Accel, source: AccelPpp, clock: StillClock
+) -> None:
+    accel.up(ALICE)
+    assert source.reason(ALICE.sid) == "unknown"
+    source.terminate(only(source))
+    assert source.reason(ALICE.sid) == "admin_disconnect"
+    assert source.reason(BOB.sid) == "unknown"
+    clock.now += 61
+    assert source.reason(ALICE.sid) == "unknown"
+
+
+def test_a_request_that_was_not_received_is_no_reason(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE)
+    session = only(source)
+    accel.kill()
+    with pytest.raises(SourceUnavailable):
+        source.terminate(session)
+    assert source.reason(ALICE.sid) == "unknown"
+    accel.start()
+
+
+def test_a_vlan_is_served_and_released(accel: Accel, source: AccelPpp) -> None:
+    source.serve("trunk0.300", SessionType.PPPOE)
+    source.serve("trunk0.300", SessionType.PPPOE)
+    assert accel.interfaces() == ["trunk0.300"]
+    source.release("trunk0.300")
+    source.release("trunk0.300")
+    assert accel.interfaces() == []
+
+
+def test_an_interface_that_does_not_exist_is_refused(accel: Accel, source: AccelPpp) -> None:
+    accel.faults(links=[])
+    with pytest.raises(SourceRefused, match="No such device"):
+        source.serve("trunk0.300", SessionType.PPPOE)
+
+
+@pytest.mark.parametrize("name", ["trunk0.300 x", "trunk0.300\nexit", "re:.*", "trunk0,net=x"])
+def test_only_the_name_of_an_interface_reaches_the_command_line(
+    accel: Accel, source: AccelPpp, name: str
+) -> None:
+    for action in (lambda: source.serve(name, SessionType.PPPOE), lambda: source.release(name)):
+        with pytest.raises(ValueError, match="not the name of an interface"):
+            action()
+    assert accel.commands() == []
+
+
+def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, by_table: AccelPpp, ipoe: Path) -> None:
+    accel.faults(ipoe=str(ipoe))
+    names = sorted(f"trunk0.{vlan}" for vlan in range(500))
+    for name in names:
+        by_table.serve(name, SessionType.DHCP)
+    wait_for("all to be served", lambda: names in accel.reloads())
+    assert len(accel.reloads()) < 50
+
+
+@pytest.mark.parametrize("reply", ["reload is already in progress\r\n", "failed\r\n"])
+def test_a_reload_that_failed_is_repeated(accel: Accel, by_table: AccelPpp, ipoe: Path, reply: str) -> None:
+    accel.faults(ipoe=str(ipoe), reload=reply)
+    by_table.serve("trunk0.300", SessionType.DHCP)
+    wait_for("a reload", accel.reloads)
+    accel.faults(reload="")
+    failed = len(accel.reloads())
+    wait_for("another reload", lambda: len(accel.reloads()) > failed)
+
+
+def test_a_vlan_that_is_made_again_is_first_let_go(accel: Accel, by_table: AccelPpp, ipoe: Path) -> None:
+    accel.faults(ipoe=str(ipoe))
+    both = ["trunk0.300", "trunk0.301"]
+    for name in both:
+        by_table.serve(name, SessionType.DHCP)
+    wait_for("both to be served", lambda: both in accel.reloads())
+    before = len(accel.reloads())
+    by_table.release("trunk0.300")
+    by_table.serve("trunk0.300", SessionType.DHCP)
+    wait_for("both to be served again", lambda: both in accel.reloads()[before:])
+    assert ["trunk0.301"] in accel.reloads()[before:]
+
+
+def test_a_vlan_that_is_released_is_let_go(accel: Accel, by_table: AccelPpp, ipoe: Path) -> None:
+    accel.faults(ipoe=str(ipoe))
+    by_table.serve("trunk0.300", SessionType.DHCP)
+    wait_for("a reload", accel.reloads)
+    by_table.release("trunk0.300")
+    wait_for("another", lambda: accel.reloads()[1:] == [[]])
+
+
+def test_a_vlan_without_dhcp_is_released_without_a_reload(
+    accel: Accel, by_table: AccelPpp, ipoe: Path
+) -> None:
+    accel.faults(ipoe=str(ipoe))
+    by_table.release("trunk0.300")
+    by_table.serve("trunk0.301", SessionType.DHCP)
+    assert wait_for("a reload", accel.reloads) == [["trunk0.301"]]
+
+
+def test_dhcp_goes_on_after_a_restart_of_the_core(accel: Accel, make: Makes, ipoe: Path) -> None:
+    ipoe.write_text("interface=lo\ninterface=nosuch0\n")
+    accel.faults(ipoe=str(ipoe))
+    source = make(accel.command_line())
+    source.serve("trunk0.300", SessionType.DHCP)
+    # What is gone was removed by somebody else.
+    assert wait_for("a reload", accel.reloads) == [["lo", "trunk0.300"]]
+
+
+def test_a_file_that_cannot_be_written_is_refused(accel: Accel, make: Makes, ipoe: Path) -> None:
+    ipoe.mkdir()
+    with pytest.raises(SourceRefused, match=r"cannot read .*ipoe\.conf"):
+        make(accel.command_line())
+
+
+# Ten thousand sessions
+
+
+def test_a_sweep_of_10_000_sessions_takes_less_than_a_second_of_cpu(accel: Accel, source: AccelPpp) -> None:
+    accel.up(*(
+        Peer(
+            f"{place:016x}", username=f"subscriber{place:06}@lab.example", ifname=f"ppp{place}",
+            inbound=f"trunk0.{place % 4094}", ip=f"100.64.{place // 256}.{place % 256}",
+            ip6=f"2001:db8:{place:x}::2/64", delegated=f"2001:db8:{place:x}:100::/56", rate="20000/5000",
+        )
+        for place in range(10_000)
+    ))  # fmt: skip
+    for _ in range(2):
+        before = time.thread_time()
+        assert len(source.sessions()) == 10_000
+        assert time.thread_time() - before < 1

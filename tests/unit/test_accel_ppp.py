@@ -1,0 +1,377 @@
+"""What accel-ppp says of its sessions, as bytes. The replies were captured from 1.14.0-152-g89637ee2."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_api.core.gateways.linux.accel_cli import CommandLine, Endpoint, http_body, reply_in
+from gateway_api.core.gateways.linux.accel_formats import (
+    COLUMNS,
+    UnknownColumn,
+    UnreadableReply,
+    is_interface,
+    metrics_sessions,
+    rows_of,
+    table_rates,
+    table_sessions,
+)
+from gateway_api.core.gateways.linux.source import SourceSession
+from gateway_api.wire.core.sessions import SessionType
+from tests.support.accel import Peer, World, table
+from tests.support.running_accel import LOCALHOST
+
+NOW = 1_700_000_000
+KEY = "78fa5e68dbcd44c8"
+
+#: Of `show sessions` with all columns, without those of traffic. A line ends in CRLF.
+TABLE = b"""\
+ netns |   ifname   |  username  |     ip      | ip6 | ip6-dp | type  | state  |  uptime  | uptime-raw |    calling-sid    |          called-sid          |        sid       | inbound-if | rate-limit \r
+-------+------------+------------+-------------+-----+--------+-------+--------+----------+------------+-------------------+------------------------------+------------------+------------+------------\r
+ def   | trunk0.110 | trunk0.110 | 100.64.2.10 |     |        | ipoe  | active | 00:00:05 | 5          | e2:69:92:d1:e3:2a | trunk0.110                   | 47805531253f7b23 | trunk0.110 | 15000/3000 \r
+ def   | ppp0       | alice      | 100.64.0.10 |     |        | pppoe | active | 00:00:04 | 4          | e2:69:92:d1:e3:2a | trunk0.100:f2:da:9b:5e:2a:19 | 47805531253f7b24 | trunk0.100 | 20000/5000 \r
+"""  # noqa: E501
+
+WEIRD = b"""\
+ ifname | username |     ip     |        sid       | state  | rate-limit \r
+--------+----------+------------+------------------+--------+------------\r
+ ppp1   | u2       | 100.64.3.2 | 22422a0eaab5b381 | active | 10000/2000 \r
+ ppp3   | we|ird   | 100.64.4.1 | 22422a0eaab5b384 | active |            \r
+ ppp8   | sp ace   | 100.64.4.2 | 22422a0eaab5b389 | active |            \r
+ ppp10  | \xc3\xa9t\xc3\xa9    | 100.64.4.3 | 22422a0eaab5b38b | active |            \r
+"""
+
+METRICS = (
+    b'{"build":{"version":"1.14.0"},"uptime_seconds":24,"sessions":{"starting":0,"active":2,"finishing":0},'
+    b'"protocols":{"pppoe":{"starting":0,"active":1},"ipoe":{"starting":0,"active":1}},"session_details":['
+    b'{"session_id":"78fa5e68dbcd44c8","ifname":"ppp0","username":"alice","ip":"100.64.0.10",'
+    b'"ipv6":"2001:db8:1::2/64","delegated_ipv6_prefix":"","protocol":"pppoe","state":"active",'
+    b'"calling_station_id":"da:1d:5f:0f:d7:aa","called_station_id":"trunk0.100","service_name":"",'
+    b'"inbound_if":"trunk0.100","compression":"","vrf":"","netns":"def","uptime_seconds":22,"rx_bytes":0,'
+    b'"tx_bytes":0,"rx_packets":0,"tx_packets":0},'
+    b'{"session_id":"78fa5e68dbcd44ca","ifname":"trunk0.50.7","username":"trunk0.50.7","ip":"100.64.9.10",'
+    b'"ipv6":"","delegated_ipv6_prefix":"","protocol":"ipoe","state":"active",'
+    b'"calling_station_id":"da:1d:5f:0f:d7:aa","called_station_id":"trunk0.50.7","service_name":"",'
+    b'"inbound_if":"trunk0.50.7","compression":"","vrf":"","netns":"def","uptime_seconds":7,"rx_bytes":0,'
+    b'"tx_bytes":0,"rx_packets":0,"tx_packets":0}]}\n'
+)
+
+RESPONSE = b"HTTP/1.1 200 OK\r\nServer: accel-ppp\r\nContent-Length: 3\r\nConnection: close\r\n\r\n{}\n"
+
+#: What a subscriber can put into a user name.
+USERNAMES = st.binary(max_size=127).map(lambda name: name.replace(b"\0", b"").rstrip(b" "))
+
+
+def of_table(*peers: Peer) -> list[SourceSession]:
+    rows = [peer.row(COLUMNS, peer.uptime) for peer in peers]
+    return table_sessions(table(list(COLUMNS), rows), NOW)
+
+
+def of_metrics(*peers: Peer) -> list[SourceSession]:
+    return metrics_sessions(
+        json.dumps({"session_details": [p.detail(p.uptime) for p in peers]}).encode(), NOW
+    )
+
+
+def one(**fields: Any) -> SourceSession:
+    """The session that both formats show of a peer."""
+    peer = Peer(KEY, **fields)
+    (shown,) = of_table(peer)
+    assert of_metrics(peer) == [shown]
+    return shown
+
+
+# The captures
+
+
+def test_a_table_has_pppoe_and_dhcp_sessions() -> None:
+    dhcp, pppoe = table_sessions(TABLE, NOW)
+    assert dhcp == SourceSession(
+        key="47805531253f7b23",
+        type=SessionType.DHCP,
+        username="trunk0.110",
+        mac_address="e2:69:92:d1:e3:2a",
+        access_interface="trunk0.110",
+        interface="trunk0.110",
+        ip_address="100.64.2.10",
+        ipv6_address=None,
+        ipv6_prefix=None,
+        delegated_prefixes=(),
+        acct_session_id="47805531253f7b23",
+        started_at=NOW - 5,
+        rate_down=15_000_000,
+        rate_up=3_000_000,
+    )
+    assert (pppoe.type, pppoe.interface, pppoe.access_interface) == ("PPPoE", "ppp0", "trunk0.100")
+    assert (pppoe.username, pppoe.started_at) == ("alice", NOW - 4)
+
+
+def test_metrics_have_pppoe_and_dhcp_sessions() -> None:
+    pppoe, dhcp = metrics_sessions(METRICS, NOW)
+    assert pppoe == SourceSession(
+        key=KEY,
+        type=SessionType.PPPOE,
+        username="alice",
+        mac_address="da:1d:5f:0f:d7:aa",
+        access_interface="trunk0.100",
+        interface="ppp0",
+        ip_address="100.64.0.10",
+        ipv6_address="2001:db8:1::2",
+        ipv6_prefix="2001:db8:1::/64",
+        delegated_prefixes=(),
+        acct_session_id=KEY,
+        started_at=NOW - 22,
+        rate_down=None,
+        rate_up=None,
+    )
+    assert (dhcp.type, dhcp.interface, dhcp.started_at) == ("DHCP", "trunk0.50.7", NOW - 7)
+
+
+def test_the_cells_of_a_table_are_cut_where_its_ruler_is() -> None:
+    found = [(row["username"], row["ip"], row["rate-limit"]) for row in rows_of(WEIRD)]
+    assert found == [
+        (b"u2", b"100.64.3.2", b"10000/2000"),
+        (b"we|ird", b"100.64.4.1", b""),
+        (b"sp ace", b"100.64.4.2", b""),
+        ("été".encode(), b"100.64.4.3", b""),
+    ]
+
+
+def test_a_table_of_rates_has_those_that_are_set() -> None:
+    rates = table_rates(WEIRD)
+    assert rates["22422a0eaab5b381"] == (10_000_000, 2_000_000)
+    assert rates["22422a0eaab5b384"] == (None, None)
+
+
+def test_a_table_without_rows_has_no_sessions() -> None:
+    assert of_table() == []
+
+
+@pytest.mark.parametrize("reply", [TABLE, WEIRD])
+def test_the_stand_in_lays_out_a_table_as_accel_ppp_does(reply: bytes) -> None:
+    rows = list(rows_of(reply))
+    assert table(list(rows[0]), [list(row.values()) for row in rows]) == reply
+
+
+# One session, in both formats
+
+
+@settings(deadline=None)
+@given(names=st.lists(USERNAMES, max_size=4))
+def test_a_user_name_of_any_bytes_is_one_session_alike_in_both_formats(names: list[bytes]) -> None:
+    peers = [Peer(f"{place:016x}", username=name.decode("latin-1")) for place, name in enumerate(names)]
+    shown = of_table(*peers)
+    assert [session.key for session in shown] == [peer.sid for peer in peers]
+    assert of_metrics(*peers) == shown
+
+
+def test_a_user_name_cannot_add_a_row() -> None:
+    forged = "x\r\n ppp9   | root     | 100.64.4.9 | 22422a0eaab5b38c | active |"
+    assert one(username=forged).username == forged
+
+
+def test_each_byte_that_is_not_utf_8_is_replaced() -> None:
+    assert one(username="a\xff\xe2\x82").username == "a\ufffd\ufffd\ufffd"
+
+
+def test_ipv6_is_an_address_and_its_network() -> None:
+    shown = one(ip6="2001:db8:0:1::2/64", delegated="2001:db8:1000::/56")
+    assert (shown.ipv6_address, shown.ipv6_prefix) == ("2001:db8:0:1::2", "2001:db8:0:1::/64")
+    assert shown.delegated_prefixes == ("2001:db8:1000::/56",)
+
+
+def test_a_session_without_ipv4_has_no_ip_address() -> None:
+    shown = one(ip="", ip6="2001:db8:1::2/64")
+    assert (shown.ip_address, shown.ipv6_address) == (None, "2001:db8:1::2")
+
+
+def test_stray_memory_in_place_of_a_delegated_prefix_is_none() -> None:
+    assert one(delegated="7f3a::/-17203").delegated_prefixes == ()
+
+
+@pytest.mark.parametrize(
+    ("calling", "expected"),
+    [
+        ("02:00:00:00:00:0A", "02:00:00:00:00:0a"),
+        ("trunk0.100:02:00:00:00:00:0a", "02:00:00:00:00:0a"),
+        ("trunk0.100", None),
+        ("192.0.2.1", None),
+    ],
+)
+def test_a_mac_address_is_taken_out_of_the_station_id(calling: str, expected: str | None) -> None:
+    assert one(calling=calling).mac_address == expected
+
+
+@pytest.mark.parametrize("state", ["starting", "finishing", "unknown"])
+def test_only_an_active_session_is_up(state: str) -> None:
+    peer = Peer(KEY, state=state)
+    assert of_table(peer) == of_metrics(peer) == []
+
+
+def test_sessions_of_other_types_are_left_out() -> None:
+    peer = Peer(KEY, type="l2tp", inbound="", calling="192.0.2.7")
+    assert of_table(peer) == of_metrics(peer) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        ("20000/5000", (20_000_000, 5_000_000)),
+        ("0/5000", (None, 5_000_000)),
+        ("", (None, None)),
+        ("fast", (None, None)),
+        ("2147483647/1", (400_000_000_000, 1000)),
+    ],
+)
+def test_rates_are_in_kilobits_down_and_up(rate: str, expected: tuple[int | None, int | None]) -> None:
+    (shown,) = of_table(Peer(KEY, rate=rate))
+    assert (shown.rate_down, shown.rate_up) == expected
+
+
+# Replies that are none
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(UnknownColumn) as caught:
+        table_sessions(b"unknown column rate-limit\r\n", NOW)
+    assert caught.value.name == "rate-limit"
+
+
+@pytest.mark.parametrize("reply", [b"", b"syntax error\r\n", b"out of memory", TABLE.replace(b"\r", b"")])
+def test_what_is_not_a_table_is_unreadable(reply: bytes) -> None:
+    with pytest.raises(UnreadableReply):
+        table_sessions(reply, NOW)
+
+
+def test_a_table_without_a_column_that_was_asked_for_is_unreadable() -> None:
+    with pytest.raises(UnreadableReply):
+        table_sessions(WEIRD, NOW)
+
+
+@pytest.mark.parametrize("reply", [TABLE, WEIRD])
+def test_a_table_cut_within_a_row_is_unreadable(reply: bytes) -> None:
+    rows_end = {place + 1 for place, byte in enumerate(reply) if byte == ord("\n")}
+    for length in range(len(reply)):
+        if length not in rows_end:
+            with pytest.raises(UnreadableReply):
+                list(rows_of(reply[:length]))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"session_id": "../../etc"}, {"ifname": ""}, {"ip": "100.64.0.256"}, {"ipv6": "2001:db8::1"},
+     {"ipv6": "2001:db8::1/129"}, {"uptime_seconds": -1}, {"username": 7}],
+)  # fmt: skip
+def test_a_session_with_a_broken_field_makes_the_metrics_unreadable(changed: dict[str, Any]) -> None:
+    document = json.loads(METRICS)
+    document["session_details"][0].update(changed)
+    with pytest.raises(UnreadableReply):
+        metrics_sessions(json.dumps(document).encode(), NOW)
+
+
+@pytest.mark.parametrize("body", [b"", b"# HELP x\nx 1\n", b"[]", b'{"uptime_seconds":24}', b"[" * 9999])
+def test_metrics_without_sessions_are_unreadable(body: bytes) -> None:
+    with pytest.raises(UnreadableReply):
+        metrics_sessions(body, NOW)
+
+
+def test_the_body_of_a_response_is_taken_whole() -> None:
+    assert http_body(RESPONSE) == b"{}\n"
+
+
+@pytest.mark.parametrize("length", range(len(RESPONSE)))
+def test_a_response_that_is_cut_is_unreadable(length: int) -> None:
+    with pytest.raises(UnreadableReply):
+        http_body(RESPONSE[:length])
+
+
+def test_a_response_with_another_status_is_unreadable() -> None:
+    with pytest.raises(UnreadableReply, match="404"):
+        http_body(RESPONSE.replace(b"200 OK", b"404 Not Found"))
+
+
+def test_a_reply_is_what_is_between_two_versions() -> None:
+    assert reply_in(b"1.14.0-152-g89637ee2\r\ncommand unknown\r\n1.14.0-152-g89637ee2\r\n") == (
+        b"command unknown\r\n"
+    )
+    assert reply_in(b"1.14.0\r\n1.14.0\r\n") == b""
+
+
+@pytest.mark.parametrize("received", [b"", b"1.14.0\r\n", b"1.14.0\r\nx\r\n1.14", b"command unknown\r\n" * 2])
+def test_a_reply_without_both_versions_is_unreadable(received: bytes) -> None:
+    with pytest.raises(UnreadableReply):
+        reply_in(received)
+
+
+@pytest.mark.parametrize("command", ["", "show\nsessions", "show\tstat", "show é", "x" * 1001])
+def test_a_command_is_one_short_line(command: str) -> None:
+    with pytest.raises(ValueError, match="not a command"):
+        CommandLine(Endpoint(LOCALHOST, 1)).run(command)
+
+
+def test_a_password_is_one_line() -> None:
+    with pytest.raises(ValueError, match="one line"):
+        CommandLine(Endpoint(LOCALHOST, 1), password="secret\nreload")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("trunk0.50.7", True), ("ppp0", True), ("fifteen_letters", True), ("sixteen_letters_", False),
+     ("", False), ("a b", False), ("a,b", False), ("re:x", False), ("${a}", False), ("a{", False),
+     ("a/b", False), ("x\n", False), ("é", False)],
+)  # fmt: skip
+def test_an_interface_is_one_argument_of_a_command(name: str, expected: bool) -> None:
+    assert is_interface(name) is expected
+
+
+# Any bytes
+
+
+def mutated(reply: bytes) -> st.SearchStrategy[bytes]:
+    def change(place: int, length: int, other: bytes) -> bytes:
+        return reply[:place] + other + reply[place + length :]
+
+    return st.builds(change, st.integers(0, len(reply)), st.integers(0, 40), st.binary(max_size=40))
+
+
+@settings(deadline=None)
+@given(st.one_of(st.binary(), mutated(TABLE), mutated(WEIRD)))
+def test_any_bytes_are_sessions_or_an_unreadable_table(reply: bytes) -> None:
+    for parse in (lambda: table_sessions(reply, NOW), lambda: table_rates(reply)):
+        with suppress(UnreadableReply):
+            parse()
+
+
+@settings(deadline=None)
+@given(st.one_of(st.binary(), mutated(METRICS)))
+def test_any_bytes_are_sessions_or_unreadable_metrics(body: bytes) -> None:
+    try:
+        found = metrics_sessions(body, NOW)
+    except UnreadableReply:
+        return
+    assert all(isinstance(session, SourceSession) for session in found)
+
+
+@settings(deadline=None)
+@given(st.one_of(st.binary(), mutated(RESPONSE)))
+def test_any_bytes_are_a_body_or_an_unreadable_response(reply: bytes) -> None:
+    with suppress(UnreadableReply):
+        http_body(reply)
+
+
+@settings(deadline=None)
+@given(st.one_of(st.binary(), mutated(b"1.14.0\r\nx\r\n1.14.0\r\n")))
+def test_any_bytes_are_a_reply_or_unreadable(received: bytes) -> None:
+    with suppress(UnreadableReply):
+        reply_in(received)
+
+
+def test_the_stand_in_has_the_errors_of_accel_ppp() -> None:
+    world = World()
+    assert world.command("bogus") == b"command unknown\r\n"
+    assert world.command("show sessions nosuch") == b"unknown column nosuch\r\n"
+    assert world.command("show sessions sid ifname") == b"syntax error\r\n"
+    assert world.command("show sessions sid,ifname") == b" sid | ifname \r\n-----+--------\r\n"
