@@ -1,0 +1,73 @@
+"""Network namespaces of tests: whatever a test makes in one goes with it."""
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_NEW_NETWORK = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def network_namespace() -> Iterator[None]:
+    """The calling thread, and the threads and processes it starts, in a new network namespace."""
+    with Path("/proc/thread-self/ns/net").open("rb") as home:
+        _check(_libc.unshare(_NEW_NETWORK))
+        try:
+            ip("link set lo up")
+            yield
+        finally:
+            _check(_libc.setns(home.fileno(), _NEW_NETWORK))
+
+
+@contextmanager
+def neighbour() -> Iterator[int]:
+    """The pid of a process with a network namespace of its own, to move devices to."""
+    script = "ip link set lo up; echo; exec sleep infinity"
+    process = subprocess.Popen(["unshare", "--net", "sh", "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def ip(*commands: str) -> None:
+    """Runs `ip` commands."""
+    for command in commands:
+        subprocess.run(["ip", *command.split()], check=True)
+
+
+def ip_batch(commands: list[str]) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
+
+
+def tc(*commands: str) -> None:
+    """Runs `tc` commands."""
+    for command in commands:
+        subprocess.run(["tc", *command.split()], check=True)
+
+
+def inside(pid: int, *command: str) -> list[str]:
+    """The command in the namespace of a process."""
+    return ["nsenter", f"--net=/proc/{pid}/ns/net", *command]
+
+
+def can(*commands: str) -> bool:
+    """True when the kernel carries out all commands, in a namespace that is gone afterwards. Debian's kernel
+    can all that the gateway uses; smaller ones lack devices and qdiscs."""
+    script = " && ".join(commands)
+    done = subprocess.run(["unshare", "--net", "sh", "-c", script], capture_output=True, check=False)
+    return os.geteuid() == 0 and done.returncode == 0
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

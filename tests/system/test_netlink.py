@@ -1,0 +1,313 @@
+"""Reading the kernel's links, addresses, routes and qdiscs in bulk, against iproute2 and pyroute2."""
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyroute2 import IPRoute
+
+from gateway_api.core.gateways.linux import netlink
+from gateway_api.core.gateways.linux.links import VlanTag
+from gateway_api.core.gateways.linux.netlink import EVERYTHING, Changed, Reader, Watcher
+from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.qdiscs import INGRESS, ROOT
+from gateway_api.wire.core.network import AdminState, VlanProtocol
+from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc
+from tests.support.stack import wait_for
+
+pytestmark = pytest.mark.skipif(not can("true"), reason="needs to be root, for network namespaces")
+
+
+@pytest.fixture(autouse=True)
+def namespace() -> Iterator[None]:
+    with network_namespace():
+        yield
+
+
+@pytest.fixture
+def links() -> None:
+    ip("link add trunk0 type veth peer name far0", "link set trunk0 up", "link set far0 up")
+
+
+def told(*arguments: str) -> Any:
+    """What iproute2 says."""
+    return json.loads(subprocess.run(["ip", "-json", *arguments], check=True, capture_output=True).stdout)
+
+
+def test_links_are_those_of_iproute2(links: None) -> None:
+    ip("link set trunk0 mtu 1600", "link set far0 down")
+    found = Reader().links()
+    for one in told("-details", "link"):
+        link = found.pop(one["ifindex"])
+        assert (link.name, link.mtu, link.mac_address) == (one["ifname"], one["mtu"], one["address"])
+        assert link.oper_state == one["operstate"].lower()
+        assert link.is_up is ("UP" in one["flags"])
+        assert link.kind == one.get("linkinfo", {}).get("info_kind")
+    assert found == {}
+
+
+def test_one_link_is_found_by_its_name(links: None) -> None:
+    link = Reader().link("far0")
+    assert link == Reader().links()[link.index]
+    assert link.has_ethernet_header
+    assert link.admin_state == AdminState.UP
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "a" * 16, "a" * 300, "/"])
+def test_a_name_that_no_link_has_is_an_error_of_its_own(name: str) -> None:
+    with pytest.raises(NoDevice):
+        Reader().link(name)
+
+
+def test_counters_are_the_kernels(links: None) -> None:
+    ip("address add 192.0.2.1/24 dev trunk0")
+    subprocess.run(
+        ["python3", "-c", "import socket; s = socket.socket(2, 2); s.setsockopt(1, 6, 1);"
+         "[s.sendto(bytes(1000), ('192.0.2.255', 9)) for _ in range(50)]"],
+        check=True,
+    )  # fmt: skip
+
+    def agree() -> bool:
+        ours = Reader().link("trunk0").stats
+        (theirs,) = told("-statistics", "link", "show", "trunk0")
+        tx, rx = theirs["stats64"]["tx"], theirs["stats64"]["rx"]
+        assert ours.tx_bytes > 50_000
+        return (ours.tx_bytes, ours.tx_packets, ours.rx_bytes, ours.rx_packets) == (
+            tx["bytes"], tx["packets"], rx["bytes"], rx["packets"],
+        )  # fmt: skip
+
+    # The kernel itself may send between the two readings.
+    wait_for("the same counters twice", agree)
+
+
+def test_the_peer_of_a_veth_is_no_parent(links: None) -> None:
+    assert Reader().link("trunk0").parent is None
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(
+    not can("ip link add v type veth peer name w", "ip link add link v name v.5 type vlan id 5"),
+    reason="the kernel has no VLANs",
+)
+def test_vlans_have_parent_protocol_and_id(links: None) -> None:
+    ip(
+        "link add link trunk0 name trunk0.300 type vlan id 300",
+        "link add link trunk0 name outer type vlan proto 802.1ad id 50",
+        "link add link outer name inner type vlan id 7",
+    )
+    trunk, single, outer, inner = map(Reader().link, ("trunk0", "trunk0.300", "outer", "inner"))
+    assert (single.parent, outer.parent, inner.parent) == (trunk.index, trunk.index, outer.index)
+    assert single.vlan == VlanTag(VlanProtocol.DOT1Q, 300)
+    assert outer.vlan == VlanTag(VlanProtocol.DOT1AD, 50)
+    assert inner.vlan == VlanTag(VlanProtocol.DOT1Q, 7)
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(not can("ip link add v type vrf table 9"), reason="the kernel has no VRFs")
+def test_a_link_of_a_vrf_has_it_as_master(links: None) -> None:
+    ip("link add cgnat type vrf table 100", "link set trunk0 master cgnat")
+    assert Reader().link("trunk0").master == Reader().link("cgnat").index
+
+
+def test_addresses_are_those_of_iproute2(links: None) -> None:
+    ip(
+        "address add 192.0.2.1/24 dev trunk0",
+        "address add 100.64.0.1 peer 100.64.0.2 dev trunk0",
+        "address add 2001:db8::1/64 dev far0",
+    )
+    ours = {(each.ifindex, each.address, each.prefix_length, each.peer) for each in Reader().addresses()}
+    theirs = {
+        (link["ifindex"], each["local"], each["prefixlen"], each.get("address"))
+        for link in told("address")
+        for each in link["addr_info"]
+    }
+    assert ours == theirs
+
+
+def test_routes_are_those_of_iproute2(links: None) -> None:
+    ip(
+        "address add 192.0.2.1/24 dev trunk0",
+        "address add 2001:db8::1/64 dev far0 nodad",
+        "route add 198.51.100.0/24 via 192.0.2.2 metric 7 proto static src 192.0.2.1",
+        "route add blackhole 203.0.113.0/24 table 100 proto bgp",
+        "route add default via 2001:db8::2",
+        "route add 100.64.0.1 dev trunk0 table 70000",
+    )
+    tables = (254, 255, 100, 70000)
+    names = {link.index: link.name for link in Reader().links().values()}
+    ours = {
+        (route.destination, route.next_hops[0].gateway if route.next_hops else None,
+         names[route.next_hops[0].ifindex or 0] if route.next_hops else None, route.protocol, route.type,
+         route.metric, route.source)
+        for route in Reader().routes(tables)
+    }  # fmt: skip
+    theirs = {
+        (destination(one["dst"], family), one.get("gateway"), one.get("dev"), one["protocol"],
+         one.get("type", "unicast"), one.get("metric"), one.get("prefsrc"))
+        for family in ("-4", "-6")
+        for one in told("-details", family, "route", "show", "table", "all")
+    }  # fmt: skip
+    assert ours == theirs
+
+
+def destination(text: str, family: str) -> str:
+    """The destination in full, as iproute2 does not write it."""
+    if text == "default":
+        return "0.0.0.0/0" if family == "-4" else "::/0"
+    return text if "/" in text else text + ("/32" if family == "-4" else "/128")
+
+
+def test_a_route_with_several_next_hops_has_all_of_them(links: None) -> None:
+    ip(
+        "address add 192.0.2.1/24 dev trunk0",
+        "route add 198.51.100.0/24 nexthop via 192.0.2.2 nexthop via 192.0.2.3",
+    )
+    routes = {route.destination: route for route in Reader().routes([254])}
+    assert [hop.gateway for hop in routes["198.51.100.0/24"].next_hops] == ["192.0.2.2", "192.0.2.3"]
+
+
+def test_a_table_that_does_not_exist_has_no_routes() -> None:
+    assert Reader().routes([4711]) == []
+
+
+def test_rules_have_priority_table_and_device() -> None:
+    ip("rule add iif ppp7 table 70000 priority 1234")
+    (rule,) = [rule for rule in Reader().rules() if rule.iif]
+    assert (rule.priority, rule.table, rule.iif) == (1234, 70000, "ppp7")
+
+
+def test_a_qdisc_is_found_by_its_place(links: None) -> None:
+    tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
+    reader, index = Reader(), Reader().link("trunk0").index
+    root, ingress = reader.qdisc(index, ROOT), reader.qdisc(index, INGRESS)
+    assert root is not None and (root.kind, root.handle, root.default_class) == ("htb", 0x10000, 0x10)
+    assert ingress is not None and ingress.kind == "ingress"
+    assert {root, ingress} <= set(reader.qdiscs())
+    assert reader.qdisc(index, 0x10010) is None
+    with pytest.raises(KernelError):
+        reader.qdisc(4711, ROOT)
+
+
+def test_links_that_stay_are_in_each_list_while_others_come_and_go() -> None:
+    ip_batch([f"link add stays{number} type ifb" for number in range(300)])
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            ip_batch([f"link {verb} goes type ifb" for _ in range(5) for verb in ("add", "delete")])
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(100):
+            names = {link.name for link in Reader().links().values()}
+            assert {f"stays{number}" for number in range(300)} <= names
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_many_threads_may_read_at_once(links: None) -> None:
+    expected = set(Reader().links())
+    found: list[set[int]] = []
+
+    def read() -> None:
+        found.extend(set(Reader().links()) for _ in range(50))
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 400
+
+
+def test_replies_that_other_processes_send_are_left_out(links: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another process with CAP_NET_ADMIN may send to the socket. Here the test does, from its own.
+    make = netlink.socket.socket
+
+    def attacked(*arguments: int) -> Any:
+        made = make(*arguments)
+        made.bind((0, 0))
+        with make(*arguments) as other:
+            other.sendto(b"not a message", made.getsockname())
+        return made
+
+    expected = set(Reader().links())
+    monkeypatch.setattr(netlink.socket, "socket", attacked)
+    assert set(Reader().links()) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("link add new0 type ifb", {Changed.LINKS}),
+        ("link set trunk0 down", {Changed.LINKS, Changed.ROUTES}),
+        ("address add 192.0.2.1/24 dev trunk0", {Changed.ADDRESSES, Changed.ROUTES}),
+        ("address add 2001:db8::1/64 dev trunk0", {Changed.ADDRESSES}),
+        ("route add 198.51.100.0/24 dev trunk0", {Changed.ROUTES}),
+        ("route add 2001:db8:1::/48 dev trunk0", {Changed.ROUTES}),
+    ],
+)
+def test_a_change_is_a_trigger(links: None, change: str, expected: set[Changed]) -> None:
+    time.sleep(0.1)
+    with Watcher() as watcher:
+        ip(change)
+        found: set[Changed] = set()
+        for changed in watcher:
+            found |= changed
+            if expected <= found:
+                break
+
+
+def test_a_change_before_the_first_wait_is_not_lost(links: None) -> None:
+    with Watcher() as watcher:
+        ip("link set trunk0 mtu 1400")
+        assert Changed.LINKS in next(iter(watcher))
+
+
+def test_an_overflow_of_events_means_to_read_everything(links: None) -> None:
+    with Watcher() as watcher:
+        ip_batch(
+            [
+                f"route add 10.{a}.{b}.{c}/32 dev trunk0"
+                for a in range(4)
+                for b in range(64)
+                for c in range(100)
+            ]
+        )
+        changes = iter(watcher)
+        assert next(changes) == EVERYTHING
+        # It goes on afterwards.
+        ip("link add later type ifb")
+        wait_for("the next change", lambda: Changed.LINKS in next(changes))
+
+
+def test_another_thread_ends_the_wait() -> None:
+    with Watcher() as watcher:
+        thread = threading.Thread(target=lambda: list(watcher))
+        thread.start()
+        watcher.close()
+        thread.join()
+
+
+@pytest.mark.alone
+def test_reading_links_costs_a_fraction_of_pyroute2() -> None:
+    ip_batch([f"link add many{number} type ifb" for number in range(3000)])
+
+    def cost(read: Callable[[], Any]) -> float:
+        costs = []
+        for _ in range(3):
+            start = time.process_time()
+            assert len(read()) > 3000
+            costs.append(time.process_time() - start)
+        return min(costs)
+
+    with IPRoute() as iproute:
+        theirs = cost(lambda: list(iproute.get_links()))
+    ours = cost(Reader().links)
+    assert ours * 8 < theirs, f"{ours:.3f} s against {theirs:.3f} s"

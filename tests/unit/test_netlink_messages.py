@@ -1,0 +1,216 @@
+"""The kernel's messages, as bytes of Debian 12's kernel 6.1; and any other bytes."""
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_api.core.gateways.linux import fib, links, netlink, qdiscs
+from gateway_api.core.gateways.linux import netlink_messages as nl
+from gateway_api.core.gateways.linux.fib import NextHop
+from gateway_api.core.gateways.linux.links import Address, VlanTag
+from gateway_api.core.gateways.linux.netlink import Changed
+from gateway_api.core.gateways.linux.netlink_messages import KernelError, MalformedMessage
+from gateway_api.core.gateways.linux.qdiscs import Filter, HtbClass, Qdisc
+from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
+
+unhurried = settings(deadline=None)
+
+# Attributes that the parsers don't read are left out.
+VLAN = bytes.fromhex(
+    "0000010006000000021000000000000009000300742e353000000000050010000200000008000400dc0500000a0001004ea249ab"
+    "eb0100003000120009000100766c616e00000000200002000600050088a8000006000100320000000c00020001000000ffffffff"
+    "0800050004000000"
+)
+PPP = bytes.fromhex(
+    "0000000209000000d110010000000000090003007070703000000000050010000000000008000400dc0500001000120008000100"
+    "7070700004000200"
+)
+PEER = bytes.fromhex(
+    "0220800009000000080001000a090002080002000a090001090003007070703000000000080008008000000014000600ffffffff"
+    "ffffffff4d0e00004d0e0000"
+)
+MULTIPATH = bytes.fromhex(
+    "02180000fe0300010000000008000f00fe00000008000100cb00710024000900100000000500000008000500c000020210000000"
+    "0500000008000500c0000203"
+)
+VIA_IPV6 = bytes.fromhex(
+    "02180000fe0300010000000008000f00fe00000008000100cb007200160012000a0020010db80000000000000000000000090000"
+    "0800040005000000"
+)
+HTB = bytes.fromhex(
+    "000000000c00000000000100ffffffff0200000008000100687462002400020018000200110003000a0000001000000000000000"
+    "000000000800050020000000"
+)
+CLASS = bytes.fromhex(
+    "000000000a00000010000100ffffffff00001100080001006874620034000200300001000001240000005400a025260000012400"
+    "00005400a02526002d3101002d310100b80b00000000000000000000"
+)
+HASH_TABLE = bytes.fromhex("000000000a000000000000800000ffff00030a0008000100753332000c0002000800040001000000")
+REDIRECT = bytes.fromhex(
+    "000000000a000000000800800000ffff00030a000800010075333200040102002400050001000100000000000000000000000000"
+    "000000000000000000000000000000000800020000000080080001001000010008000b0008000000a8000700a40001000b000100"
+    "6d69727265640000440004001400010000000000000000000000000000000000140007000000000000000000000000000000000018"
+    "000300000000000000000000000000000000000000000008000a0000000000480002002000020002000000000000000400000001"
+    "00000001000000010000000c0000002400010004000000000000000400000000000000000000000000000000000000000000001c00"
+    "0900000000000000000000000000000000000000000000000000"
+)
+
+PARSERS: list[tuple[Callable[[bytes], object], bytes]] = [
+    (links.link, VLAN),
+    (links.link, PPP),
+    (links.link_address, PEER),
+    (fib.route, MULTIPATH),
+    (fib.route, VIA_IPV6),
+    (fib.rule, VIA_IPV6),
+    (qdiscs.qdisc, HTB),
+    (qdiscs.htb_class, CLASS),
+    (qdiscs.packet_filter, REDIRECT),
+]
+
+
+def test_a_vlan_has_tag_and_parent() -> None:
+    link = links.link(VLAN)
+    assert (link.index, link.name, link.kind, link.mtu) == (6, "t.50", "vlan", 1500)
+    assert (link.vlan, link.parent) == (VlanTag(VlanProtocol.DOT1AD, 50), 4)
+    assert (link.admin_state, link.oper_state) == (AdminState.DOWN, "down")
+    assert link.mac_address == "4e:a2:49:ab:eb:01"
+
+
+def test_a_ppp_device_has_no_mac_and_no_ethernet_header() -> None:
+    link = links.link(PPP)
+    assert (link.name, link.kind, link.mac_address, link.has_ethernet_header) == ("ppp0", "ppp", None, False)
+    assert (link.admin_state, link.oper_state, link.parent) == (AdminState.UP, "unknown", None)
+
+
+def test_counters_have_64_bits() -> None:
+    numbers = [1 << 40, 2 << 40, 3 << 40, 4 << 40, 5, 6, 7, 8]
+    counters = b"".join(number.to_bytes(8, "little") for number in numbers)
+    stats = links.link(PPP + nl.attribute(23, counters + bytes(128))).stats
+    assert (stats.rx_packets, stats.tx_packets, stats.rx_bytes, stats.tx_bytes) == tuple(numbers[:4])
+    assert (stats.rx_errors, stats.tx_errors, stats.rx_dropped, stats.tx_dropped) == (5, 6, 7, 8)
+
+
+def test_the_parent_in_another_namespace_is_none_of_ours() -> None:
+    assert links.link(VLAN + nl.attribute(37, bytes(4))).parent is None
+
+
+def test_a_name_that_is_not_utf8_can_be_shown() -> None:
+    assert links.link(PPP + nl.attribute(3, b"\xff\0")).name == "\\xff"
+
+
+def test_an_address_with_a_peer_is_the_own_one() -> None:
+    assert links.link_address(PEER) == Address(9, AddressFamily.INET, "10.9.0.1", 32, "10.9.0.2")
+
+
+def test_a_route_has_all_next_hops() -> None:
+    route = fib.route(MULTIPATH)
+    assert (route.destination, route.table, route.protocol) == ("203.0.113.0/24", 254, "boot")
+    assert route.next_hops == (NextHop("192.0.2.2", 5), NextHop("192.0.2.3", 5))
+
+
+def test_an_ipv4_route_may_have_an_ipv6_gateway() -> None:
+    assert fib.route(VIA_IPV6).next_hops == (NextHop("2001:db8::9", 5),)
+
+
+def test_htb_has_a_default_class() -> None:
+    assert qdiscs.qdisc(HTB) == Qdisc(12, "htb", 0x10000, qdiscs.ROOT, 0x10)
+
+
+def test_a_class_has_rates_overhead_and_mpu() -> None:
+    assert qdiscs.htb_class(CLASS) == HtbClass(0x10010, 2_500_000, 2_500_000, 36, 84)
+
+
+def test_a_rate_over_34_gbit_is_in_another_attribute() -> None:
+    fast = (5 * 10**9).to_bytes(8, "little")
+    options = nl.attributes(CLASS, 20)[2] + nl.attribute(6, fast) + nl.attribute(7, fast)
+    changed = qdiscs.htb_class(CLASS + nl.attribute(2, options))
+    assert changed is not None and (changed.rate, changed.ceil) == (5 * 10**9, 5 * 10**9)
+
+
+def test_a_redirect_has_its_target() -> None:
+    assert qdiscs.packet_filter(REDIRECT) == Filter(10, 12)
+
+
+def test_a_filter_for_some_packets_is_no_redirect() -> None:
+    at = REDIRECT.index(bytes.fromhex("0000000000000000000000000000000008000200"))
+    some = REDIRECT[:at] + b"\xff" + REDIRECT[at + 1 :]
+    assert qdiscs.packet_filter(some) == Filter(10, None)
+
+
+def test_a_hash_table_is_no_filter() -> None:
+    assert qdiscs.packet_filter(HASH_TABLE) is None
+
+
+@unhurried
+@given(st.sampled_from(PARSERS), st.binary(max_size=200))
+def test_any_bytes_give_a_value_or_the_error(
+    parser: tuple[Callable[[bytes], object], bytes], data: bytes
+) -> None:
+    parse, example = parser
+    for message in (data, example + data, example[:20] + data):
+        with suppress(MalformedMessage):
+            parse(message)
+
+
+@unhurried
+@given(st.sampled_from(PARSERS), st.data())
+def test_a_damaged_message_gives_a_value_or_the_error(
+    parser: tuple[Callable[[bytes], object], bytes], data: st.DataObject
+) -> None:
+    parse, example = parser
+    damaged = bytearray(example)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(MalformedMessage):
+        parse(bytes(damaged[: data.draw(st.integers(0, len(damaged)))]))
+
+
+@unhurried
+@given(st.binary(max_size=200))
+def test_any_datagram_gives_messages_or_the_error(data: bytes) -> None:
+    with suppress(MalformedMessage):
+        assert all(len(body) <= len(data) for _, _, _, body in nl.messages(data))
+        netlink.events(data)
+
+
+@given(st.lists(st.tuples(st.integers(4, 60000), st.binary(max_size=20))))
+def test_messages_come_out_as_they_went_in(sent: list[tuple[int, bytes]]) -> None:
+    parts = [nl.request(type, 0, 7, body) for type, body in sent]
+    data = b"".join(part + bytes(-len(part) % 4) for part in parts)
+    assert [(type, body) for type, _, _, body in nl.messages(data)] == sent
+
+
+@given(st.dictionaries(st.integers(0, 0x3FFF), st.binary(max_size=20)))
+def test_attributes_come_out_as_they_went_in(sent: dict[int, bytes]) -> None:
+    assert nl.attributes(b"".join(nl.attribute(type, value) for type, value in sent.items())) == sent
+
+
+def test_a_lost_link_may_have_taken_routes_along() -> None:
+    assert netlink.events(nl.request(17, 0, 0, b"")) == {Changed.LINKS, Changed.ROUTES}
+
+
+def test_an_event_of_another_kind_changes_nothing() -> None:
+    assert netlink.events(nl.request(28, 0, 0, b"")) == frozenset()
+
+
+def test_lists_that_changes_interrupt_each_time_are_united(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = iter([([b"a", b"b"], True), ([b"b", b"c"], True), ([b"c"], True), ([b"a"], True)])
+    monkeypatch.setattr(netlink, "_exchange", lambda *_: next(replies))
+    assert netlink._dump("read", 0, b"", bytes) == [b"a", b"b", b"c"]
+
+
+def test_an_interrupted_list_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = iter([([b"a", b"b"], True), ([b"b", b"c"], False)])
+    monkeypatch.setattr(netlink, "_exchange", lambda *_: next(replies))
+    assert netlink._dump("read", 0, b"", bytes) == [b"b", b"c"]
+
+
+def test_an_error_of_the_kernel_has_its_number() -> None:
+    assert nl.error_code((-errno.ENODEV).to_bytes(4, "little", signed=True) + bytes(16)) == errno.ENODEV
+    assert (
+        str(KernelError("find the link ppp0", "there is none")) == "cannot find the link ppp0: there is none"
+    )
