@@ -1,0 +1,269 @@
+"""Shapers of sessions in the kernel: made, changed, repaired and removed."""
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.gateways.linux.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink import Reader
+from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.shaping import Part, SessionShaping, Shaper
+from tests.support.namespaces import can, inside, ip, ip_batch, neighbour, network_namespace, tc
+from tests.support.stack import wait_for
+
+HAS_FQ_CODEL = can("ip link add i type ifb", "tc qdisc add dev i root fq_codel")
+pytestmark = pytest.mark.skipif(
+    not can(
+        "ip link add v type veth peer name w",
+        "ip link add i type ifb",
+        "tc qdisc add dev v root htb",
+        "tc qdisc add dev v ingress",
+        "tc filter add dev v parent ffff: u32 match u32 0 0 action mirred egress redirect dev i",
+    ),
+    reason="needs to be root, and a kernel with veth, ifb, HTB, u32 and mirred",
+)
+
+PROFILE = OVERHEAD_PROFILES["pppoe_ethernet"]
+NAMES = ("acc0", "ifb-acc0")
+DOWN, UP = 20_000_000, 5_000_000
+ALL = (Part.DOWNSTREAM, Part.IFB, Part.UPSTREAM, Part.REDIRECT)
+
+
+@pytest.fixture
+def subscriber() -> Iterator[int]:
+    """A subscriber in a namespace of its own, behind acc0; the pid of a process there."""
+    with network_namespace(), neighbour() as pid:
+        ip(f"link add acc0 type veth peer name cpe0 netns {pid}")
+        ip("address add 192.0.2.1/24 dev acc0", "link set acc0 up")
+        subprocess.run(inside(pid, "ip", "address", "add", "192.0.2.2/24", "dev", "cpe0"), check=True)
+        subprocess.run(inside(pid, "ip", "link", "set", "cpe0", "up"), check=True)
+        yield pid
+
+
+@pytest.fixture
+def shaper(subscriber: int) -> Iterator[Shaper]:
+    with Kernel() as kernel:
+        yield Shaper(kernel, Reader())
+
+
+def told(*arguments: str) -> str:
+    """What tc says."""
+    return subprocess.run(["tc", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def shape(shaper: Shaper, down: int = DOWN, up: int = UP) -> tuple[Part, ...]:
+    return shaper.shape(*NAMES, down, up, PROFILE)
+
+
+def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
+    assert shape(shaper) == ALL
+    for device, rate in zip(NAMES, ("20Mbit", "5Mbit"), strict=True):
+        (line,) = [line for line in told("-d", "class", "show", "dev", device).splitlines() if "htb" in line]
+        assert f"rate {rate}" in line and f"ceil {rate}" in line
+        assert "mpu 84b" in line
+    assert shaper.limits(*NAMES) == SessionShaping(DOWN, UP)
+    assert "Redirect to device ifb-acc0" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
+
+
+def test_the_ethernet_header_is_counted_once(shaper: Shaper) -> None:
+    # A veth's packets have the 14 bytes already, a ppp device's have none.
+    shape(shaper)
+    assert f"overhead {PROFILE.overhead - 14} " in told("-d", "class", "show", "dev", "acc0")
+
+
+def test_a_second_time_changes_nothing(shaper: Shaper) -> None:
+    shape(shaper)
+    before = told("qdisc")
+    assert shape(shaper) == ()
+    assert told("qdisc") == before
+
+
+def test_new_rates_change_both_classes_in_place(shaper: Shaper) -> None:
+    shape(shaper)
+    before = told("qdisc")
+    assert shape(shaper, 100_000_000, 40_000_000) == (Part.DOWNSTREAM, Part.UPSTREAM)
+    assert shaper.limits(*NAMES) == SessionShaping(100_000_000, 40_000_000)
+    assert told("qdisc") == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "repaired"),
+    [
+        ("tc qdisc del dev acc0 root", {Part.DOWNSTREAM}),
+        ("tc qdisc replace dev acc0 root handle 9: pfifo", {Part.DOWNSTREAM}),
+        ("tc qdisc del dev acc0 parent 1:10", {Part.DOWNSTREAM}),
+        ("tc class change dev acc0 parent 1: classid 1:10 htb rate 1gbit", {Part.DOWNSTREAM}),
+        ("tc qdisc del dev acc0 ingress", {Part.REDIRECT}),
+        ("tc filter del dev acc0 parent ffff: prio 10", {Part.REDIRECT}),
+        ("ip link del ifb-acc0", {Part.IFB, Part.UPSTREAM, Part.REDIRECT}),
+        ("ip link set ifb-acc0 down", {Part.IFB}),
+        ("tc qdisc del dev ifb-acc0 root", {Part.UPSTREAM}),
+        ("tc qdisc del dev ifb-acc0 parent 1:10", {Part.UPSTREAM}),
+        ("tc class change dev ifb-acc0 parent 1: classid 1:10 htb rate 1gbit", {Part.UPSTREAM}),
+    ],
+)
+def test_what_is_damaged_is_repaired_alone(shaper: Shaper, damage: str, repaired: set[Part]) -> None:
+    shape(shaper)
+    subprocess.run(damage.split(), check=True)
+    assert set(shape(shaper)) == repaired
+    assert shape(shaper) == ()
+    assert shaper.limits(*NAMES) == SessionShaping(DOWN, UP)
+
+
+def test_a_redirect_to_a_wrong_device_is_put_right(shaper: Shaper) -> None:
+    shape(shaper)
+    ip("link add other type ifb")
+    tc("filter del dev acc0 parent ffff: prio 10")
+    to_other = "match u32 0 0 action mirred egress redirect dev other"
+    tc(f"filter add dev acc0 parent ffff: prio 10 protocol all u32 {to_other}")
+    assert shape(shaper) == (Part.REDIRECT,)
+    assert "ifb-acc0" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
+
+
+def test_a_rate_of_zero_is_no_limit(shaper: Shaper) -> None:
+    shape(shaper)
+    shape(shaper, up=0)
+    assert shaper.limits(*NAMES) == SessionShaping(DOWN, None)
+    shape(shaper, down=0)
+    assert shaper.limits(*NAMES) == SessionShaping(None, UP)
+    shape(shaper, 0, 0)
+    assert shaper.read() == {}
+
+
+@pytest.mark.parametrize("rate", [1, 8001, 64_000, 1_500_000, 34_359_738_368, 400_000_000_000])
+def test_any_rate_that_the_api_takes_is_set(shaper: Shaper, rate: int) -> None:
+    shape(shaper, rate, rate)
+    expected = max(rate // 8, 1000) * 8
+    assert shaper.limits(*NAMES) == SessionShaping(expected, expected)
+    assert shape(shaper, rate, rate) == ()
+
+
+def test_nothing_is_left_of_a_session(shaper: Shaper) -> None:
+    before = told("qdisc")
+    shape(shaper)
+    shaper.unshape(NAMES)
+    assert told("qdisc") == before
+    with pytest.raises(NoDevice):
+        Reader().link("ifb-acc0")
+    shaper.unshape(NAMES)
+
+
+def test_the_ifb_of_a_device_that_is_gone_is_an_orphan(shaper: Shaper) -> None:
+    shape(shaper)
+    ip("link del acc0")
+    assert {name: each.is_ifb for name, each in shaper.read().items()} == {"ifb-acc0": True}
+    shaper.unshape(NAMES)
+    assert shaper.read() == {}
+
+
+def test_many_sessions_go_at_once(shaper: Shaper) -> None:
+    names = [(f"gone{number}", f"ifb-gone{number}") for number in range(200)]
+    ip_batch([f"link add {ifb} type ifb" for _, ifb in names] + ["link add stays type ifb"])
+    shaper.unshape(*names, NAMES)
+    assert shaper.read() == {}
+    assert Reader().link("stays")
+
+
+def test_filters_of_others_stay(shaper: Shaper) -> None:
+    shape(shaper)
+    ip("link add other type ifb")
+    to_other = "match u32 1 1 action mirred egress mirror dev other"
+    tc(f"filter add dev acc0 parent ffff: prio 5 protocol ip u32 {to_other}")
+    assert shape(shaper) == ()
+    shaper.unshape(NAMES)
+    assert "pref 5" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
+
+
+def test_a_shaper_of_others_is_no_orphan(shaper: Shaper) -> None:
+    tc("qdisc add dev acc0 root handle 1: htb default 30")
+    shaper.unshape(NAMES)
+    assert shaper.read() == {}
+    assert "default 0x30" in told("qdisc", "show", "dev", "acc0")
+
+
+def test_a_device_that_is_gone_is_an_error_of_its_own(shaper: Shaper) -> None:
+    with pytest.raises(NoDevice):
+        shaper.shape("ppp7", "ifb-ppp7", DOWN, UP, PROFILE)
+    assert shaper.read() == {}
+
+
+@pytest.mark.parametrize("ifb", ["acc0", "ifb-trunk0.50.4000"])
+def test_a_name_that_cannot_be_an_ifb_is_an_error(shaper: Shaper, ifb: str) -> None:
+    with pytest.raises(KernelError, match=ifb):
+        shaper.shape("acc0", ifb, 0, UP, PROFILE)
+
+
+def test_many_threads_may_shape_at_once(shaper: Shaper) -> None:
+    ip_batch([f"link add line{number} type ifb" for number in range(20)])
+
+    def work(number: int) -> None:
+        for rate in (1_000_000, 2_000_000):
+            shaper.shape(f"line{number}", f"ifb-line{number}", rate, rate, PROFILE)
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(work, range(20)))
+    assert shaper.limits("line7", "ifb-line7") == SessionShaping(2_000_000, 2_000_000)
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(not HAS_FQ_CODEL, reason="the kernel has no fq_codel")
+def test_the_queue_is_fq_codel(shaper: Shaper) -> None:
+    shape(shaper)
+    assert {each.leaf for each in shaper.read().values()} == {"fq_codel"}
+
+
+@pytest.mark.skipif(HAS_FQ_CODEL, reason="the kernel has fq_codel")
+def test_without_fq_codel_the_queue_is_plain(shaper: Shaper) -> None:
+    shape(shaper)
+    assert {each.leaf for each in shaper.read().values()} == {"pfifo"}
+    assert shape(shaper) == ()
+
+
+def test_packets_pass_while_rates_change(shaper: Shaper, subscriber: int) -> None:
+    shape(shaper)
+    code = (
+        "import socket; s = socket.socket(2, 2); s.bind(('192.0.2.2', 5000))\n"
+        "s.settimeout(30); print(flush=True)\n"
+        "seen = 0\nwhile s.recv(2000) != b'end': seen += 1\nprint(seen)"
+    )
+    with subprocess.Popen(
+        inside(subscriber, "python3", "-c", code), stdout=subprocess.PIPE, text=True
+    ) as receiver:
+        assert receiver.stdout is not None and receiver.stdout.readline() == "\n"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for number in range(200):
+                sender.sendto(bytes(1000), ("192.0.2.2", 5000))
+                if number % 10 == 0:
+                    shape(shaper, DOWN + 1_000_000 * number, UP + 1_000_000 * number)
+            sender.sendto(b"end", ("192.0.2.2", 5000))
+        assert receiver.stdout.read() == "200\n"
+
+
+def test_traffic_keeps_to_the_rates(shaper: Shaper, subscriber: int) -> None:
+    shape(shaper)
+    with subprocess.Popen(inside(subscriber, "iperf3", "-s"), stdout=subprocess.DEVNULL) as server:
+        try:
+            wait_for("the server", lambda: "5201" in listening(subscriber))
+            down, up = measured(), measured("-R")
+        finally:
+            server.kill()
+    # Less than the rate, which counts headers and what the line adds. A busy machine may take more off.
+    assert DOWN * 0.5 < down < DOWN
+    assert UP * 0.5 < up < UP
+
+
+def listening(pid: int) -> str:
+    return subprocess.run(inside(pid, "ss", "-ltn"), check=True, capture_output=True, text=True).stdout
+
+
+def measured(*options: str) -> float:
+    """Bits per second that arrive."""
+    done = subprocess.run(
+        ["iperf3", "-J", "-t", "3", "-O", "1", "-c", "192.0.2.2", *options], check=True, capture_output=True
+    )
+    return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"])
