@@ -13,7 +13,7 @@ from pyroute2 import IPRoute
 from gateway_api.core.gateways.linux import netlink
 from gateway_api.core.gateways.linux.links import VlanTag
 from gateway_api.core.gateways.linux.netlink import EVERYTHING, Changed, Reader, Watcher
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink_messages import NoDevice
 from gateway_api.core.gateways.linux.qdiscs import INGRESS, ROOT
 from gateway_api.wire.core.network import AdminState, VlanProtocol
 from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc
@@ -188,7 +188,7 @@ def test_a_qdisc_is_found_by_its_place(links: None) -> None:
     assert ingress is not None and ingress.kind == "ingress"
     assert {root, ingress} <= set(reader.qdiscs())
     assert reader.qdisc(index, 0x10010) is None
-    with pytest.raises(KernelError):
+    with pytest.raises(NoDevice):
         reader.qdisc(4711, ROOT)
 
 

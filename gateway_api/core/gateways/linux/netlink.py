@@ -173,7 +173,8 @@ def _exchange(step: str, type: int, flags: int, body: bytes) -> tuple[list[bytes
             kernel.send(nl.request(type, flags, _SEQUENCE, body))
             return _replies(step, kernel)
     except OSError as error:
-        raise KernelError(step, error.strerror, error.errno) from error
+        kind = NoDevice if error.errno == errno.ENODEV else KernelError
+        raise kind(step, error.strerror, error.errno) from error
 
 
 def _replies(step: str, kernel: socket.socket) -> tuple[list[bytes], bool]:
@@ -223,7 +224,8 @@ _FORCE_BUFFER = 33
 
 class Watcher:
     """Tells that something changed: a trigger to read it, not the change itself. It listens from the start,
-    so that a change after the first reading is never lost. One thread iterates, any may close."""
+    so that a change after the first reading is never lost. One thread iterates, any may `close`; the block
+    ends after the iteration."""
 
     def __init__(self) -> None:
         self._wake = os.eventfd(0)
