@@ -70,6 +70,15 @@ def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
     assert "Redirect to device ifb-acc0" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
 
 
+def test_an_ifb_adds_no_route(shaper: Shaper) -> None:
+    shape(shaper)
+    ifb = Reader().link("ifb-acc0")
+    hops = [hop for route in Reader().routes([254]) for hop in route.next_hops]
+    assert ifb.is_up
+    assert ifb.index not in {hop.ifindex for hop in hops}
+    assert ifb.index not in {address.ifindex for address in Reader().addresses()}
+
+
 def test_the_ethernet_header_is_counted_once(shaper: Shaper) -> None:
     # A veth's packets have the 14 bytes already, a ppp device's have none.
     shape(shaper)

@@ -4,6 +4,7 @@ Each of both devices has HTB as root, one class, and fq_codel in it. What arrive
 redirected to the IFB. Rates change in place: no qdisc goes, no packet is lost.
 """
 
+import errno
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -24,6 +25,8 @@ _EVERY_PACKET = ["0x0/0x0+0"]
 
 #: linux/if.h: IFNAMSIZ is 16, with a zero byte at the end.
 _LONGEST_NAME = 15
+_NO_OWN_ADDRESS = {"attrs": [["AF_INET6", {"attrs": [["IFLA_INET6_ADDR_GEN_MODE", 1]]}]]}
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
 _OUTGOING = 0x47415445
 
@@ -147,20 +150,22 @@ class Shaper:
     def _ifb(self, ip: Any, name: str) -> tuple[Link, bool]:
         """The IFB, up, and whether it had to be made or set up."""
         try:
-            link = self._reader.link(name)
+            link, is_new = self._reader.link(name), False
         except NoDevice:
             if len(name) > _LONGEST_NAME:
                 raise KernelError(
                     f"make the IFB {name}", f"a name has at most {_LONGEST_NAME} bytes"
                 ) from None
-            ip.link("add", ifname=name, kind="ifb", state="up")
-            return self._reader.link(name), True
+            ip.link("add", ifname=name, kind="ifb")
+            link, is_new = self._reader.link(name), True
         if link.kind != "ifb":
             raise KernelError(f"shape by {name}", "it is not an IFB")
-        if link.is_up:
-            return link, False
-        ip.link("set", index=link.index, state="up")
-        return link, True
+        if not link.is_up:
+            # An address that the kernel makes by itself would add an IPv6 route for each session. It is an
+            # error where IPv6 is off.
+            unless(*_NO_IPV6, change=partial(ip.link, "set", index=link.index, IFLA_AF_SPEC=_NO_OWN_ADDRESS))
+            ip.link("set", index=link.index, state="up")
+        return link, is_new or not link.is_up
 
     def _set_redirect(self, ip: Any, link: Link, ifb: Link) -> bool:
         """True when something changed."""
