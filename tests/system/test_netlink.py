@@ -119,13 +119,17 @@ def test_addresses_are_those_of_iproute2(links: None) -> None:
         "address add 100.64.0.1 peer 100.64.0.2 dev trunk0",
         "address add 2001:db8::1/64 dev far0",
     )
-    ours = {(each.ifindex, each.address, each.prefix_length, each.peer) for each in Reader().addresses()}
-    theirs = {
-        (link["ifindex"], each["local"], each["prefixlen"], each.get("address"))
-        for link in told("address")
-        for each in link["addr_info"]
-    }
-    assert ours == theirs
+
+    def agree() -> bool:
+        ours = {(each.ifindex, each.address, each.prefix_length, each.peer) for each in Reader().addresses()}
+        return ours == {
+            (link["ifindex"], each["local"], each["prefixlen"], each.get("address"))
+            for link in told("address")
+            for each in link["addr_info"]
+        }
+
+    # The kernel adds link-local addresses a moment later.
+    wait_for("the same addresses twice", agree)
 
 
 def test_routes_are_those_of_iproute2(links: None) -> None:
@@ -139,19 +143,23 @@ def test_routes_are_those_of_iproute2(links: None) -> None:
     )
     tables = (254, 255, 100, 70000)
     names = {link.index: link.name for link in Reader().links().values()}
-    ours = {
-        (route.destination, route.next_hops[0].gateway if route.next_hops else None,
-         names[route.next_hops[0].ifindex or 0] if route.next_hops else None, route.protocol, route.type,
-         route.metric, route.source)
-        for route in Reader().routes(tables)
-    }  # fmt: skip
-    theirs = {
-        (destination(one["dst"], family), one.get("gateway"), one.get("dev"), one["protocol"],
-         one.get("type", "unicast"), one.get("metric"), one.get("prefsrc"))
-        for family in ("-4", "-6")
-        for one in told("-details", family, "route", "show", "table", "all")
-    }  # fmt: skip
-    assert ours == theirs
+
+    def agree() -> bool:
+        ours = {
+            (route.destination, route.next_hops[0].gateway if route.next_hops else None,
+             names[route.next_hops[0].ifindex or 0] if route.next_hops else None, route.protocol, route.type,
+             route.metric, route.source)
+            for route in Reader().routes(tables)
+        }  # fmt: skip
+        return ours == {
+            (destination(one["dst"], family), one.get("gateway"), one.get("dev"), one["protocol"],
+             one.get("type", "unicast"), one.get("metric"), one.get("prefsrc"))
+            for family in ("-4", "-6")
+            for one in told("-details", family, "route", "show", "table", "all")
+        }  # fmt: skip
+
+    # The kernel adds those of link-local addresses a moment later.
+    wait_for("the same routes twice", agree)
 
 
 def destination(text: str, family: str) -> str:
@@ -203,7 +211,7 @@ def test_links_that_stay_are_in_each_list_while_others_come_and_go() -> None:
     thread = threading.Thread(target=churn)
     thread.start()
     try:
-        for _ in range(100):
+        for _ in range(40):
             names = {link.name for link in Reader().links().values()}
             assert {f"stays{number}" for number in range(300)} <= names
     finally:
