@@ -1,36 +1,18 @@
-"""A network of a test's own, with a trunk: a veth pair, `trunk0` and its far end `access0`. Requires root."""
+"""A trunk: a veth pair, `trunk0` and its far end `access0`, in the network namespace of the caller."""
 
-import ctypes
-import os
 import socket
-import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_CLONE_NEWNET = 0x40000000
+from tests.support.namespaces import ip
 
 
-@contextmanager
-def own_network() -> Iterator[None]:
-    """Moves this thread, its new threads and its child processes into a new network namespace."""
-    with Path("/proc/thread-self/ns/net").open() as before:
-        _checked(_LIBC.unshare(_CLONE_NEWNET))
-        try:
-            yield
-        finally:
-            _checked(_LIBC.setns(before.fileno(), _CLONE_NEWNET))
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
-def add_trunk() -> None:
-    ip("link", "add", "trunk0", "type", "veth", "peer", "name", "access0")
-    ip("link", "set", "trunk0", "up")
-    ip("link", "set", "access0", "up")
+def add_trunk(number: int = 0) -> None:
+    """`trunkN` and `accessN`, both up."""
+    ip(
+        f"link add trunk{number} type veth peer name access{number}",
+        f"link set trunk{number} up",
+        f"link set access{number} up",
+    )
 
 
 def send(frames: Iterable[bytes], device: str = "access0") -> None:
@@ -39,9 +21,3 @@ def send(frames: Iterable[bytes], device: str = "access0") -> None:
         packets.bind((device, 0))
         for frame in frames:
             packets.send(frame)
-
-
-def _checked(result: int) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -21,8 +21,11 @@ from gateway_api.core.gateways.linux.listener import Listener
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock
 from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, tagged
+from tests.support.namespaces import can, ip, network_namespace
 from tests.support.stack import wait_for
-from tests.support.trunks import add_trunk, ip, own_network, send
+from tests.support.trunks import add_trunk, send
+
+pytestmark = pytest.mark.skipif(not can("true"), reason="needs to be root, for network namespaces")
 
 ETH_P_ALL = 3
 PPPOE = VlanProfile("pppoe", "pppoe", VlanRange(1, 4094), None, "pppoe_ethernet")
@@ -32,7 +35,7 @@ DEMUX = Demux(("trunk0",), (PPPOE, QINQ), RateLimits(1000, 1000, 16_000), idle_t
 
 @pytest.fixture(autouse=True)
 def trunk() -> Iterator[None]:
-    with own_network():
+    with network_namespace():
         add_trunk()
         yield
 
@@ -197,9 +200,9 @@ def test_groups_and_vlans_that_nobody_joined_reach_the_trunk(heard: Heard) -> No
 
 
 def test_a_trunk_that_goes_down_is_heard_when_it_is_up_again(heard: Heard) -> None:
-    ip("link", "set", "trunk0", "down")
+    ip("link set trunk0 down")
     wait_for("the change", lambda: heard.changes)
-    ip("link", "set", "trunk0", "up")
+    ip("link set trunk0 up")
     wait_for("both changes", lambda: len(heard.changes) >= 2)
     send([tagged(padi(), (DOT1Q, 300))])
     wait_for("the trigger", lambda: heard.tags() == [(None, 300)])
@@ -207,7 +210,7 @@ def test_a_trunk_that_goes_down_is_heard_when_it_is_up_again(heard: Heard) -> No
 
 
 def test_a_trunk_that_disappears_is_heard_when_it_is_there_again(heard: Heard) -> None:
-    ip("link", "del", "trunk0")
+    ip("link del trunk0")
     wait_for("the change", lambda: heard.changes)
     add_trunk()
     wait_for("both changes", lambda: len(heard.changes) >= 2)
@@ -322,7 +325,7 @@ def test_a_trunk_that_comes_back_gets_its_vlans_again(ports: Ports) -> None:
     with demultiplexer(ports):
         send([tagged(padi(), (DOT1Q, 300))])
         wait_for("it", lambda: ports.served)
-        ip("link", "del", "trunk0")
+        ip("link del trunk0")
         # As the kernel does.
         ports.devices.clear()
         wait_for("the end of the socket", lambda: not is_listening())
@@ -337,9 +340,7 @@ def test_a_trunk_that_comes_back_gets_its_vlans_again(ports: Ports) -> None:
 
 
 def test_a_trunk_of_a_new_configuration_is_listened_to_and_a_removed_one_is_not(ports: Ports) -> None:
-    ip("link", "add", "trunk1", "type", "veth", "peer", "name", "access1")
-    ip("link", "set", "trunk1", "up")
-    ip("link", "set", "access1", "up")
+    add_trunk(1)
     with demultiplexer(ports) as running:
         running.demux.configure(Demux(("trunk1",), DEMUX.vlan_profiles, DEMUX.rate_limits, 300))
 

@@ -1,0 +1,139 @@
+"""The VLAN devices of subscribers: read, made and removed by netlink."""
+
+import errno
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gateway_api.core.gateways.linux.admission import Vlan
+from gateway_api.core.gateways.linux.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.links import Link, VlanTag
+from gateway_api.core.gateways.linux.netlink import Reader
+from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
+from gateway_api.wire.core.network import VlanProtocol
+
+_ETHERTYPES = {VlanProtocol.DOT1Q: 0x8100, VlanProtocol.DOT1AD: 0x88A8}
+#: Any group that nobody else uses (linux/rtnetlink.h, IFLA_GROUP), for links that are about to be removed.
+_OUTGOING = 0x564C414E
+_GONE = (errno.ENODEV, errno.EINVAL)
+
+
+class VlanDevices:
+    """Makes `trunk.vlan` for one tag. For two, it makes `trunk.outer.inner` on `trunk-outer`.
+
+    The name of the outer device has no dot: a source for `trunk.*` must not serve it, and the VLAN with one
+    tag and the same id needs the other name. Raises KernelError.
+    """
+
+    def __init__(self, kernel: Kernel, reader: Reader) -> None:
+        self._kernel = kernel
+        self._reader = reader
+
+    def existing(self, trunk: str) -> Iterator[Vlan]:
+        """The VLANs on a trunk whose device has the name that `make` gives."""
+        links = self._reader.links()
+        for link in links.values():
+            vlan = _vlan_of(link, links)
+            if vlan is not None and vlan.trunk == trunk and vlan.name == link.name:
+                yield vlan
+
+    def make(self, vlan: Vlan) -> None:
+        """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. The
+        kernel refuses a name of more than 15 characters."""
+        self._kernel.change(f"make {vlan.name}", partial(self._make, vlan=vlan))
+
+    def remove(self, vlans: Sequence[Vlan]) -> None:
+        """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
+        links = self._reader.links()
+        names = {vlan: vlan.name for vlan in vlans}
+        going = {
+            link.index: link
+            for link in links.values()
+            if (vlan := _vlan_of(link, links)) is not None and names.get(vlan) == link.name
+        }
+        trunks = {vlan.trunk for vlan in vlans if vlan.outer_vlan_id is not None}
+        carrying = {link.parent for link in links.values() if link.index not in going}
+        outer = [link for link in links.values() if _is_outer_device(link, links, trunks)]
+        unused = [link for link in outer if link.index not in carrying]
+        self._kernel.change("remove VLANs", partial(_remove, links=[*going.values(), *unused]))
+
+    def _make(self, ip: Any, vlan: Vlan) -> None:
+        parent = self._reader.link(vlan.trunk)
+        if vlan.outer_vlan_id is not None:
+            # An operator may have made it, with another name.
+            tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
+            parent = self._device(ip, _outer_name(vlan.trunk, tag), parent, tag)
+        made = self._device(ip, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id))
+        if made.name != vlan.name:
+            raise KernelError(f"make {vlan.name}", f"{made.name} has its tags")
+
+    def _device(self, ip: Any, name: str, parent: Link, tag: VlanTag) -> Link:
+        """The device with a tag on a parent, up. It is made if there is none, with this name."""
+
+        def add() -> None:
+            ip.link(
+                "add", ifname=name, kind="vlan", link=parent.index,
+                vlan_id=tag.id, vlan_protocol=_ETHERTYPES[tag.protocol], state="up",
+            )  # fmt: skip
+
+        found = self._found(name, parent, tag)
+        if found is None:
+            if unless(errno.EEXIST, change=add):
+                return self._reader.link(name)
+            with_tag = (link for link in self._reader.links().values() if _has_tag(link, parent, tag))
+            found = next(with_tag, None)
+        if found is None:
+            raise KernelError(f"make {name}", "another device has the name")
+        if not found.is_up:
+            ip.link("set", index=found.index, state="up")
+        return found
+
+    def _found(self, name: str, parent: Link, tag: VlanTag) -> Link | None:
+        """By its name: it costs the same for any number of devices."""
+        try:
+            link = self._reader.link(name)
+        except NoDevice:
+            return None
+        return link if _has_tag(link, parent, tag) else None
+
+
+def _remove(ip: Any, links: Iterable[Link]) -> None:
+    """Removes them together: each removal by itself makes the kernel wait for all processors."""
+    marked = [
+        unless(*_GONE, change=partial(ip.link, "set", index=link.index, group=_OUTGOING)) for link in links
+    ]
+    if any(marked):
+        ip.link("del", group=_OUTGOING)
+
+
+def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:
+    return link.parent == parent.index and link.vlan == tag
+
+
+def _outer_name(trunk: str, tag: VlanTag) -> str:
+    return f"{trunk}-{tag.id}"
+
+
+def _is_outer_device(link: Link, links: Mapping[int, Link], trunks: Container[str]) -> bool:
+    """True for one that `make` made: by its name."""
+    tag, trunk = link.vlan, _parent(link, links)
+    if tag is None or trunk is None or trunk.name not in trunks:
+        return False
+    return tag.protocol == VlanProtocol.DOT1AD and link.name == _outer_name(trunk.name, tag)
+
+
+def _vlan_of(link: Link, links: Mapping[int, Link]) -> Vlan | None:
+    """None for what is no VLAN of a subscriber."""
+    parent = _parent(link, links)
+    if link.vlan is None or link.vlan.protocol != VlanProtocol.DOT1Q or parent is None:
+        return None
+    if parent.vlan is None:
+        return Vlan(parent.name, None, link.vlan.id)
+    trunk = _parent(parent, links)
+    if parent.vlan.protocol != VlanProtocol.DOT1AD or trunk is None:
+        return None
+    return Vlan(trunk.name, parent.vlan.id, link.vlan.id)
+
+
+def _parent(link: Link, links: Mapping[int, Link]) -> Link | None:
+    return None if link.parent is None else links.get(link.parent)

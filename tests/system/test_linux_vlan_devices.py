@@ -1,0 +1,122 @@
+"""The VLAN devices of subscribers, in the kernel."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from gateway_api.core.gateways.linux.admission import Vlan
+from gateway_api.core.gateways.linux.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink import Reader
+from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.vlan_devices import VlanDevices
+from tests.support.namespaces import can, ip, network_namespace
+
+TRUNK = "link add trunk0 type veth peer name access0"
+SINGLE = Vlan("trunk0", None, 300)
+DOUBLE = Vlan("trunk0", 50, 7)
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(
+        not can(f"ip {TRUNK}", "ip link add link trunk0 name v type vlan id 1"),
+        reason="the kernel has no VLANs",
+    ),
+]
+
+
+@pytest.fixture
+def devices() -> Iterator[VlanDevices]:
+    with network_namespace():
+        ip(TRUNK, "link set trunk0 up", "link set access0 up")
+        with Kernel() as kernel:
+            yield VlanDevices(kernel, Reader())
+
+
+def shown(name: str) -> str:
+    command = ["ip", "-d", "link", "show", name]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def names() -> set[str]:
+    return {link.name for link in Reader().links().values()} - {"lo", "trunk0", "access0"}
+
+
+def existing(devices: VlanDevices) -> set[Vlan]:
+    return set(devices.existing("trunk0"))
+
+
+def test_one_tag_is_a_device_on_the_trunk(devices: VlanDevices) -> None:
+    devices.make(SINGLE)
+    assert "trunk0.300@trunk0" in shown("trunk0.300")
+    assert "protocol 802.1Q id 300" in shown("trunk0.300")
+    assert Reader().link("trunk0.300").is_up
+
+
+def test_two_tags_are_802_1q_on_802_1ad(devices: VlanDevices) -> None:
+    devices.make(DOUBLE)
+    assert "trunk0.50.7@trunk0-50" in shown("trunk0.50.7")
+    assert "protocol 802.1Q id 7" in shown("trunk0.50.7")
+    assert "protocol 802.1ad id 50" in shown("trunk0-50")
+    assert Reader().link("trunk0-50").is_up
+
+
+def test_the_same_id_with_one_tag_and_outside_of_two_is_no_conflict(devices: VlanDevices) -> None:
+    devices.make(DOUBLE)
+    devices.make(Vlan("trunk0", None, 50))
+    assert names() == {"trunk0-50", "trunk0.50.7", "trunk0.50"}
+
+
+def test_what_exists_is_found_and_stays_and_is_set_up(devices: VlanDevices) -> None:
+    devices.make(DOUBLE)
+    ip("link add link trunk0 name trunk0.300 type vlan id 300")
+    index = Reader().link("trunk0.300").index
+    assert existing(devices) == {SINGLE, DOUBLE}
+    for vlan in (SINGLE, DOUBLE):
+        devices.make(vlan)
+    assert Reader().link("trunk0.300").index == index
+    assert Reader().link("trunk0.300").is_up
+
+
+def test_an_outer_device_of_an_operator_is_used_and_stays(devices: VlanDevices) -> None:
+    ip("link add link trunk0 name service50 type vlan proto 802.1ad id 50")
+    devices.make(DOUBLE)
+    assert existing(devices) == {DOUBLE}
+    devices.remove([DOUBLE])
+    assert names() == {"service50"}
+
+
+def test_other_devices_with_the_tags_or_the_name_are_an_error_and_stay(devices: VlanDevices) -> None:
+    ip("link add link trunk0 name customer type vlan id 300", "link add trunk0.301 type ifb")
+    with pytest.raises(KernelError, match=r"cannot make trunk0\.300: customer has its tags"):
+        devices.make(SINGLE)
+    with pytest.raises(KernelError, match=r"cannot make trunk0\.301: another device has the name"):
+        devices.make(Vlan("trunk0", None, 301))
+    devices.remove([SINGLE, Vlan("trunk0", None, 301)])
+    assert names() == {"customer", "trunk0.301"}
+
+
+def test_the_last_vlan_takes_the_outer_device_with_it(devices: VlanDevices) -> None:
+    other = Vlan("trunk0", 50, 8)
+    for vlan in (SINGLE, DOUBLE, other):
+        devices.make(vlan)
+    devices.remove([DOUBLE])
+    assert names() == {"trunk0.300", "trunk0-50", "trunk0.50.8"}
+    devices.remove([other, SINGLE])
+    assert names() == set()
+
+
+def test_what_is_gone_already_is_no_error(devices: VlanDevices) -> None:
+    devices.remove([SINGLE, DOUBLE, Vlan("missing0", None, 1)])
+
+
+def test_a_trunk_that_is_missing_is_an_error(devices: VlanDevices) -> None:
+    assert list(devices.existing("missing0")) == []
+    with pytest.raises(NoDevice):
+        devices.make(Vlan("missing0", None, 300))
+
+
+def test_a_name_that_is_too_long_is_refused(devices: VlanDevices) -> None:
+    ip("link set trunk0 down", "link set trunk0 name trunk0-longname", "link set trunk0-longname up")
+    with pytest.raises(KernelError, match=r"cannot make trunk0-longname\.300: Numerical result out of range"):
+        devices.make(Vlan("trunk0-longname", None, 300))
