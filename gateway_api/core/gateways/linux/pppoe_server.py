@@ -1,0 +1,266 @@
+"""Debian's pppoe-server with pppd as a source of PPPoE sessions, one pppoe-server for each access interface.
+
+The pppd processes that live are the truth. What their hooks recorded says whose they are, and since when
+they are up.
+"""
+
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from gateway_api.core.clock import Clock
+from gateway_api.core.gateways.linux.pppd import (
+    SIGNALLED,
+    Access,
+    Record,
+    Traffic,
+    UnreadableRecord,
+    access_of,
+    cause_of,
+    record_of,
+    start_of,
+    traffic_of,
+)
+from gateway_api.core.gateways.linux.pppd_log import PppdLog
+from gateway_api.core.gateways.linux.source import UNKNOWN, SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.wire.core.sessions import SessionType
+
+_RECORD = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")
+_KEY = re.compile(r"(.+)-([1-9][0-9]{0,6})-([0-9]{1,20})")
+#: Enough of the boot's id: a process has no id that another boot's process has.
+_BOOT = 8
+#: Seconds after a request to end a session in which its end is the request's work, and another request is
+#: more forceful.
+_TERMINATING = 60.0
+#: Ticks a second of the start times in /proc.
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+_log = logging.getLogger(__name__)
+
+
+class Services(Protocol):
+    """The pppoe-server of each access interface. Both raise SourceUnavailable and SourceRefused, and end by a
+    deadline. What is done already is no error."""
+
+    def start(self, interface: str) -> None:
+        """Starts it, for an interface that is up."""
+
+    def stop(self, interface: str) -> None:
+        """Stops it with all its processes: its sessions end."""
+
+
+class _Process(NamedTuple):
+    """Its id comes again, but not with the same start (ticks since the boot)."""
+
+    pid: int
+    start: int
+
+
+class PppoeServer:
+    """A Source. `records` is the folder of the hook's records, `proc` is /proc. A pppd that connects again
+    within its process is the same session."""
+
+    def __init__(
+        self,
+        name: str,
+        services: Services,
+        log: PppdLog,
+        records: Path,
+        clock: Clock,
+        proc: Path = Path("/proc"),
+    ) -> None:
+        self._name = name
+        self._services = services
+        self._log = log
+        self._records = records
+        self._clock = clock
+        self._proc = proc
+        self._sweep = threading.Lock()
+        self._known: dict[_Process, SourceSession] = {}
+        self._lock = threading.Lock()
+        #: Steady seconds of the last request to end a session, by key.
+        self._terminated: dict[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def sessions(self) -> Sequence[SourceSession]:
+        """As Source. A session is up from its first address to the loss of its last."""
+        with self._sweep:
+            try:
+                # With `hidepid`, all processes would seem to have ended.
+                if self._start(1) is None:
+                    raise SourceUnavailable(f"{self._proc} does not show the processes of others")
+                found = {process: self._session(process) for process in self._recorded()}
+            except (OSError, UnreadableRecord) as error:
+                raise SourceUnavailable(f"cannot read the sessions of pppd: {error}") from error
+            self._known = {process: session for process, session in found.items() if session is not None}
+            return list(self._known.values())
+
+    def terminate(self, session: SourceSession) -> None:
+        """As Source. The first request lets PPP say goodbye; another within a minute kills pppd. Raises
+        SourceRefused without CAP_KILL."""
+        process = self._process(session.key)
+        if process is None:
+            return
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            return
+        except OSError as error:
+            raise SourceRefused(f"cannot signal pppd {process.pid}: {error}") from error
+        try:
+            # After it was opened: it stays with that process, even if another gets the id.
+            if self._start(process.pid) != process.start:
+                return
+            number = signal.SIGKILL if self._is_terminated(session.key) else signal.SIGTERM
+            # Before the signal, or another thread could see the end without the reason.
+            self._note_terminated(session.key)
+            signal.pidfd_send_signal(pidfd, number)
+        except ProcessLookupError:
+            return
+        except (OSError, UnreadableRecord) as error:
+            with self._lock:
+                self._terminated.pop(session.key, None)
+            raise SourceRefused(f"cannot signal pppd {process.pid}: {error}") from error
+        finally:
+            os.close(pidfd)
+
+    def serve(self, interface: str, type: SessionType) -> None:
+        """As Source. Raises SourceRefused for DHCP."""
+        if type is not SessionType.PPPOE:
+            raise SourceRefused(f"pppoe-server does not serve {type} on {interface}")
+        self._services.start(interface)
+
+    def release(self, interface: str) -> None:
+        """As Source."""
+        for session in self.sessions():
+            if session.access_interface == interface:
+                self._note_terminated(session.key)
+        self._services.stop(interface)
+
+    def reason(self, key: str) -> str:
+        """As Source. From the log of pppd, `unknown` where it cannot be read."""
+        process = self._process(key)
+        cause = None if process is None else self._cause(process)
+        if cause is not None and cause != SIGNALLED:
+            return cause
+        return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
+
+    def traffic(self, key: str) -> Traffic | None:
+        """What pppd counted in a session that has ended: from its hook's record, or else from its log. None
+        if pppd was killed. Raises SourceUnavailable."""
+        process = self._process(key)
+        if process is None:
+            return None
+        try:
+            counted = self._record(process, "ip")[0].traffic
+        except FileNotFoundError:
+            counted = None
+        except (OSError, UnreadableRecord) as error:
+            raise SourceUnavailable(f"cannot read the records of pppd: {error}") from error
+        # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
+        return counted or traffic_of(self._lines(process))
+
+    def _key(self, process: _Process) -> str:
+        return f"{self._clock.boot_id[:_BOOT]}-{process.pid}-{process.start}"
+
+    def _process(self, key: str) -> _Process | None:
+        """None for a session of an earlier boot."""
+        parts = _KEY.fullmatch(key)
+        if parts is None or parts[1] != self._clock.boot_id[:_BOOT]:
+            return None
+        return _Process(int(parts[2]), int(parts[3]))
+
+    def _is_terminated(self, key: str) -> bool:
+        with self._lock:
+            requested = self._terminated.get(key)
+        return requested is not None and self._clock.steady() - requested < _TERMINATING
+
+    def _note_terminated(self, key: str) -> None:
+        now = self._clock.steady()
+        with self._lock:
+            for old in [old for old, at in self._terminated.items() if now - at >= _TERMINATING]:
+                del self._terminated[old]
+            self._terminated[key] = now
+
+    def _lines(self, process: _Process) -> Sequence[str]:
+        started = self._clock.wall() - self._clock.steady() + process.start / _TICKS
+        return self._log.lines(process.pid, started)
+
+    def _cause(self, process: _Process) -> str | None:
+        try:
+            return cause_of(self._lines(process))
+        except SourceUnavailable as error:
+            _log.warning("the reason of the end of pppd %d is not known: %s", process.pid, error)
+            return None
+
+    def _recorded(self) -> set[_Process]:
+        names = (_RECORD.fullmatch(path.name) for path in self._records.iterdir())
+        return {_Process(int(name[1]), int(name[2])) for name in names if name is not None}
+
+    def _start(self, pid: int) -> int | None:
+        """None for a process that has ended."""
+        try:
+            return start_of((self._proc / str(pid) / "stat").read_bytes())
+        # ESRCH: it ended between open and read.
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+
+    def _access(self, process: _Process) -> Access | None:
+        """None if it ends now: then its command line is empty, before its `stat` says so."""
+        try:
+            cmdline = (self._proc / str(process.pid) / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return access_of(cmdline) if cmdline else None
+
+    def _record(self, process: _Process, family: str) -> tuple[Record, int]:
+        """With the epoch second in which it was written."""
+        with (self._records / f"{process.pid}-{process.start}.{family}").open("rb") as file:
+            return record_of(file.read()), int(os.fstat(file.fileno()).st_mtime)
+
+    def _session(self, process: _Process) -> SourceSession | None:
+        """None if it is not up."""
+        if self._start(process.pid) != process.start:
+            return None
+        up: dict[str, tuple[Record, int]] = {}
+        for family in ("ip", "ipv6"):
+            try:
+                record, at = self._record(process, family)
+            except FileNotFoundError:
+                continue
+            if record.is_up:
+                up[family] = record, at
+        if not up:
+            return None
+        access = self._access(process)
+        if access is None:
+            return None
+        before = self._known.get(process)
+        (first, *_), (ipv4, ipv6) = up.values(), (up.get("ip"), up.get("ipv6"))
+        key = self._key(process)
+        session = SourceSession(
+            key=key,
+            type=SessionType.PPPOE,
+            username=first[0].username,
+            mac_address=access.mac_address,
+            access_interface=access.interface,
+            interface=first[0].interface,
+            ip_address=ipv4[0].ip_address if ipv4 else None,
+            ipv6_address=ipv6[0].link_local if ipv6 else None,
+            ipv6_prefix=None,
+            delegated_prefixes=(),
+            acct_session_id=key,
+            # The second address does not move it.
+            started_at=before.started_at if before else min(at for _, at in up.values()),
+            rate_down=None,
+            rate_up=None,
+        )
+        return before if session == before else session

@@ -1,0 +1,295 @@
+"""Subscribers of pppoe-server, with real pppd at both ends, each on a VLAN of its own.
+
+The subscribers' side is a network namespace behind a veth pair.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from gateway_api.core.clock import Clock, boot_id
+from gateway_api.core.gateways.linux.pppd_log import Journal
+from gateway_api.core.gateways.linux.pppoe_server import PppoeServer
+from gateway_api.core.gateways.linux.source import SourceSession
+from gateway_api.wire.core.sessions import SessionType
+
+_HOOK = Path(__file__).parents[3] / "packaging" / "pppoe" / "session-hook"
+_RECORDS, _TRIGGER = Path("/run/gateway-pppoe"), Path("/run/gateway-trigger")
+_OPTIONS = Path("/run/pppoe-server-options")
+#: Seconds. The processor is emulated.
+_PATIENCE = 60.0
+
+_SERVER_OPTIONS = f"""\
+auth
+require-chap
+name bng1
+noccp
++ipv6
+lcp-echo-interval 2
+lcp-echo-failure 3
+set GATEWAY_SESSIONS={_RECORDS}
+set GATEWAY_TRIGGER={_TRIGGER}
+"""
+
+
+class Triggers:
+    """Counts the datagrams of the hooks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(_TRIGGER))
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        while self._socket.recv(1024):
+            self.count += 1
+
+
+class Servers:
+    """A pppoe-server for each access interface."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, interface: str) -> None:
+        pool = f"100.64.{interface.rpartition('.')[2]}.2"
+        command = ["pppoe-server", "-F", "-I", interface, "-C", "bng1", "-O", str(_OPTIONS)]
+        command += ["-L", "100.64.0.1", "-R", pool, "-N", "16"]
+        self._running[interface] = subprocess.Popen(command, start_new_session=True)
+
+    def stop(self, interface: str) -> None:
+        server = self._running.pop(interface)
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def run(command: str) -> None:
+    subprocess.run(command.split(), check=True)
+
+
+def soon(what: str, ready: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + _PATIENCE
+    while not (value := ready()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.05)
+    return value
+
+
+def start_journal() -> None:
+    """Without the rest of systemd. The journal does not start without control groups."""
+    run("mount -t cgroup2 cgroup2 /sys/fs/cgroup")
+    subprocess.Popen(["/usr/lib/systemd/systemd-journald"])
+    log = Path("/run/systemd/journal/dev-log")
+    soon("the journal", log.is_socket)
+    Path("/dev/log").symlink_to(log)
+
+
+class World:
+    def __init__(self) -> None:
+        for module in ("ppp_async", "8021q", "veth", "pppoe"):
+            run(f"modprobe {module}")
+        if not Path("/dev/ppp").exists():
+            run("mknod /dev/ppp c 108 0")
+        _RECORDS.mkdir()
+        _OPTIONS.write_text(_SERVER_OPTIONS)
+        Path("/etc/ppp/chap-secrets").write_text('"alice" * "secret" *\n"Modem hangup" * "secret" *\n')
+        for event in ("ip-up", "ip-down", "ipv6-up", "ipv6-down"):
+            shutil.copy(_HOOK, f"/etc/ppp/{event}.d/gateway-pppoe")
+        run("ip netns add home")
+        run("ip link add trunk0 type veth peer name cpe0 netns home")
+        run("ip link set trunk0 up")
+        run("ip -n home link set lo up")
+        run("ip -n home link set cpe0 up")
+        start_journal()
+        self.log, self.triggers, self.servers = Journal(seconds=_PATIENCE), Triggers(), Servers()
+        self.source = PppoeServer("pppoe-server", self.servers, self.log, _RECORDS, Clock(boot_id()))
+
+    def vlan(self, tag: int) -> str:
+        interface = f"trunk0.{tag}"
+        run(f"ip link add link trunk0 name {interface} type vlan id {tag}")
+        run(f"ip link set {interface} up")
+        run(f"ip -n home link add link cpe0 name cpe0.{tag} type vlan id {tag}")
+        run(f"ip -n home link set cpe0.{tag} up")
+        self.source.serve(interface, SessionType.PPPOE)
+        return interface
+
+    def dial(self, tag: int, user: str = "alice") -> "subprocess.Popen[bytes]":
+        command = ["ip", "netns", "exec", "home", "pppd", "plugin", "rp-pppoe.so", f"nic-cpe0.{tag}"]
+        command += ["user", user, "password", "secret", "noauth", "nodefaultroute", "noipdefault", "nodetach"]
+        command += ["+ipv6", "lcp-echo-interval", "0", "unit", str(tag)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def sessions(self) -> dict[str, SourceSession]:
+        """By access interface."""
+        return {session.access_interface: session for session in self.source.sessions()}
+
+    def online(self, interface: str) -> SourceSession:
+        """With both of its addresses."""
+
+        def found() -> SourceSession | None:
+            session = self.sessions().get(interface)
+            return session if session and session.ip_address and session.ipv6_address else None
+
+        session: SourceSession = soon(f"the session on {interface}", found)
+        return session
+
+    def traffic(self, session: SourceSession) -> Any:
+        """The hook, or the journal, may be later than the end of pppd."""
+        return to_builtins(soon("the traffic", lambda: self.source.traffic(session.key)))
+
+    def ended(self, session: SourceSession) -> dict[str, Any]:
+        """What the source says after the end."""
+        since = time.monotonic()
+        soon(f"the end of {session.key}", lambda: session.access_interface not in self.sessions())
+        pid = _pid(session)
+        soon(f"the end of pppd {pid}", lambda: not Path(f"/proc/{pid}").exists())
+        return {
+            "seconds": round(time.monotonic() - since, 1),
+            "reason": self.source.reason(session.key),
+            "log": self.log.lines(pid, session.started_at - _PATIENCE),
+        }
+
+
+def _pid(session: SourceSession) -> int:
+    return int(session.key.split("-")[1])
+
+
+def _mac(tag: int) -> str:
+    shown = subprocess.run(
+        ["ip", "-n", "home", "-j", "link", "show", f"cpe0.{tag}"], capture_output=True, check=True
+    )
+    mac: str = json.loads(shown.stdout)[0]["address"]
+    return mac
+
+
+def listed(world: World) -> dict[str, Any]:
+    """A session while it is up, and after the subscriber's pppd says goodbye."""
+    interface = world.vlan(100)
+    before = int(time.time())
+    client = world.dial(100)
+    session = world.online(interface)
+    pid = _pid(session)
+    link = subprocess.run(["ip", "-j", "addr", "show", session.interface], capture_output=True, check=True)
+    seen = {
+        "session": to_builtins(session),
+        "same": world.sessions()[interface] is session,
+        "mac": _mac(100),
+        "pid_file": int(Path(f"/run/{session.interface}.pid").read_text()) == pid,
+        "stat": Path(f"/proc/{pid}/stat").read_text(),
+        "cmdline": Path(f"/proc/{pid}/cmdline").read_text(),
+        "records": {path.name: path.read_text() for path in _RECORDS.iterdir()},
+        "link": json.loads(link.stdout)[0],
+        "between": [before, int(time.time())],
+        "triggers": soon("a datagram", lambda: world.triggers.count),
+        "reason_while_up": world.source.reason(session.key),
+    }
+    address = f"{session.ipv6_address}%{session.interface}"
+    subprocess.run(["busybox", "ping6", "-c", "3", address], stdout=subprocess.DEVNULL, check=True)
+    client.send_signal(signal.SIGTERM)
+    return {**seen, "end": world.ended(session), "traffic": world.traffic(session)}
+
+
+def terminated(world: World) -> dict[str, Any]:
+    interface = world.vlan(101)
+    world.dial(101, "Modem hangup")
+    session = world.online(interface)
+    world.source.terminate(session)
+    return {
+        "username": session.username,
+        "end": world.ended(session),
+        "traffic": world.traffic(session),
+    }
+
+
+def terminated_twice(world: World) -> dict[str, Any]:
+    """The subscriber's pppd does not run, and cannot reply to the goodbye."""
+    interface = world.vlan(102)
+    client = world.dial(102)
+    session = world.online(interface)
+    client.send_signal(signal.SIGSTOP)
+    world.source.terminate(session)
+    world.source.terminate(session)
+    return {"end": world.ended(session)}
+
+
+def killed(world: World) -> dict[str, Any]:
+    """Then the subscriber dials again."""
+    interface = world.vlan(103)
+    world.dial(103)
+    session = world.online(interface)
+    os.kill(_pid(session), signal.SIGKILL)
+    end = world.ended(session)
+    left = [path.name for path in _RECORDS.iterdir() if path.name.startswith(f"{_pid(session)}-")]
+    world.dial(103)
+    return {"end": end, "left": left, "key": session.key, "next": world.online(interface).key}
+
+
+def cut(world: World) -> dict[str, Any]:
+    interface = world.vlan(104)
+    world.dial(104)
+    session = world.online(interface)
+    run("ip -n home link set cpe0.104 down")
+    return {"end": world.ended(session)}
+
+
+def client_killed(world: World) -> dict[str, Any]:
+    """The subscriber's pppd ends without a goodbye."""
+    interface = world.vlan(105)
+    client = world.dial(105)
+    session = world.online(interface)
+    client.kill()
+    return {"end": world.ended(session)}
+
+
+def padt(world: World) -> dict[str, Any]:
+    """The subscriber ends the PPPoE session, and not PPP (RFC 2516 section 5.5)."""
+    interface = world.vlan(107)
+    client = world.dial(107)
+    session = world.online(interface)
+    client.kill()
+    client.wait()
+    number = int(Path(f"/proc/{_pid(session)}/cmdline").read_text().partition(" -e ")[2].partition(":")[0])
+    to = Path(f"/sys/class/net/{interface}/address").read_text()
+    head = bytes.fromhex(f"{to}{_mac(107)}".replace(":", ""))
+    frame = head + struct.pack("!HBBHH", 0x8863, 0x11, 0xA7, number, 0)
+    send = (
+        "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); "
+        f"s.bind(('cpe0.107', 0)); s.send({frame!r})"
+    )
+    subprocess.run(["ip", "netns", "exec", "home", sys.executable, "-c", send], check=True)
+    return {"end": world.ended(session)}
+
+
+def released(world: World) -> dict[str, Any]:
+    interface = world.vlan(106)
+    world.dial(106)
+    session = world.online(interface)
+    world.source.release(interface)
+    return {"end": world.ended(session)}
+
+
+if __name__ == "__main__":
+    made = World()
+    cases = (listed, terminated, terminated_twice, killed, cut, client_killed, padt, released)
+    seen: dict[str, Any] = {}
+    for case in cases:
+        try:
+            seen[case.__name__] = case(made)
+        except Exception as error:  # noqa: BLE001 - the other cases are worth a look
+            seen[case.__name__] = {"error": traceback.format_exception(error)}
+    print(json.dumps(seen))

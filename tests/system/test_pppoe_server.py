@@ -1,0 +1,281 @@
+"""The hook of pppd in a shell, signals to real processes, and journalctl."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway_api.core.clock import Clock, boot_id
+from gateway_api.core.gateways.linux.pppd import Traffic, record_of, start_of
+from gateway_api.core.gateways.linux.pppd_log import Journal
+from gateway_api.core.gateways.linux.pppoe_server import PppoeServer
+from gateway_api.core.gateways.linux.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.wire.core.sessions import SessionType
+from tests.support.clocks import StillClock
+
+HOOK = Path(__file__).parents[2] / "packaging" / "pppoe" / "session-hook"
+
+
+class NoServices:
+    def start(self, interface: str) -> None:
+        raise AssertionError
+
+    def stop(self, interface: str) -> None:
+        raise AssertionError
+
+    def lines(self, pid: int, since: float) -> Sequence[str]:
+        return ["pppd 2.4.9 started by root, uid 0", "Terminating on signal 15"]
+
+
+class Hooks:
+    """As in /etc/ppp, for this process instead of pppd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.records, self.trigger = folder, folder / "records", folder / "trigger"
+        self.records.mkdir()
+        for event in ("ip-up", "ip-down", "ipv6-up", "ipv6-down"):
+            (folder / f"{event}.d").mkdir()
+            shutil.copy(HOOK, folder / f"{event}.d" / "gateway-pppoe")
+
+    def run(self, event: str, pid: int | None = None, **more: str) -> None:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "GATEWAY_SESSIONS": str(self.records),
+            "GATEWAY_TRIGGER": str(self.trigger),
+            "PPPD_PID": str(os.getpid() if pid is None else pid),
+            "IFNAME": "ppp0",
+            "IPREMOTE": "100.64.0.2",
+            **more,
+        }
+        subprocess.run([self.folder / f"{event}.d" / "gateway-pppoe"], env=environment, check=True)
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.records.iterdir()}
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> Hooks:
+    return Hooks(tmp_path)
+
+
+def own_record(family: str) -> str:
+    return f"{os.getpid()}-{start(os.getpid())}.{family}"
+
+
+def start(pid: int) -> int | None:
+    return start_of(Path(f"/proc/{pid}/stat").read_bytes())
+
+
+@pytest.fixture
+def process() -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that takes no notice of SIGTERM."""
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        yield started
+        started.kill()
+
+
+def ours(clock: Clock, folder: Path) -> PppoeServer:
+    return PppoeServer("pppoe-server", NoServices(), NoServices(), folder, clock)
+
+
+def session_of(clock: Clock, pid: int, start: int | None) -> SourceSession:
+    key = f"{clock.boot_id[:8]}-{pid}-{start}"
+    return SourceSession(
+        key, SessionType.PPPOE, "alice", None, "trunk0.100", "ppp0", None, None, None, (), key, 1, None, None
+    )
+
+
+# The hook
+
+
+def test_a_hook_leaves_a_record_for_each_family(hooks: Hooks) -> None:
+    hooks.run("ip-up", PEERNAME="alice")
+    hooks.run("ipv6-up", PEERNAME="alice", LLREMOTE="fe80::1")
+    assert hooks.names() == {own_record("ip"), own_record("ipv6")}
+    record = record_of((hooks.records / own_record("ip")).read_bytes())
+    assert (record.is_up, record.username, record.ip_address) == (True, "alice", "100.64.0.2")
+    assert record_of((hooks.records / own_record("ipv6")).read_bytes()).link_local == "fe80::1"
+
+
+@given(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+    | st.sampled_from(["$(touch x)", "%s%n\\0", "a\nEVENT=ip-down", "-n", "\\"])
+)
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_hook_takes_any_user_name(hooks: Hooks, name: str) -> None:
+    hooks.run("ip-up", PEERNAME=name)
+    assert record_of((hooks.records / own_record("ip")).read_bytes()).username == name
+    assert hooks.names() == {own_record("ip")}
+
+
+def test_a_hook_records_the_end_of_a_pppd_that_did_not_wait_for_it(
+    hooks: Hooks, process: "subprocess.Popen[bytes]"
+) -> None:
+    earlier = hooks.records / f"{process.pid}-1.ip"
+    earlier.write_bytes(b"")
+    os.utime(earlier, (1, 1))
+    hooks.run("ip-up", process.pid)
+    name = f"{process.pid}-{start(process.pid)}.ip"
+    process.kill()
+    process.wait()
+    hooks.run("ip-down", process.pid, BYTES_SENT="1", BYTES_RCVD="2")
+    assert record_of((hooks.records / name).read_bytes()).traffic == Traffic(2, 1)
+    assert earlier.read_bytes() == b""
+
+
+def test_a_hook_of_an_unknown_process_records_nothing(
+    hooks: Hooks, process: "subprocess.Popen[bytes]"
+) -> None:
+    process.kill()
+    process.wait()
+    hooks.run("ip-up", process.pid)
+    hooks.run("ip-down", process.pid)
+    assert hooks.names() == set()
+
+
+def test_a_hook_of_another_pppd_does_nothing(hooks: Hooks) -> None:
+    hooks.run("ip-up", GATEWAY_SESSIONS="")
+    assert hooks.names() == set()
+
+
+def test_a_hook_sends_a_datagram_without_text_of_the_subscriber(hooks: Hooks) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as trigger:
+        trigger.settimeout(60)
+        trigger.bind(str(hooks.trigger))
+        hooks.run("ip-up", PEERNAME="alice")
+        received = trigger.recv(1024)
+    assert b"ip-up" in received
+    assert b"alice" not in received
+
+
+def test_a_hook_does_not_wait_for_a_listener_that_hangs(hooks: Hooks) -> None:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as trigger,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+    ):
+        trigger.bind(str(hooks.trigger))
+        sender.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                sender.sendto(b"full", str(hooks.trigger))
+        hooks.run("ip-up")
+    assert hooks.names() == {own_record("ip")}
+
+
+def test_a_hook_removes_what_ended_long_ago(hooks: Hooks, process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    (ended, alive, lately) = (f"{process.pid}-1.ip", f"{os.getpid()}-1.ip", f"{process.pid}-2.ip")
+    for name in (ended, alive, lately):
+        (hooks.records / name).write_bytes(b"")
+    for name in (ended, alive):
+        os.utime(hooks.records / name, (1, 1))
+    hooks.run("ip-up")
+    assert hooks.names() == {alive, lately, own_record("ip")}
+
+
+def test_shellcheck_has_nothing_to_say_of_the_hook() -> None:
+    said = subprocess.run(["shellcheck", str(HOOK)], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout
+
+
+# Signals
+
+
+def test_the_first_request_is_a_goodbye_and_the_next_one_kills(
+    process: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    clock = Clock(boot_id())
+    source, session = ours(clock, tmp_path), session_of(clock, process.pid, start(process.pid))
+    assert source.reason(session.key) == "unknown"
+    source.terminate(session)
+    assert process.poll() is None
+    assert source.reason(session.key) == "admin_disconnect"
+    source.terminate(session)
+    assert process.wait(60) == -signal.SIGKILL
+    source.terminate(session)
+
+
+def test_a_request_a_minute_later_is_a_goodbye_again(
+    process: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    clock = StillClock()
+    source, session = ours(clock, tmp_path), session_of(clock, process.pid, start(process.pid))
+    source.terminate(session)
+    clock.now += 61
+    assert source.reason(session.key) == "unknown"
+    source.terminate(session)
+    assert process.poll() is None
+
+
+def test_a_process_that_has_the_id_now_gets_no_signal(
+    process: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    clock = Clock(boot_id())
+    source, session = ours(clock, tmp_path), session_of(clock, process.pid, 1)
+    source.terminate(session)
+    source.terminate(session)
+    assert process.poll() is None
+    assert source.reason(session.key) == "unknown"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to become another")
+def test_without_the_right_to_signal_the_request_is_refused(
+    process: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    clock = Clock(boot_id())
+    source, session = ours(clock, tmp_path), session_of(clock, process.pid, start(process.pid))
+    os.setresuid(65534, 65534, 0)
+    try:
+        with pytest.raises(SourceRefused):
+            source.terminate(session)
+    finally:
+        os.setresuid(0, 0, 0)
+    assert source.reason(session.key) == "unknown"
+
+
+# The journal
+
+
+def journal(folder: Path, script: str) -> Journal:
+    program = folder / "journalctl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return Journal([str(program)], seconds=5)
+
+
+def test_lines_of_the_journal_are_text(tmp_path: Path) -> None:
+    lines = ('{"MESSAGE":"Exit.","_PID":"7"}', '{"MESSAGE":[255,97]}', '{"MESSAGE":null}', '{"_PID":"7"}')
+    script = "\n".join(f"echo '{line}'" for line in lines)
+    assert journal(tmp_path, script).lines(7, 1.5) == ["Exit.", "\ufffda", "", ""]
+
+
+def test_the_journal_is_read_for_one_process_since_its_start(tmp_path: Path) -> None:
+    journal(tmp_path, f'echo "$*" > {tmp_path}/arguments').lines(139, 1_700_000_000.9)
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert {"_PID=139", "--since=@1699999998", "SYSLOG_IDENTIFIER=pppd"} <= set(arguments)
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 1", "echo '{'", "echo '[]'", """echo '{"MESSAGE":[256]}'""", "printf '\\377'", "exec sleep 60"],
+)
+def test_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> None:
+    with pytest.raises(SourceUnavailable):
+        journal(tmp_path, script).lines(7, 0)
+
+
+def test_without_journalctl_the_journal_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnavailable):
+        Journal([str(tmp_path / "none")]).lines(7, 0)

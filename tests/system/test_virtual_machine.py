@@ -1,0 +1,134 @@
+"""What needs Debian's own kernel, with real subscribers. One boot serves all: each script of `inside` prints
+what it saw."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.kernel import unpacked
+
+pytestmark = pytest.mark.slow
+
+_REPOSITORY = Path(__file__).parents[2]
+_SCRIPTS = ("pppoe",)
+
+
+@pytest.fixture(scope="module")
+def boot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the output of each script, after the machine ended."""
+    shared = tmp_path_factory.mktemp("shared")
+    runs = [
+        f"{shlex.quote(sys.executable)} -m tests.support.inside.{name} "
+        f"> /mnt/shared/{name}.json 2> /mnt/shared/{name}.errors || true"
+        for name in _SCRIPTS
+    ]
+    script = "\n".join([f"cd {shlex.quote(str(_REPOSITORY))}", *runs])
+    unpacked(tmp_path_factory.mktemp("kernel")).run(script, shared, timeout=900)
+    return shared
+
+
+def seen_by(boot: Path, name: str) -> dict[str, Any]:
+    output = (boot / f"{name}.json").read_text()
+    assert output, (boot / f"{name}.errors").read_text()
+    seen: dict[str, Any] = json.loads(output)
+    return seen
+
+
+# pppoe-server
+
+
+@pytest.fixture(scope="module")
+def pppoe(boot: Path) -> dict[str, Any]:
+    """By case."""
+    return seen_by(boot, "pppoe")
+
+
+def of_case(pppoe: dict[str, Any], name: str) -> Any:
+    seen = pppoe[name]
+    assert "error" not in seen, "".join(seen["error"])
+    return seen
+
+
+def test_a_session_is_listed_with_all_that_is_known_of_it(pppoe: dict[str, Any]) -> None:
+    seen = of_case(pppoe, "listed")
+    session = seen["session"]
+    pid, start = session["key"].split("-")[1:]
+    status = seen["stat"].rpartition(")")[2].split()
+    assert seen["pid_file"]
+    assert start == status[19]
+    assert seen["between"][0] <= session.pop("started_at") <= seen["between"][1]
+    (subscriber,) = (each for each in seen["link"]["addr_info"] if each["family"] == "inet6")
+    assert session == {
+        "key": f"{session['key'][:8]}-{pid}-{start}",
+        "type": "PPPoE",
+        "username": "alice",
+        "mac_address": seen["mac"],
+        "access_interface": "trunk0.100",
+        "interface": seen["link"]["ifname"],
+        "ip_address": "100.64.100.2",
+        "ipv6_address": subscriber["address"],
+        "ipv6_prefix": None,
+        "delegated_prefixes": [],
+        "acct_session_id": session["key"],
+        "rate_down": None,
+        "rate_up": None,
+    }
+
+
+def test_a_session_that_did_not_change_is_the_same_object(pppoe: dict[str, Any]) -> None:
+    assert of_case(pppoe, "listed")["same"]
+
+
+def test_a_hook_sends_a_datagram(pppoe: dict[str, Any]) -> None:
+    assert of_case(pppoe, "listed")["triggers"] >= 1
+
+
+def test_a_session_that_is_up_has_no_reason(pppoe: dict[str, Any]) -> None:
+    assert of_case(pppoe, "listed")["reason_while_up"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("listed", "user_request"),
+        ("terminated", "admin_disconnect"),
+        ("terminated_twice", "admin_disconnect"),
+        ("killed", "unknown"),
+        ("cut", "lost_carrier"),
+        ("client_killed", "lost_carrier"),
+        ("padt", "unknown"),
+        ("released", "admin_disconnect"),
+    ],
+)
+def test_the_reason_of_an_end(pppoe: dict[str, Any], case: str, reason: str) -> None:
+    end = of_case(pppoe, case)["end"]
+    assert end["reason"] == reason, end["log"]
+
+
+def test_a_user_name_is_no_reason(pppoe: dict[str, Any]) -> None:
+    assert of_case(pppoe, "terminated")["username"] == "Modem hangup"
+
+
+@pytest.mark.parametrize("case", ["listed", "terminated"])
+def test_pppd_leaves_what_it_counted(pppoe: dict[str, Any], case: str) -> None:
+    assert of_case(pppoe, case)["traffic"].keys() == {"bytes_in", "bytes_out"}
+
+
+def test_what_pppd_counted_has_the_traffic_of_both_directions(pppoe: dict[str, Any]) -> None:
+    # Three requests of 56 bytes and their replies, with IPv6 and ICMPv6.
+    traffic = of_case(pppoe, "listed")["traffic"]
+    assert min(traffic["bytes_in"], traffic["bytes_out"]) >= 3 * (56 + 48)
+
+
+def test_another_request_kills_a_pppd_whose_subscriber_is_silent(pppoe: dict[str, Any]) -> None:
+    assert "Connection terminated." not in of_case(pppoe, "terminated_twice")["end"]["log"]
+
+
+def test_a_session_after_a_kill_is_another_one(pppoe: dict[str, Any]) -> None:
+    seen = of_case(pppoe, "killed")
+    assert seen["left"]
+    assert seen["next"] != seen["key"]

@@ -1,0 +1,423 @@
+"""pppoe-server's sessions, from a made-up /proc and made-up records. What pppd shows was captured in
+Debian 12, from pppd 2.4.9 and rp-pppoe 3.15."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gateway_api.core.gateways.linux.pppd import (
+    SIGNALLED,
+    Access,
+    Record,
+    Traffic,
+    UnreadableRecord,
+    access_of,
+    cause_of,
+    record_of,
+    start_of,
+    traffic_of,
+)
+from gateway_api.core.gateways.linux.pppoe_server import PppoeServer
+from gateway_api.core.gateways.linux.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.wire.core.sessions import SessionType
+from tests.support.clocks import NOW, StillClock
+
+STAT = (
+    "{pid} (pppd) {state} 137 139 139 0 -1 4194560 436 1906 2 24 8 17 94 212 20 0 1 0 {start} 13471744 1307 "
+    "18446744073709551615 94740954071040 94740954279805 140731952490832 0 0 0 0 4096 1468100351 1 0\n"
+)
+CMDLINE = (
+    "pppd\0pty\0/usr/sbin/pppoe -n -I {interface} -e 1:56:4F:3a:f1:aa:f6 -S ''\0file\0/run/options\0"
+    "100.64.0.1:100.64.100.2\0nodetach\0noaccomp\0nopcomp\0default-asyncmap\0mru\x001492\0mtu\x001492\0"
+)
+MAC = "56:4f:3a:f1:aa:f6"
+UP = {"EVENT": "ip-up", "IFNAME": "ppp0", "PEERNAME": "alice", "IPREMOTE": "100.64.100.2"}
+UP6 = {"EVENT": "ipv6-up", "IFNAME": "ppp0", "PEERNAME": "alice", "LLREMOTE": "fe80::0c5a:1373:cee6:c43d"}
+COUNTED = {"BYTES_SENT": "7575436", "BYTES_RCVD": "2018983"}
+DOWN = {**UP, "EVENT": "ip-down", **COUNTED}
+
+#: Of a pppd, in order, before the lines of its end.
+BEGIN = [
+    "pppd 2.4.9 started by root, uid 0",
+    "Using interface ppp0",
+    "Connect: ppp0 <--> /dev/pts/0",
+    "local  IP address 100.64.0.1",
+    "remote IP address 100.64.100.2",
+]
+GOODBYE = [
+    "LCP terminated by peer (User request)",
+    "Connect time 0.1 minutes.",
+    "Sent 0 bytes, received 0 bytes.",
+    "Connection terminated.",
+    "Modem hangup",
+    "Exit.",
+]
+STOPPED = ["Terminating on signal 15", "Connect time 0.1 minutes.", "Connection terminated.", "Exit."]
+CUT = [
+    "No response to 3 echo-requests",
+    "Serial link appears to be disconnected.",
+    "Connection terminated.",
+    "Modem hangup",
+    "Exit.",
+]
+
+
+def encoded(items: dict[str, str]) -> bytes:
+    return "".join(f"{name}={value}\0" for name, value in items.items()).encode()
+
+
+class Machine:
+    """/proc, the folder of the records, and the log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc, self.records = folder / "proc", folder / "records"
+        self.records.mkdir()
+        self.runs(1, 0)
+        self.log: dict[int, list[str]] = {}
+        self.clock = StillClock()
+        self.asked: list[tuple[str, object]] = []
+
+    def source(self) -> PppoeServer:
+        return PppoeServer("pppoe-server", self, self, self.records, self.clock, self.proc)
+
+    def runs(self, pid: int, start: int, interface: str = "trunk0.100", state: str = "S") -> None:
+        (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
+        (self.proc / str(pid) / "stat").write_text(STAT.format(pid=pid, start=start, state=state))
+        (self.proc / str(pid) / "cmdline").write_text(CMDLINE.format(interface=interface))
+
+    def ends(self, pid: int) -> None:
+        for file in (self.proc / str(pid)).iterdir():
+            file.unlink()
+        (self.proc / str(pid)).rmdir()
+
+    def recorded(self, name: str, items: dict[str, str], at: int = NOW) -> None:
+        (self.records / name).write_bytes(encoded(items))
+        os.utime(self.records / name, (at, at))
+
+    def start(self, interface: str) -> None:
+        self.asked.append(("start", interface))
+
+    def stop(self, interface: str) -> None:
+        self.asked.append(("stop", interface))
+
+    def lines(self, pid: int, since: float) -> Sequence[str]:
+        self.asked.append(("log", round(since)))
+        if pid not in self.log:
+            raise SourceUnavailable("no journal")
+        return self.log[pid]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def online(machine: Machine, source: PppoeServer) -> SourceSession:
+    machine.runs(139, 1335)
+    machine.recorded("139-1335.ip", UP)
+    (session,) = source.sessions()
+    return session
+
+
+def test_a_session_has_what_pppd_and_its_hook_show(machine: Machine) -> None:
+    machine.runs(139, 1335, "trunk0.50.7")
+    machine.recorded("139-1335.ip", UP, NOW + 1)
+    machine.recorded("139-1335.ipv6", UP6, NOW + 2)
+    (session,) = machine.source().sessions()
+    assert session == SourceSession(
+        key="boot 1-139-1335",
+        type=SessionType.PPPOE,
+        username="alice",
+        mac_address=MAC,
+        access_interface="trunk0.50.7",
+        interface="ppp0",
+        ip_address="100.64.100.2",
+        ipv6_address="fe80::c5a:1373:cee6:c43d",
+        ipv6_prefix=None,
+        delegated_prefixes=(),
+        acct_session_id="boot 1-139-1335",
+        started_at=NOW + 1,
+        rate_down=None,
+        rate_up=None,
+    )
+
+
+def test_a_session_that_did_not_change_is_the_same_object(machine: Machine) -> None:
+    source = machine.source()
+    assert online(machine, source) is source.sessions()[0]
+
+
+def test_another_address_does_not_move_the_start(machine: Machine) -> None:
+    source = machine.source()
+    session = online(machine, source)
+    machine.recorded("139-1335.ipv6", UP6, NOW - 5)
+    (changed,) = source.sessions()
+    assert changed.ipv6_address
+    assert changed.started_at == session.started_at
+
+
+def test_a_session_with_one_address_left_is_up(machine: Machine) -> None:
+    machine.runs(139, 1335)
+    machine.recorded("139-1335.ip", DOWN)
+    machine.recorded("139-1335.ipv6", UP6)
+    (session,) = machine.source().sessions()
+    assert (session.ip_address, session.ipv6_address) == (None, "fe80::c5a:1373:cee6:c43d")
+
+
+@pytest.mark.parametrize("state", ["Z", "X"])
+def test_a_pppd_that_waits_for_its_parent_has_ended(machine: Machine, state: str) -> None:
+    machine.runs(139, 1335, state=state)
+    machine.recorded("139-1335.ip", UP)
+    assert machine.source().sessions() == []
+
+
+def test_a_pppd_that_ends_now_has_ended(machine: Machine) -> None:
+    machine.runs(139, 1335)
+    (machine.proc / "139" / "cmdline").write_text("")
+    machine.recorded("139-1335.ip", UP)
+    assert machine.source().sessions() == []
+
+
+def test_a_session_without_addresses_is_not_up(machine: Machine) -> None:
+    machine.runs(139, 1335)
+    source = machine.source()
+    assert source.sessions() == []
+    machine.recorded("139-1335.ip", DOWN)
+    assert source.sessions() == []
+
+
+def test_a_record_without_its_process_is_of_a_session_that_has_ended(machine: Machine) -> None:
+    source = machine.source()
+    online(machine, source)
+    machine.ends(139)
+    assert source.sessions() == []
+
+
+def test_a_process_id_that_comes_again_is_another_session(machine: Machine) -> None:
+    source = machine.source()
+    first = online(machine, source)
+    machine.runs(139, 99_000, "trunk0.200")
+    assert source.sessions() == []
+    machine.recorded("139-99000.ip", UP)
+    (second,) = source.sessions()
+    assert second.key != first.key
+    assert second.access_interface == "trunk0.200"
+
+
+def test_other_files_are_no_records(machine: Machine) -> None:
+    for name in ("139-1335.ip.new", "x", "0-1.ip", "139-1335.log"):
+        (machine.records / name).write_bytes(b"?")
+    assert machine.source().sessions() == []
+
+
+@pytest.mark.parametrize("broken", ["records", "proc", "record", "command"])
+def test_what_cannot_be_read_is_no_end_of_sessions(machine: Machine, broken: str) -> None:
+    source = machine.source()
+    online(machine, source)
+    if broken == "records":
+        machine.records.rename(machine.records.with_name("away"))
+    elif broken == "proc":
+        machine.ends(1)
+    elif broken == "record":
+        (machine.records / "139-1335.ip").write_bytes(b"EVENT=ip-up\0")
+    else:
+        (machine.proc / "139" / "cmdline").write_bytes(b"pppd\0/dev/ttyS0\0")
+    with pytest.raises(SourceUnavailable):
+        source.sessions()
+
+
+# Services
+
+
+def test_pppoe_is_served_by_a_service_of_the_interface(machine: Machine) -> None:
+    machine.source().serve("trunk0.100", SessionType.PPPOE)
+    assert machine.asked == [("start", "trunk0.100")]
+
+
+def test_dhcp_is_refused(machine: Machine) -> None:
+    with pytest.raises(SourceRefused):
+        machine.source().serve("trunk0.100", SessionType.DHCP)
+    assert machine.asked == []
+
+
+def test_sessions_on_a_released_interface_end_by_disconnect(machine: Machine) -> None:
+    source = machine.source()
+    here = online(machine, source)
+    machine.runs(140, 1400, "trunk0.200")
+    machine.recorded("140-1400.ip", UP)
+    source.release("trunk0.100")
+    (there,) = (session for session in source.sessions() if session.key != here.key)
+    machine.log = {139: BEGIN + STOPPED, 140: BEGIN + STOPPED}
+    assert machine.asked == [("stop", "trunk0.100")]
+    assert source.reason(here.key) == "admin_disconnect"
+    assert source.reason(there.key) == "unknown"
+
+
+# The end
+
+
+def test_a_reason_is_read_since_the_start_of_the_process(machine: Machine) -> None:
+    source = machine.source()
+    machine.log[139] = BEGIN + GOODBYE
+    started = machine.clock.steady() - 60
+    assert source.reason(f"boot 1-139-{round(started * os.sysconf('SC_CLK_TCK'))}") == "user_request"
+    assert machine.asked == [("log", round(machine.clock.wall() - 60))]
+
+
+def test_without_a_log_the_reason_is_unknown(machine: Machine) -> None:
+    assert machine.source().reason("boot 1-139-1335") == "unknown"
+
+
+@pytest.mark.parametrize("key", ["boot 0-139-1335", "", "139-1335", "boot 1-139-x"])
+def test_of_a_session_of_another_boot_nothing_is_known(machine: Machine, key: str) -> None:
+    machine.log[139] = BEGIN + GOODBYE
+    machine.recorded("139-1335.ip", DOWN)
+    source = machine.source()
+    assert source.reason(key) == "unknown"
+    assert source.traffic(key) is None
+
+
+def test_a_session_that_ended_has_the_traffic_that_pppd_counted(machine: Machine) -> None:
+    source = machine.source()
+    session = online(machine, source)
+    machine.recorded("139-1335.ip", DOWN)
+    machine.ends(139)
+    assert source.traffic(session.key) == Traffic(bytes_in=2018983, bytes_out=7575436)
+
+
+def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine) -> None:
+    source = machine.source()
+    session = online(machine, source)
+    machine.log[139] = [*BEGIN, "Sent 8 bytes, received 9 bytes.", *BEGIN]
+    assert source.traffic(session.key) is None
+    machine.log[139] += ["Sent 2 bytes, received 1 bytes.", "Exit."]
+    assert source.traffic(session.key) == Traffic(bytes_in=1, bytes_out=2)
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (GOODBYE, "user_request"),
+        (["LCP terminated by peer", "Modem hangup"], "user_request"),
+        (STOPPED, SIGNALLED),
+        (CUT, "lost_carrier"),
+        (["Modem hangup", "Connection terminated."], "lost_carrier"),
+        (["Terminating connection due to lack of activity.", "Connection terminated."], "idle_timeout"),
+        (["Connect time expired", "Connection terminated."], "session_timeout"),
+        (["Terminating on signal 1"], None),
+        ([], None),
+    ],
+)
+def test_the_first_cause_counts(end: list[str], cause: str | None) -> None:
+    assert cause_of(BEGIN + end) == cause
+
+
+def test_an_earlier_process_with_the_id_does_not_count() -> None:
+    assert cause_of(BEGIN + GOODBYE + BEGIN) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CHAP peer authentication succeeded for Modem hangup",
+        "PAP authentication failure for LCP terminated by peer",
+        "IPCP terminated by peer (Modem hangup)",
+        "pppd 2.4.9 started by root, uid 0x",
+    ],
+)
+def test_text_of_a_subscriber_is_no_cause(line: str) -> None:
+    assert cause_of([line]) is None
+    assert cause_of([*CUT, line]) == "lost_carrier"
+
+
+# What comes from pppd
+
+
+def test_a_user_name_may_hold_anything() -> None:
+    name = "a\nIFNAME=ppp9 $(x) 'ü' |"
+    assert record_of(encoded({**UP, "PEERNAME": name})) == Record(
+        True, "ppp0", name, "100.64.100.2", None, None
+    )
+    assert record_of(encoded(UP).replace(b"alice", b"\xff=e")).username == "\ufffd=e"
+
+
+def test_a_session_without_authentication_has_no_user_name() -> None:
+    assert record_of(encoded({**UP, "PEERNAME": ""})).username == ""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        encoded(UP)[:-1],
+        encoded({**UP, "EVENT": "ip-pre-up"}),
+        encoded({**UP, "IFNAME": "../x"}),
+        encoded({**UP, "IPREMOTE": "100.64.100"}),
+        encoded({**UP6, "LLREMOTE": "fe80::x"}),
+    ],
+)
+def test_a_broken_record_is_refused(data: bytes) -> None:
+    with pytest.raises(UnreadableRecord):
+        record_of(data)
+
+
+def test_an_end_that_pppd_did_not_count_has_no_traffic() -> None:
+    assert record_of(encoded({**DOWN, "BYTES_SENT": ""})).traffic is None
+
+
+def test_a_program_may_have_any_name() -> None:
+    assert start_of(b"7 (a) S 1 (b) S " + b"0 " * 18 + b"1335 0") == 1335
+
+
+@pytest.mark.parametrize(
+    "cmdline",
+    [
+        b"",
+        b"pppd\0pty\0",
+        b"pppd\0pty\0pppoe -I trunk0.100 \0",
+        b"pppd\0pty\0pppoe -e 1:56:4f:3a:f1:aa:f6\0",
+        b"pppd\0pty\0pppoe -n -I trunk0.100 -e 1:56:4f:3a:f1:aa:f6:99 -S ''\0",
+    ],
+)
+def test_another_pppd_is_refused(cmdline: bytes) -> None:
+    with pytest.raises(UnreadableRecord):
+        access_of(cmdline)
+
+
+@given(st.binary() | st.lists(st.sampled_from([*encoded(DOWN).split(b"\0"), b"", b"="])).map(b"\0".join))
+@example(encoded({**UP, "IPREMOTE": "\u0661.1.1.1"}))
+@settings(deadline=None)
+def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
+    with suppress(UnreadableRecord):
+        assert isinstance(record_of(data), Record)
+
+
+@given(st.binary() | st.lists(st.sampled_from([b"1", b"(", b")", b"S", b"x", b"\n"])).map(b" ".join))
+@settings(deadline=None)
+def test_any_status_of_a_process_is_read_or_refused(data: bytes) -> None:
+    with suppress(UnreadableRecord):
+        assert start_of(data) is None or data
+
+
+@given(
+    st.binary().map(lambda noise: b"pppd\0pty\0 -I " + noise + b" -e 1:56:4f:3a:f1:aa:f6\0")
+    | st.lists(st.sampled_from([b"pty", b"\0", b" -I ", b"trunk0.1", b" -e 1:", MAC.encode(), b"\xff"])).map(
+        b"".join
+    )
+)
+@settings(deadline=None)
+def test_any_command_line_is_read_or_refused(data: bytes) -> None:
+    with suppress(UnreadableRecord):
+        assert isinstance(access_of(data), Access)
+
+
+@given(st.lists(st.text() | st.sampled_from([*BEGIN, *GOODBYE, *STOPPED, *CUT])))
+@settings(deadline=None)
+def test_any_lines_have_a_known_cause_or_none(lines: list[str]) -> None:
+    assert cause_of(lines) in {None, SIGNALLED, "user_request", "lost_carrier"}
+    assert traffic_of(lines) in {None, Traffic(0, 0)}
