@@ -1,0 +1,266 @@
+"""dnsmasq 2.89 to 2.91 as a source of sessions: DHCP subscribers, one or several on a VLAN.
+
+A session is a lease of DHCPv4 that has not ended. The lease file is the truth; `packaging/dhcp-lease`, the
+script of dnsmasq, adds the VLAN and the start. A lease of DHCPv6 gives its address to the session with the
+same MAC address and VLAN; alone it is no session. dnsmasq delegates no prefixes.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway_api.core.clock import Clock
+from gateway_api.core.gateways.linux.dnsmasq_leases import (
+    Lease,
+    Record,
+    Unreadable,
+    address_of,
+    leases_of,
+    mac_address,
+    record_of,
+)
+from gateway_api.core.gateways.linux.dnsmasq_options import Options, matches
+from gateway_api.core.gateways.linux.program import ProgramFailed, run
+from gateway_api.core.gateways.linux.source import UNKNOWN, SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.wire.core.sessions import SessionType
+
+#: Seconds between two attempts to read, and how many.
+_PAUSE = 0.025
+_ATTEMPTS = 40
+#: For the program that releases a lease: it sends one datagram, and prints nothing but an error.
+_RELEASE_SECONDS = 5.0
+_MOST_OUTPUT = 1 << 12
+#: Seconds after a request to end a session in which its end is the request's work.
+_TERMINATING = 60.0
+
+
+class Dnsmasq:
+    """A Source. `options` are those that dnsmasq runs with, `records` is the folder `leases` in the script's
+    RUNTIME_DIRECTORY. dnsmasq must be visible in /proc."""
+
+    def __init__(self, name: str, options: Options, records: Path, clock: Clock) -> None:
+        self._name = name
+        self._options = options
+        self._records = Records(records)
+        self._clock = clock
+        self._sweep = threading.Lock()
+        #: The lease file as it was last believed.
+        self._data: bytes | None = None
+        self._leases: dict[str, Lease] = {}
+        #: Keys of records without a lease whose end the script will not tell any more.
+        self._strays: set[str] = set()
+        self._known: dict[str, SourceSession] = {}
+        self._lock = threading.Lock()
+        self._expired: set[str] = set()
+        #: Steady seconds of the last request to end a session, by key.
+        self._terminated: dict[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def sessions(self) -> Sequence[SourceSession]:
+        """As Source. A lease is listed when the script has told its VLAN: after a reboot, with its next
+        renewal."""
+        with self._sweep:
+            records, live = self._live()
+            now = self._clock.wall()
+            over = {record.key for lease, record in live if lease.is_over(now)}
+            with self._lock:
+                self._expired = over | {record.key for record in records.values() if record.has_expired}
+            found = _sessions([(lease, record) for lease, record in live if record.key not in over])
+            self._known = {
+                key: before if (before := self._known.get(key)) == session else session
+                for key, session in found.items()
+            }
+            return list(self._known.values())
+
+    def terminate(self, session: SourceSession) -> None:
+        """As Source, by `dhcp_release` of Debian's dnsmasq-utils, which sends dnsmasq a DHCPRELEASE. The
+        subscriber's device is not told: it keeps the address until it renews, and is then another session."""
+        with self._sweep:
+            _, live = self._live()
+        for lease, record in live:
+            if record.key != session.key or record.interface is None or lease.hardware is None:
+                continue
+            # Before the request: another thread may see the end before it returns.
+            with self._lock:
+                now = self._clock.steady()
+                self._terminated = {
+                    key: at for key, at in self._terminated.items() if now - at < _TERMINATING
+                }
+                self._terminated[session.key] = now
+            try:
+                _release(record.interface, lease.address, lease.hardware, lease.client_id)
+            except SourceRefused:
+                with self._lock:
+                    self._terminated.pop(session.key, None)
+                raise
+
+    def serve(self, interface: str, type: SessionType) -> None:
+        """As Source. dnsmasq serves each interface that its options name, from the moment that it has the
+        `gateway` of a range as its address, with any prefix length: /32 is enough. To answer a renewal, it
+        needs the host route of the subscriber. Others add both. Refuses PPPoE, and an interface that the
+        options do not name."""
+        if type is not SessionType.DHCP:
+            raise SourceRefused("dnsmasq serves DHCP only")
+        if not matches(self._options.interfaces, interface):
+            raise SourceRefused(f"the options of dnsmasq do not name the interface {interface!r}")
+
+    def release(self, interface: str) -> None:
+        """As Source: ends the sessions. The service ends when the interface loses its address, or is
+        removed."""
+        for session in self.sessions():
+            if session.access_interface == interface:
+                self.terminate(session)
+
+    def reason(self, key: str) -> str:
+        """As Source: `admin_disconnect` for a session whose end was requested here in the last minute,
+        `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends."""
+        with self._lock:
+            requested = self._terminated.get(key)
+            if requested is not None and self._clock.steady() - requested < _TERMINATING:
+                return "admin_disconnect"
+            return "session_timeout" if key in self._expired else UNKNOWN
+
+    def _live(self) -> tuple[dict[str, Record], list[tuple[Lease, Record]]]:
+        """All records, and those of sessions with their leases."""
+        records = self._read()
+        self._check_process()
+        return records, [
+            (lease, record)
+            for address, lease in self._leases.items()
+            if (record := records.get(address)) is not None and record.is_live and _is_of(record, lease)
+        ]
+
+    def _read(self) -> dict[str, Record]:
+        """The records of the script, with `_leases` of the same moment.
+
+        dnsmasq empties the lease file before it writes it anew. So a change is believed when it was read
+        twice, and a lease that is missing when the script told its end too, or had the time to.
+        """
+        before: bytes | None = None
+        for _ in range(_ATTEMPTS):
+            data = self._read_lease_file()
+            records = self._records.read()
+            if data in (self._data, before):
+                leases = self._leases if data == self._data else self._parsed(data)
+                missing = _missing(records, leases)
+                if missing <= self._strays:
+                    break
+            before = data
+            time.sleep(_PAUSE)
+        else:
+            leases = self._parsed(data)
+            missing = _missing(records, leases)
+        self._data, self._leases, self._strays = data, leases, missing
+        return records
+
+    def _parsed(self, data: bytes) -> dict[str, Lease]:
+        try:
+            return leases_of(data)
+        except Unreadable as error:
+            raise SourceUnavailable(f"cannot read {self._options.lease_file}: {error}") from error
+
+    def _read_lease_file(self) -> bytes:
+        try:
+            return self._options.lease_file.read_bytes()
+        except OSError as error:
+            raise SourceUnavailable(f"cannot read {self._options.lease_file}: {error}") from error
+
+    def _check_process(self) -> None:
+        """After the lease file was read: a dnsmasq that was killed may have left a part of it."""
+        try:
+            pid = int(self._options.pid_file.read_bytes()[:20])
+            command = Path(f"/proc/{pid}/comm").read_bytes()
+        except (OSError, ValueError) as error:
+            raise SourceUnavailable("dnsmasq is not running") from error
+        if command != b"dnsmasq\n":
+            raise SourceUnavailable("dnsmasq is not running")
+
+
+class Records:
+    """The records in a folder. One that did not change is not read again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        #: With the inode and the time of the last change: the script replaces whole files.
+        self._known: dict[str, tuple[tuple[int, int], Record]] = {}
+
+    def read(self) -> dict[str, Record]:
+        """By address. Raises SourceUnavailable."""
+        found = {}
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    address = address_of(entry.name, is_v6=":" in entry.name)
+                    if address is not None:
+                        found[address] = self._record(entry)
+        except FileNotFoundError:
+            # The script creates the folder with the first lease.
+            found = {}
+        except (OSError, Unreadable) as error:
+            raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
+        self._known = found
+        return {address: record for address, (_, record) in found.items()}
+
+    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], Record]:
+        status = entry.stat()
+        version = (status.st_ino, status.st_mtime_ns)
+        known = self._known.get(entry.name)
+        if known is not None and known[0] == version:
+            return known
+        return version, record_of(Path(entry.path).read_bytes())
+
+
+def _is_of(record: Record, lease: Lease) -> bool:
+    """False for the record of the client that had the address before."""
+    return lease.hardware is None or record.hardware == lease.hardware
+
+
+def _missing(records: dict[str, Record], leases: dict[str, Lease]) -> set[str]:
+    """The keys of the live records without their lease."""
+    return {
+        record.key
+        for address, record in records.items()
+        if record.is_live and ((lease := leases.get(address)) is None or not _is_of(record, lease))
+    }
+
+
+def _sessions(live: list[tuple[Lease, Record]]) -> dict[str, SourceSession]:
+    ipv6 = {
+        (record.hardware, record.interface): lease.address for lease, record in live if lease.hardware is None
+    }
+    return {
+        record.key: SourceSession(
+            key=record.key,
+            type=SessionType.DHCP,
+            username=lease.hardware,
+            mac_address=mac_address(lease.hardware),
+            access_interface=record.interface,
+            interface=record.interface,
+            ip_address=lease.address,
+            ipv6_address=ipv6.get((record.hardware, record.interface)),
+            ipv6_prefix=None,
+            delegated_prefixes=(),
+            acct_session_id=record.key,
+            started_at=record.started_at,
+            rate_down=None,
+            rate_up=None,
+        )
+        for lease, record in live
+        if lease.hardware is not None and record.interface is not None
+    }
+
+
+def _release(interface: str, address: str, hardware: str, client_id: str | None) -> None:
+    command = ["dhcp_release", interface, address, hardware, *([client_id] if client_id else [])]
+    try:
+        ended = run(command, seconds=_RELEASE_SECONDS, most=_MOST_OUTPUT)
+    except ProgramFailed as error:
+        raise SourceRefused(f"{error} (Debian's package dnsmasq-utils)") from error
+    if ended.status != 0:
+        text = ended.errors.decode("ascii", "replace").strip()
+        raise SourceRefused(f"dhcp_release failed on {interface}: {text!r}")

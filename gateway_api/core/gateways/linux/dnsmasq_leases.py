@@ -1,0 +1,149 @@
+"""What dnsmasq 2.89 to 2.91 and its script `packaging/dhcp-lease` leave on disk: the lease file, and for each
+lease a record with what that file lacks."""
+
+import re
+from ipaddress import IPv4Address, IPv6Address
+
+import msgspec
+
+from gateway_api.base.errors import GatewayApiError
+
+#: Names that are one plain word for every tool, and no option.
+_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+#: dnsmasq puts the type of hardware (RFC 2131 section 2, htype) before all but Ethernet's.
+_HARDWARE = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}|[0-9a-f]{2}-(?:[0-9a-f]{2}(?::[0-9a-f]{2}){0,15})?")
+_ETHERNET = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
+_OCTETS = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){0,254}")
+#: The identity of an IA; `T` for temporary addresses.
+_IAID = re.compile(r"T?[0-9]{1,10}")
+_KEY = re.compile(r"[0-9a-f]{16}")
+_NONE = "*"
+
+
+class Unreadable(GatewayApiError):
+    """Not in the format, or not whole. The text has no part of what was read."""
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """An address that dnsmasq gave away."""
+
+    address: str
+    #: Epoch seconds. 0 for never.
+    expires: int
+    #: As dnsmasq writes it. None for DHCPv6.
+    hardware: str | None
+    #: Octets in hexadecimal, with colons: the client identifier, or the DUID.
+    client_id: str | None
+
+    def is_over(self, now: float) -> bool:
+        # Not within the second: dnsmasq may still renew it then.
+        return self.expires != 0 and int(now) > self.expires
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """What the script wrote of a lease."""
+
+    key: str
+    started_at: int
+    #: As in Lease; None if dnsmasq did not know it.
+    hardware: str | None
+    #: None until dnsmasq tells it: after a start it only guesses.
+    interface: str | None
+    state: str
+
+    @property
+    def is_live(self) -> bool:
+        return self.state == "live"
+
+    @property
+    def has_expired(self) -> bool:
+        return self.state == "expired"
+
+
+def is_interface(text: str) -> bool:
+    return _INTERFACE.fullmatch(text) is not None
+
+
+def mac_address(hardware: str | None) -> str | None:
+    """None if the hardware is not Ethernet."""
+    return hardware if hardware is not None and _ETHERNET.fullmatch(hardware) else None
+
+
+def leases_of(data: bytes) -> dict[str, Lease]:
+    """The content of a lease file, by address. Raises Unreadable.
+
+    Lines of five words: expiry, MAC address, address, host name, client identifier. After the line `duid`:
+    expiry, IAID, address, host name, DUID. `*` stands for nothing.
+    """
+    if data and not data.endswith(b"\n"):
+        raise Unreadable("the lease file is not whole")
+    found: dict[str, Lease] = {}
+    is_v6 = False
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        words = line.split(b" ")
+        if words[0] == b"duid" and len(words) == 2 and not is_v6:
+            is_v6 = True
+            continue
+        lease = _lease(words, is_v6)
+        if lease is None or lease.address in found:
+            raise Unreadable(f"line {number} of the lease file is not a lease")
+        found[lease.address] = lease
+    return found
+
+
+def record_of(data: bytes) -> Record:
+    """The content of a file that the script wrote. Raises Unreadable."""
+    try:
+        key, started, hardware, interface, expires, state = data.decode("ascii").removesuffix("\n").split(" ")
+    except ValueError as error:
+        raise Unreadable("a record of a lease does not have six words") from error
+    if not (
+        _KEY.fullmatch(key)
+        and _NUMBER.fullmatch(started)
+        and (hardware == "-" or _HARDWARE.fullmatch(hardware))
+        and (interface == "-" or is_interface(interface))
+        and _NUMBER.fullmatch(expires)
+        and state in ("live", "ended", "expired")
+    ):
+        raise Unreadable("a record of a lease has a word that is not in its format")
+    return Record(
+        key=key,
+        started_at=int(started),
+        hardware=None if hardware == "-" else hardware,
+        interface=None if interface == "-" else interface,
+        state=state,
+    )
+
+
+def address_of(text: str, *, is_v6: bool) -> str | None:
+    """An address in its canonical form. None if it is none."""
+    try:
+        return str(IPv6Address(text) if is_v6 else IPv4Address(text))
+    except ValueError:
+        return None
+
+
+def _lease(words: list[bytes], is_v6: bool) -> Lease | None:
+    if len(words) != 5:
+        return None
+    try:
+        # Not the host name: the subscriber chose it.
+        expires, identity, address, client_id = (words[place].decode("ascii") for place in (0, 1, 2, 4))
+    except UnicodeDecodeError:
+        return None
+    canonical = address_of(address, is_v6=is_v6)
+    if (
+        canonical is None
+        or "%" in canonical
+        or not _NUMBER.fullmatch(expires)
+        or not (_IAID if is_v6 else _HARDWARE).fullmatch(identity)
+        or not (client_id == _NONE or _OCTETS.fullmatch(client_id))
+    ):
+        return None
+    return Lease(
+        address=canonical,
+        expires=int(expires),
+        hardware=None if is_v6 else identity,
+        client_id=None if client_id == _NONE else client_id,
+    )

@@ -1,0 +1,166 @@
+"""A running dnsmasq in a network of its own, and DHCP clients on VLANs of its trunk. Requires root.
+
+The VLANs are veth pairs with the names of VLANs: dnsmasq sees no difference, and every kernel has them.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from gateway_api.core.clock import Clock
+from gateway_api.core.gateways.linux.dnsmasq import Dnsmasq
+from gateway_api.core.gateways.linux.dnsmasq_options import Options, Range, render
+from gateway_api.core.gateways.linux.source import SourceSession
+from tests.support.namespaces import inside, ip, neighbour, network_namespace
+from tests.support.stack import wait_for
+
+LEASE_SCRIPT = Path(__file__).parents[2] / "packaging/dhcp-lease"
+GATEWAY = IPv4Address("100.64.9.1")
+#: Gives the address to the device, as udhcpc asks it to.
+_CLIENTS_SCRIPT = """#!/bin/sh
+case $1 in
+    deconfig) ip address flush dev "$interface" ;;
+    bound | renew)
+        ip address replace "$ip/32" dev "$interface"
+        ip route replace 100.64.9.1 dev "$interface" src "$ip"
+        echo "$1" >> "$HAPPENED"
+        ;;
+esac
+"""
+
+
+class Subscriber:
+    """A client of DHCP that keeps its lease."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", happened: Path) -> None:
+        self._process = process
+        self._happened = happened
+
+    def has_lease(self) -> bool:
+        return self._happened.exists()
+
+    def renew(self) -> None:
+        """Returns when the lease was renewed."""
+        renewals = self._renewals()
+        self._process.send_signal(signal.SIGUSR1)
+        wait_for("a renewal", lambda: self._renewals() > renewals)
+
+    def release(self) -> None:
+        self._process.send_signal(signal.SIGUSR2)
+
+    def vanish(self) -> None:
+        """Without a word to the server."""
+        self._process.kill()
+        self._process.wait()
+
+    def _renewals(self) -> int:
+        return self._happened.read_text().count("renew") if self._happened.exists() else 0
+
+
+class Server:
+    """dnsmasq with its VLANs."""
+
+    def __init__(self, folder: Path, far_end: int) -> None:
+        self._folder = folder
+        self._far_end = far_end
+        self._subscribers: list[Subscriber] = []
+        self.run = folder / "run"
+        self.trigger = folder / "trigger"
+        self.options = Options(
+            interfaces=("trunk0.*",),
+            ranges=(
+                Range(
+                    IPv4Network("100.64.9.0/24"),
+                    GATEWAY,
+                    IPv4Address("100.64.9.10"),
+                    IPv4Address("100.64.9.250"),
+                ),
+            ),
+            dns_servers=(IPv4Address("192.0.2.53"),),
+            lease_time=600,
+            most_leases=100,
+            lease_file=folder / "leases",
+            pid_file=folder / "dnsmasq.pid",
+            script=LEASE_SCRIPT,
+        )
+        self.start()
+
+    def source(self, clock: Clock | None = None) -> Dnsmasq:
+        return Dnsmasq("dnsmasq", self.options, self.run / "leases", clock or Clock("boot 1"))
+
+    def start(self) -> None:
+        file = self._folder / "dnsmasq.conf"
+        file.write_text(render(self.options))
+        self.options.pid_file.unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            ["dnsmasq", "--keep-in-foreground", f"--conf-file={file}", "--log-facility=-"],
+            env={**os.environ, "RUNTIME_DIRECTORY": str(self.run), "GATEWAY_TRIGGER": str(self.trigger)},
+        )
+        wait_for("dnsmasq", self.options.pid_file.exists)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        for subscriber in self._subscribers:
+            subscriber.vanish()
+        self.kill()
+
+    def add_vlan(self, tag: int, mac: str) -> None:
+        """With a subscriber's device at the far end."""
+        ip(
+            f"link add trunk0.{tag} type veth peer name access{tag} netns {self._far_end}",
+            f"link set trunk0.{tag} up",
+            f"address add {GATEWAY}/32 dev trunk0.{tag}",
+        )
+        for change in ("address", mac), ("up",):
+            command = inside(self._far_end, "ip", "link", "set", f"access{tag}", *change)
+            subprocess.run(command, check=True)
+
+    def sign_on(self, tag: int, *options: str) -> Subscriber:
+        """A client with a lease. `options` are udhcpc's."""
+        subscriber = self.start_client(tag, *options)
+        wait_for("a lease", subscriber.has_lease)
+        return subscriber
+
+    def start_client(self, tag: int, *options: str) -> Subscriber:
+        script = self._folder / "udhcpc"
+        script.write_text(_CLIENTS_SCRIPT)
+        script.chmod(0o755)
+        happened = self._folder / f"happened.{len(self._subscribers)}"
+        command = ["busybox", "udhcpc", "-f", "-i", f"access{tag}", "-s", str(script), "-T", "1", "-t", "60"]
+        process = subprocess.Popen(
+            inside(self._far_end, *command, *options),
+            env={**os.environ, "HAPPENED": str(happened)},
+        )
+        subscriber = Subscriber(process, happened)
+        self._subscribers.append(subscriber)
+        return subscriber
+
+
+def route(session: SourceSession) -> None:
+    """As the gateway does for each session: without it, no answer to a renewal finds the subscriber."""
+    assert session.ip_address
+    ip(f"route replace {session.ip_address}/32 dev {session.access_interface}")
+
+
+def the_session(source: Dnsmasq) -> SourceSession:
+    """Waits until there is exactly one."""
+    wait_for("one session", lambda: len(source.sessions()) == 1)
+    return source.sessions()[0]
+
+
+@contextmanager
+def running_dnsmasq(folder: Path) -> Iterator[Server]:
+    """This thread, and what it starts, is in dnsmasq's network meanwhile."""
+    with network_namespace(), neighbour() as far_end:
+        server = Server(folder, far_end)
+        try:
+            yield server
+        finally:
+            server.close()

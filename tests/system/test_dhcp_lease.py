@@ -1,0 +1,132 @@
+"""The script of dnsmasq, run as dnsmasq 2.90 runs it."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gateway_api.core.gateways.linux.dnsmasq_leases import Record, record_of
+from tests.support.dnsmasq import LEASE_SCRIPT
+
+MAC = "52:61:db:13:7f:03"
+ADDRESS = "100.64.9.32"
+
+
+class Script:
+    """The script, as dnsmasq runs it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def run(self, *arguments: str, **environment: str) -> None:
+        subprocess.run(
+            [LEASE_SCRIPT, *arguments],
+            check=True,
+            env={"RUNTIME_DIRECTORY": str(self._folder), **environment},
+        )
+
+    def record(self, address: str = ADDRESS) -> Record:
+        return record_of((self._folder / "leases" / address).read_bytes())
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
+
+
+@pytest.fixture
+def later() -> str:
+    return str(int(time.time()) + 600)
+
+
+def add(script: Script, expires: str, mac: str = MAC) -> Record:
+    script.run("add", mac, ADDRESS, DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=expires)
+    return script.record()
+
+
+def test_a_new_lease_has_a_record(script: Script, later: str) -> None:
+    record = add(script, later)
+    assert (record.hardware, record.interface, record.is_live) == (MAC, "trunk0.302", True)
+    assert abs(record.started_at - time.time()) < 60
+
+
+def test_no_two_leases_have_one_key(script: Script, later: str) -> None:
+    assert add(script, later).key != add(script, later).key
+
+
+def test_a_guess_at_the_start_of_dnsmasq_changes_nothing(script: Script, later: str) -> None:
+    record = add(script, later)
+    script.run(
+        "old", MAC, ADDRESS,
+        DNSMASQ_INTERFACE="trunk0.301", DNSMASQ_LEASE_EXPIRES=later, DNSMASQ_DATA_MISSING="1",
+    )  # fmt: skip
+    assert script.record() == record
+
+
+def test_a_renewal_on_the_same_vlan_keeps_the_key(script: Script, later: str) -> None:
+    record = add(script, later)
+    script.run(
+        "old", MAC, ADDRESS,
+        DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=f"{int(later) + 9}", DNSMASQ_DATA_MISSING="1",
+    )  # fmt: skip
+    assert script.record() == record
+
+
+def test_a_renewal_on_another_vlan_makes_a_new_key(script: Script, later: str) -> None:
+    record = add(script, later)
+    script.run(
+        "old", MAC, ADDRESS,
+        DNSMASQ_INTERFACE="trunk0.301", DNSMASQ_LEASE_EXPIRES=f"{int(later) + 9}", DNSMASQ_DATA_MISSING="1",
+    )  # fmt: skip
+    assert script.record().interface == "trunk0.301"
+    assert script.record().key != record.key
+
+
+def test_another_client_with_the_address_makes_a_new_key(script: Script, later: str) -> None:
+    record = add(script, later)
+    script.run(
+        "old", "02:00:00:00:00:08", ADDRESS, DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=later
+    )
+    assert script.record().key != record.key
+
+
+def test_a_lease_that_is_deleted_before_its_expiry_has_ended(script: Script, later: str) -> None:
+    record = add(script, later)
+    script.run("del", MAC, ADDRESS, DNSMASQ_LEASE_EXPIRES=later)
+    assert script.record() == replace(record, state="ended")
+
+
+def test_a_lease_that_is_deleted_after_its_expiry_has_expired(script: Script, later: str) -> None:
+    record = add(script, later)
+    script.run("del", MAC, ADDRESS, DNSMASQ_LEASE_EXPIRES=str(int(time.time()) - 1))
+    assert script.record() == replace(record, state="expired")
+
+
+def test_a_lease_of_dhcpv6_has_the_mac_address_that_dnsmasq_knows(script: Script, later: str) -> None:
+    script.run(
+        "add", "00:01:00:01:02", "2001:db8:5::1a1",
+        DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=later, DNSMASQ_MAC=MAC,
+    )  # fmt: skip
+    assert script.record("2001:db8:5::1a1").hardware == MAC
+
+
+@pytest.mark.parametrize("address", ["../../etc/passwd", "", "100.64.9.32/24", "100.64.9"])
+def test_only_an_address_becomes_the_name_of_a_file(script: Script, tmp_path: Path, address: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        script.run("add", MAC, address, DNSMASQ_INTERFACE="trunk0.302")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_events_of_dnsmasq_are_ignored(script: Script, tmp_path: Path) -> None:
+    script.run("tftp", "12", ADDRESS, "/file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_listener_the_script_succeeds(script: Script, later: str, tmp_path: Path) -> None:
+    script.run(
+        "add", MAC, ADDRESS,
+        DNSMASQ_INTERFACE="a", DNSMASQ_LEASE_EXPIRES=later, GATEWAY_TRIGGER=str(tmp_path / "none"),
+    )  # fmt: skip
+    assert script.record().is_live

@@ -1,0 +1,323 @@
+"""dnsmasq as a source of sessions, with real clients."""
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gateway_api.core.gateways.linux.source import SourceRefused, SourceUnavailable
+from gateway_api.wire.core.sessions import SessionType
+from tests.support.clocks import StillClock
+from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session
+from tests.support.namespaces import ip
+from tests.support.stack import wait_for
+
+MAC = "02:00:00:00:00:07"
+OTHER_MAC = "02:00:00:00:00:08"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running_dnsmasq(tmp_path) as server:
+        server.add_vlan(301, MAC)
+        # The subscribers of most tests are on the second VLAN: dnsmasq guesses the first.
+        server.add_vlan(302, MAC)
+        yield server
+
+
+def test_there_is_no_session_before_the_first_lease(server: Server) -> None:
+    assert server.source().sessions() == []
+
+
+def test_a_lease_is_a_session(server: Server) -> None:
+    before = int(time.time())
+    server.sign_on(302)
+    session = the_session(server.source())
+    assert session.type is SessionType.DHCP
+    assert (session.username, session.mac_address) == (MAC, MAC)
+    assert (session.access_interface, session.interface) == ("trunk0.302", "trunk0.302")
+    assert session.ip_address.startswith("100.64.9.")
+    assert before <= session.started_at <= time.time()
+    assert (session.ipv6_address, session.delegated_prefixes, session.rate_down) == (None, (), None)
+
+
+def test_a_session_that_did_not_change_is_the_same_object(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    assert source.sessions()[0] is session
+
+
+def test_two_subscribers_are_two_sessions(server: Server) -> None:
+    source = server.source()
+    server.add_vlan(303, OTHER_MAC)
+    server.sign_on(302)
+    server.sign_on(303)
+    wait_for("two sessions", lambda: len(source.sessions()) == 2)
+    found = {session.access_interface: session for session in source.sessions()}
+    assert found["trunk0.302"].mac_address == MAC
+    assert found["trunk0.303"].mac_address == OTHER_MAC
+
+
+def test_a_lease_of_dhcpv6_belongs_to_the_session_with_its_mac_address_and_vlan(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    # As dnsmasq 2.90 and its script leave it.
+    with server.options.lease_file.open("a") as file:
+        file.write("duid 00:01:00:01:32:95:77:8a:fa:e3:a2:a4:8f:08\n")
+        file.write("4000000000 7 2001:db8:5::1bb * 00:01:00:01:32:95:77:9c:02:00:00:00:00:07\n")
+    record = f"4b727e627f7afb2a 1795341085 {MAC} trunk0.302 4000000000 live\n"
+    (server.run / "leases/2001:db8:5::1bb").write_text(record)
+    assert source.sessions() == [replace(session, ipv6_address="2001:db8:5::1bb")]
+
+
+def test_a_renewal_keeps_the_session(server: Server) -> None:
+    subscriber = server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    route(session)
+    leases = server.options.lease_file.read_bytes()
+    # An expiry has whole seconds.
+    time.sleep(1.1)
+    subscriber.renew()
+    wait_for("a later expiry", lambda: server.options.lease_file.read_bytes() != leases)
+    assert the_session(source) is session
+
+
+def test_a_released_lease_is_no_session_and_its_reason_is_not_known(server: Server) -> None:
+    subscriber = server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    subscriber.release()
+    wait_for("the end", lambda: source.sessions() == [])
+    assert source.reason(session.key) == "unknown"
+
+
+def test_a_lease_that_ended_and_came_again_is_another_session(server: Server) -> None:
+    subscriber = server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    subscriber.release()
+    wait_for("the end", lambda: source.sessions() == [])
+    server.sign_on(302)
+    again = the_session(source)
+    assert again.ip_address == session.ip_address
+    assert again.key != session.key
+
+
+def test_a_lease_that_moves_to_another_vlan_is_another_session(server: Server) -> None:
+    server.sign_on(302).vanish()
+    source = server.source()
+    session = the_session(source)
+    server.sign_on(301)
+    wait_for("the move", lambda: the_session(source).access_interface == "trunk0.301")
+    moved = the_session(source)
+    assert moved.ip_address == session.ip_address
+    assert moved.key != session.key
+
+
+def test_an_expired_lease_is_no_session_although_its_line_is_there(server: Server) -> None:
+    server.sign_on(302)
+    clock = StillClock(time.time())
+    source = server.source(clock)
+    session = the_session(source)
+    clock.now += server.options.lease_time + 5
+    assert source.sessions() == []
+    assert session.ip_address.encode() in server.options.lease_file.read_bytes()
+    assert source.reason(session.key) == "session_timeout"
+
+
+def test_a_terminated_session_ends_with_its_reason(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    source.terminate(session)
+    wait_for("the end", lambda: source.sessions() == [])
+    assert source.reason(session.key) == "admin_disconnect"
+
+
+def test_a_session_that_ended_can_be_terminated(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    source.terminate(session)
+    wait_for("the end", lambda: source.sessions() == [])
+    source.terminate(session)
+
+
+def test_a_session_that_moved_is_not_terminated_by_its_old_record(server: Server) -> None:
+    server.sign_on(302).vanish()
+    source = server.source()
+    session = the_session(source)
+    server.sign_on(301)
+    wait_for("the move", lambda: the_session(source).access_interface == "trunk0.301")
+    source.terminate(session)
+    time.sleep(0.5)
+    assert the_session(source).access_interface == "trunk0.301"
+    assert source.reason(session.key) == "unknown"
+
+
+def test_a_session_whose_vlan_is_gone_cannot_be_terminated(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    ip("link delete trunk0.302")
+    with pytest.raises(SourceRefused, match="No such device"):
+        source.terminate(session)
+    assert source.reason(session.key) == "unknown"
+
+
+def test_a_vlan_that_was_created_again_is_served(server: Server) -> None:
+    ip("link delete trunk0.302")
+    server.add_vlan(302, MAC)
+    server.sign_on(302)
+    assert the_session(server.source()).access_interface == "trunk0.302"
+
+
+def test_release_ends_the_sessions_of_its_interface_only(server: Server) -> None:
+    source = server.source()
+    server.add_vlan(303, OTHER_MAC)
+    server.sign_on(302)
+    server.sign_on(303)
+    wait_for("two sessions", lambda: len(source.sessions()) == 2)
+    source.release("trunk0.302")
+    assert the_session(source).access_interface == "trunk0.303"
+
+
+def test_a_killed_dnsmasq_says_nothing_of_its_sessions(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    the_session(source)
+    server.kill()
+    with pytest.raises(SourceUnavailable, match="not running"):
+        source.sessions()
+
+
+def test_a_session_lasts_through_the_death_of_dnsmasq_and_a_renewal(server: Server) -> None:
+    subscriber = server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    route(session)
+    server.kill()
+    server.start()
+    time.sleep(1)
+    assert the_session(source) is session
+    subscriber.renew()
+    time.sleep(0.5)
+    assert the_session(source) is session
+
+
+def test_the_vlan_that_dnsmasq_guesses_after_its_start_is_not_believed(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    server.kill()
+    # With /32 it does not guess.
+    ip(f"address add {GATEWAY}/24 dev trunk0.301 noprefixroute")
+    server.start()
+    time.sleep(1)
+    assert the_session(source) is session
+
+
+def test_a_new_core_finds_the_same_session(server: Server) -> None:
+    server.sign_on(302)
+    session = the_session(server.source())
+    assert the_session(server.source()) == session
+
+
+def test_a_lease_whose_record_was_lost_is_listed_from_its_next_renewal(server: Server) -> None:
+    subscriber = server.sign_on(302)
+    session = the_session(server.source())
+    route(session)
+    server.kill()
+    shutil.rmtree(server.run)
+    server.start()
+    source = server.source()
+    wait_for("the script", lambda: list(server.run.glob("leases/*")))
+    assert source.sessions() == []
+    time.sleep(1.1)
+    subscriber.renew()
+    found = the_session(source)
+    assert found.access_interface == "trunk0.302"
+    assert found.key != session.key
+
+
+def test_the_script_sends_a_trigger(server: Server) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(server.trigger))
+        listener.settimeout(60)
+        server.sign_on(302)
+        assert listener.recv(10) == b""
+        # It comes after the record.
+        assert len(server.source().sessions()) == 1
+
+
+def test_a_host_name_with_commands_runs_none_and_does_not_hide_the_session(
+    server: Server, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    server.sign_on(302, "-x", f"hostname:a $(touch {made}); touch {made}")
+    assert the_session(server.source()).username == MAC
+    assert not made.exists()
+
+
+def test_a_lease_file_that_is_being_written_ends_no_session(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    session = the_session(source)
+    file = server.options.lease_file
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    writer = threading.Timer(0.3, lambda: file.write_bytes(whole))
+    writer.start()
+    try:
+        assert source.sessions() == [session]
+    finally:
+        writer.join()
+
+
+def test_a_lease_file_that_stays_cut_is_no_answer(server: Server) -> None:
+    server.sign_on(302)
+    source = server.source()
+    the_session(source)
+    file = server.options.lease_file
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(SourceUnavailable, match="not whole"):
+        source.sessions()
+
+
+def test_serve_takes_interfaces_that_the_options_name(server: Server) -> None:
+    server.source().serve("trunk0.302", SessionType.DHCP)
+
+
+@pytest.mark.parametrize(
+    ("interface", "type"), [("trunk1.302", SessionType.DHCP), ("trunk0.302", SessionType.PPPOE)]
+)
+def test_serve_refuses_what_dnsmasq_would_not_do(server: Server, interface: str, type: SessionType) -> None:
+    with pytest.raises(SourceRefused):
+        server.source().serve(interface, type)
+
+
+def test_a_vlan_of_another_trunk_gets_no_lease(server: Server) -> None:
+    server.add_vlan(303, OTHER_MAC)
+    ip("link set trunk0.303 down", "link set trunk0.303 name trunk1.303", "link set trunk1.303 up")
+    subscriber = server.start_client(303)
+    server.sign_on(302)
+    time.sleep(1)
+    assert the_session(server.source()).mac_address == MAC
+    assert not subscriber.has_lease()
+
+
+def test_dnsmasq_accepts_the_options(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "dnsmasq.conf"
+    checked = subprocess.run(
+        ["dnsmasq", "--test", f"--conf-file={file}"], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "dnsmasq: syntax check OK.\n")

@@ -1,0 +1,263 @@
+"""The formats of dnsmasq and of its script, and the options of dnsmasq."""
+
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway_api.base.errors import Invalid
+from gateway_api.core.gateways.linux.dnsmasq_leases import (
+    Lease,
+    Record,
+    Unreadable,
+    leases_of,
+    mac_address,
+    record_of,
+)
+from gateway_api.core.gateways.linux.dnsmasq_options import Options, Range, matches, render
+
+#: Of dnsmasq 2.90, with udhcpc 1.35.
+CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"
+V6 = b"duid 00:01:00:01:32:95:74:d2:fa:e3:a2:a4:8f:08\n"
+RECORD = b"0123456789abcdef 1795304476 52:61:db:13:7f:03 trunk0.301 1795305076 live\n"
+
+MAC = "52:61:db:13:7f:03"
+ADDRESS = "100.64.9.32"
+
+OPTIONS = Options(
+    interfaces=("trunk0.*",),
+    ranges=(
+        Range(
+            IPv4Network("100.64.9.0/24"),
+            IPv4Address("100.64.9.1"),
+            IPv4Address("100.64.9.10"),
+            IPv4Address("100.64.9.250"),
+        ),
+    ),
+    dns_servers=(),
+    lease_time=600,
+    most_leases=1000,
+    lease_file=Path("/var/lib/gateway-dhcp/leases"),
+    pid_file=Path("/run/gateway-dhcp/dnsmasq.pid"),
+    script=Path("/usr/lib/gateway-api/dhcp-lease"),
+)
+
+
+# The lease file
+
+
+def test_a_line_of_dnsmasq_is_a_lease() -> None:
+    assert leases_of(CAPTURED) == {
+        ADDRESS: Lease(address=ADDRESS, expires=1795305076, hardware=MAC, client_id="01:52:61:db:13:7f:03")
+    }
+
+
+def test_an_empty_file_has_no_leases() -> None:
+    assert leases_of(b"") == {}
+
+
+def test_a_client_without_an_identifier_has_none() -> None:
+    assert leases_of(b"0 52:61:db:13:7f:03 100.64.9.32 host *\n")[ADDRESS].client_id is None
+
+
+def test_a_host_name_may_have_any_bytes() -> None:
+    assert ADDRESS in leases_of(b"1 52:61:db:13:7f:03 100.64.9.32 \xff;$(x) *\n")
+
+
+def test_hardware_that_is_not_ethernet_has_no_mac_address() -> None:
+    lease = leases_of(b"1 06-52:61:db:13 100.64.9.32 * *\n")[ADDRESS]
+    assert lease.hardware == "06-52:61:db:13"
+    assert mac_address(lease.hardware) is None
+
+
+def test_lines_after_the_duid_are_leases_of_dhcpv6() -> None:
+    data = CAPTURED + V6 + b"1795305076 11189196 2001:db8:5::1a1 * 00:01:00:01:02\n"
+    lease = leases_of(data)["2001:db8:5::1a1"]
+    assert (lease.hardware, lease.client_id) == (None, "00:01:00:01:02")
+
+
+def test_temporary_addresses_of_dhcpv6_are_read() -> None:
+    assert "2001:db8::1" in leases_of(V6 + b"1795305076 T11189196 2001:db8::1 * 00:01\n")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        CAPTURED[:-1],
+        CAPTURED + CAPTURED,
+        b"\n",
+        b"1 52:61:db:13:7f:03 100.64.9.32 *\n",
+        b"x 52:61:db:13:7f:03 100.64.9.32 * *\n",
+        b"1 -e:61:db:13:7f:03 100.64.9.32 * *\n",
+        b"1 52:61:db:13:7f:03 100.64.9.320 * *\n",
+        b"1 52:61:db:13:7f:03 100.64.9.32 * --help\n",
+        b"1 52:61:db:13:7f:03 2001:db8::1 * *\n",
+        V6 + CAPTURED,
+        V6 + V6,
+        V6 + b"1 1 fe80::1%eth0 * *\n",
+    ],
+)
+def test_what_is_not_in_the_format_is_unreadable(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        leases_of(data)
+
+
+def test_an_error_has_nothing_that_a_subscriber_sent() -> None:
+    with pytest.raises(Unreadable) as caught:
+        leases_of(b"1 52:61:db:13:7f:03 100.64.9.32 evil evil\n")
+    assert "evil" not in str(caught.value)
+
+
+def test_a_lease_is_over_after_its_last_second() -> None:
+    lease = leases_of(CAPTURED)[ADDRESS]
+    assert not lease.is_over(1795305076.9)
+    assert lease.is_over(1795305077)
+
+
+def test_an_endless_lease_is_never_over() -> None:
+    assert not leases_of(b"0 52:61:db:13:7f:03 100.64.9.32 * *\n")[ADDRESS].is_over(2e9)
+
+
+_WORDS = st.sampled_from(
+    [*CAPTURED.split(), b"duid", b"*", b"T1", b"2001:db8::1", b"06-", b"-", b"0", b"\n", b" ", b""]
+)
+
+
+@settings(deadline=None)
+@given(st.binary() | st.lists(_WORDS | st.binary(max_size=6)).map(b" ".join))
+def test_any_bytes_are_leases_or_unreadable(data: bytes) -> None:
+    try:
+        found = leases_of(data)
+    except Unreadable:
+        return
+    assert all(address == lease.address for address, lease in found.items())
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(CAPTURED + V6)), st.binary(max_size=4))
+def test_any_damage_gives_leases_or_is_unreadable(place: int, damage: bytes) -> None:
+    data = CAPTURED + V6
+    try:
+        leases_of(data[:place] + damage + data[place + len(damage) :])
+    except Unreadable:
+        return
+
+
+# The records of the script
+
+
+def test_a_line_of_the_script_is_a_record() -> None:
+    assert record_of(RECORD) == Record(
+        key="0123456789abcdef", started_at=1795304476, hardware=MAC, interface="trunk0.301", state="live"
+    )
+
+
+def test_a_record_may_lack_its_interface() -> None:
+    assert record_of(RECORD.replace(b"trunk0.301", b"-")).interface is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        RECORD.replace(b"live", b"dead"),
+        RECORD.replace(b"trunk0.301", b"--help"),
+        RECORD.replace(b"trunk0.301", b"a-name-that-is-too-long"),
+        RECORD.replace(b" live", b""),
+        RECORD.replace(b"0123456789abcdef", b"0123456789ABCDEF"),
+        RECORD.replace(b"1795304476", "\u0661".encode()),
+    ],
+)
+def test_a_record_that_the_script_did_not_write_is_unreadable(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        record_of(data)
+
+
+@settings(deadline=None)
+@given(
+    st.binary() | st.lists(st.sampled_from(RECORD.split()) | st.binary(max_size=9), max_size=7).map(b" ".join)
+)
+def test_any_bytes_are_a_record_or_unreadable(data: bytes) -> None:
+    try:
+        record = record_of(data)
+    except Unreadable:
+        return
+    assert record.state in ("live", "ended", "expired")
+
+
+# The options
+
+
+def test_the_options_are_a_configuration_file() -> None:
+    text = render(replace(OPTIONS, dns_servers=(IPv4Address("192.0.2.53"), IPv4Address("192.0.2.54"))))
+    assert text.splitlines() == [
+        "port=0",
+        "bind-dynamic",
+        "interface=trunk0.*",
+        "dhcp-authoritative",
+        "no-ping",
+        "dhcp-lease-max=1000",
+        "dhcp-leasefile=/var/lib/gateway-dhcp/leases",
+        "pid-file=/run/gateway-dhcp/dnsmasq.pid",
+        "dhcp-script=/usr/lib/gateway-api/dhcp-lease",
+        "script-on-renewal",
+        "dhcp-range=set:pool0,100.64.9.10,100.64.9.250,255.255.255.0,600",
+        "dhcp-option=tag:pool0,option:router,100.64.9.1",
+        "dhcp-option=option:dns-server,192.0.2.53,192.0.2.54",
+    ]
+
+
+POOL = OPTIONS.ranges[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"interfaces": ()}, "interfaces"),
+        ({"interfaces": ("trunk0.*", "a b")}, "interfaces.1"),
+        ({"interfaces": ("*",)}, "interfaces.0"),
+        ({"interfaces": ("trunk0\nport=53",)}, "interfaces.0"),
+        ({"ranges": ()}, "ranges"),
+        ({"ranges": (replace(POOL, gateway=IPv4Address("192.0.2.1")),)}, "ranges.0.gateway"),
+        ({"ranges": (replace(POOL, gateway=POOL.first),)}, "ranges.0.gateway"),
+        ({"ranges": (replace(POOL, first=IPv4Address("100.64.9.0")),)}, "ranges.0.first"),
+        ({"ranges": (replace(POOL, last=IPv4Address("100.64.9.255")),)}, "ranges.0.last"),
+        ({"ranges": (replace(POOL, last=IPv4Address("100.64.9.9")),)}, "ranges.0.last"),
+        ({"ranges": (POOL, POOL)}, "ranges.1.network"),
+        # dnsmasq would take two minutes, and say nothing.
+        ({"lease_time": 119}, "lease_time"),
+        ({"lease_time": 2**32 - 1}, "lease_time"),
+        ({"most_leases": 0}, "most_leases"),
+        ({"lease_file": Path("leases")}, "lease_file"),
+        ({"script": Path("/a b")}, "script"),
+        ({"pid_file": Path("/a\nport=53")}, "pid_file"),
+    ],
+)
+def test_a_value_that_dnsmasq_would_not_take_as_it_is_meant_is_refused(changes: dict, path: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        render(replace(OPTIONS, **changes))
+    assert path in {problem.path for problem in caught.value.problems}
+
+
+def test_all_broken_rules_are_named_at_once() -> None:
+    with pytest.raises(Invalid) as caught:
+        render(replace(OPTIONS, interfaces=(), lease_time=1))
+    assert {problem.path for problem in caught.value.problems} == {"interfaces", "lease_time"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "interface", "served"),
+    [
+        ("trunk0.*", "trunk0.301", True),
+        ("trunk0.*", "trunk0.50.7", True),
+        ("trunk0.*", "trunk0", False),
+        ("trunk0.*", "trunk01.301", False),
+        ("trunk0.301", "trunk0.301", True),
+        ("trunk0.30", "trunk0.301", False),
+    ],
+)
+def test_interfaces_match_as_in_dnsmasq(pattern: str, interface: str, served: bool) -> None:
+    assert matches((pattern,), interface) is served
