@@ -366,8 +366,10 @@ class Kept(Daemon):
         for action in actions:
             self._kept.add(Note.of(Caller(action), NOW))
 
-    def changes(self, log: str | None, sequence: int) -> ChangesReply:
-        return msgspec.convert(msgspec.to_builtins(self._kept.after(log, sequence)), ChangesReply)
+    def reply(self, call: Any, *, timeout: float | None = None) -> Any:
+        """Of ListChanges, the one method that is called."""
+        kept = self._kept.after(call.log, call.after_sequence)
+        return msgspec.convert(msgspec.to_builtins(kept), ChangesReply)
 
 
 WENT_BACK = (
