@@ -33,7 +33,8 @@ $busybox mount -t 9p -o "ro,$shared,cache=loose" modules /root/usr/lib/modules
 for folder in proc sys dev; do $busybox mount --move "/$folder" "/root/$folder"; done
 $busybox mkdir -p /root/dev/pts /root/dev/shm
 $busybox mount -t devpts devpts /root/dev/pts
-for folder in dev/shm run tmp; do $busybox mount -t tmpfs memory "/root/$folder"; done
+# Not on /tmp: this machine may have the repository there.
+for folder in dev/shm run; do $busybox mount -t tmpfs memory "/root/$folder"; done
 $busybox ip link set lo up
 $busybox chroot /root /bin/bash /mnt/shared/script > /root/mnt/shared/output 2>&1
 echo $? > /root/mnt/shared/status
