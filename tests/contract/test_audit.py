@@ -655,7 +655,7 @@ def test_a_client_that_leaves_before_its_answer_is_recorded(alone: Gateway) -> N
 
 # Workers that are killed
 
-ANSWERED = 200
+ANSWERED = 300
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ class CommandLine:
 
 
 class MetricsPage:
-    """Reads the metrics module, which came after accel-ppp 1.14.0: `[metrics] address=`."""
+    """Reads the metrics module of accel-ppp, newer than 1.14.0: `[metrics] address=`."""
 
     def __init__(
         self, endpoint: Endpoint, *, timeout: float = TIMEOUT, clock: Callable[[], float] = time.monotonic

@@ -78,7 +78,7 @@ class Demultiplexer:
         self._to_make: deque[Vlan] = deque()
         self._failure: BaseException | None = None
         self._stopping = False
-        #: Frames that the kernel dropped because they came too fast.
+        #: Frames that the kernel dropped because its buffer was full.
         self.dropped_total = 0
         # Of the thread in `run` alone.
         self._listeners: dict[str, Listener] = {}
@@ -108,7 +108,7 @@ class Demultiplexer:
             self._work.notify()
 
     def adopt(self, trunk: str) -> None:
-        """Has `run` read which VLANs exist on a trunk: to be called when devices came or went."""
+        """Makes `run` read the VLANs of a trunk again. Call it when devices appear or disappear."""
         with self._work:
             self._to_adopt.add(trunk)
             self._work.notify()
