@@ -7,7 +7,6 @@ process that forks must not use it: SQLite's locks belong to the process that op
 import fcntl
 import logging
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -59,13 +58,6 @@ _IN_TIME = """
 number BETWEEN (SELECT min(number) FROM record WHERE at >= ? AND at < ?)
 AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +at < ?
 """
-#: In files of older versions, a record has the position of its line as its number. A second import, after a
-#: crash before the files were removed, changes nothing.
-_INSERT_OLD = "INSERT OR IGNORE INTO record (number, record) SELECT ?1, ?2 WHERE json_valid(?2)"
-_NEWEST_OLD_CHANGE = """
-SELECT json_extract(record, '$.request_id') FROM record
-WHERE json_extract(record, '$.role') = 'system' ORDER BY number DESC LIMIT 1
-"""
 #: The service's user writes, its group reads.
 _MODE = 0o640
 #: Seconds that a write waits for writes of other processes, and so for the disk.
@@ -73,6 +65,8 @@ _PATIENCE = 30.0
 _PAGE = 4096
 #: Bytes of SQLite's write-ahead log, unless the size is small.
 _LOG_SIZE = 4 << 20
+#: Milliseconds that a write waits for readers of a write-ahead log that is too large.
+_PATIENCE_WITH_READERS = 100
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -98,7 +92,7 @@ class Trail:
         self.label = name if size else f"beside-{name}"
         self._path = folder / f"{name}.sqlite"
         self._size = size
-        self._log_size = min(size // 8, _LOG_SIZE)
+        self._log_size = min(size // 16, _LOG_SIZE)
         #: Open connections that no thread uses, each with the inode of its file.
         self._idle: list[tuple[sqlite3.Connection, int]] = []
 
@@ -144,13 +138,23 @@ class Trail:
 
     def _transaction(self, change: Callable[[sqlite3.Connection], None]) -> None:
         with self._connection() as connection:
+            # Not after: a killed process leaves one batch more in the log, and many would leave many.
+            if self._path.with_name(f"{self._path.name}-wal").stat().st_size > self._log_size:
+                self._empty_log(connection)
             connection.execute("BEGIN IMMEDIATE")
             change(connection)
             connection.execute("COMMIT")
 
+    def _empty_log(self, connection: sqlite3.Connection) -> None:
+        """SQLite begins its log again only while nobody reads it: busy processes would let it grow."""
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_WITH_READERS}")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * _PATIENCE)}")
+
     def _insert(self, connection: sqlite3.Connection, records: Sequence[str]) -> None:
         connection.executemany("INSERT INTO record (record) VALUES (?)", ((record,) for record in records))
-        most = (self._size - 2 * self._log_size) // _PAGE
+        # Room for a full log and a large batch after it.
+        most = (self._size - 4 * self._log_size) // _PAGE
         while _pragma(connection, "page_count") - _pragma(connection, "freelist_count") > most:
             if not connection.execute(_DELETE_OLDEST).rowcount:
                 break
@@ -192,33 +196,9 @@ class Trail:
             return connection, self._path.stat().st_ino
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        for pragma in (
-            "auto_vacuum = INCREMENTAL",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            f"journal_size_limit = {self._log_size}",
-            f"wal_autocheckpoint = {self._log_size // _PAGE // 2}",
-        ):
+        for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = FULL"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         connection.executescript(_SCHEMA)
-        self._import_old_files(connection)
-
-    def _import_old_files(self, connection: sqlite3.Connection) -> None:
-        pattern = re.compile(rf"{self._path.stem}-\d{{20}}\.jsonl", re.ASCII)
-        files = sorted(path for path in self._path.parent.iterdir() if pattern.fullmatch(path.name))
-        if not files:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(_INSERT_OLD, (line for path in files for line in _old_lines(path)))
-        hint = self._path.with_name("core-changes")
-        if place := _old_place(connection, hint):
-            connection.execute(f"INSERT OR IGNORE {_PLACE}", msgspec.structs.asdict(place))
-        connection.execute("COMMIT")
-        for path in files:
-            path.unlink()
-        if self._path.stem == "known":
-            hint.unlink(missing_ok=True)
-        _log.info("imported %d files of the audit log into %s", len(files), self._path)
 
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
         with self._alone():
@@ -276,25 +256,3 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         # another user, or the disk is full.
         return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
     return connection
-
-
-def _old_lines(path: Path) -> Iterator[tuple[int, str]]:
-    position = int(path.stem.rpartition("-")[2])
-    with path.open("rb") as file:
-        for line in file:
-            # The writer of a line without an end was killed.
-            if line.endswith(b"\n") and line.isascii():
-                yield position, line[:-1].decode()
-            position += len(line)
-
-
-def _old_place(connection: sqlite3.Connection, hint: Path) -> Place | None:
-    """From the newest record of a change or, without one, from the file beside the records."""
-    (id,) = connection.execute(_NEWEST_OLD_CHANGE).fetchone() or ("",)
-    try:
-        if id:
-            _, log, sequence = id.split("-")
-            return Place(log, int(sequence))
-        return msgspec.json.decode(hint.read_bytes(), type=Place)
-    except (OSError, ValueError):
-        return None

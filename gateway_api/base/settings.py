@@ -165,11 +165,6 @@ class Settings:
         return self.state / "logins.sqlite"
 
     @property
-    def old_ledger(self) -> Path:
-        """The ledger of older versions, with the names of failed logins in clear."""
-        return self.runtime / "ledger.sqlite"
-
-    @property
     def metrics(self) -> Path:
         """The folder of the workers' counters."""
         return self.runtime / "metrics"

@@ -75,14 +75,6 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(id, int(at), caller.action, user, process, before=before, after=after, **commit)
 
 
-class _OldLine(msgspec.Struct, frozen=True):
-    """A line of the files of versions before the database."""
-
-    sequence: int
-    note: Note
-    settled: str
-
-
 class ChangeLog:
     """The changes in a folder, which is created with the first. `name` identifies the log of one core."""
 
@@ -160,29 +152,10 @@ class ChangeLog:
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.executescript(_SCHEMA)
-            self._take_over(connection)
         except BaseException:
             connection.close()
             raise
         return connection
-
-    def _take_over(self, connection: sqlite3.Connection) -> None:
-        """Imports the files of versions before the database, again after a crash: the numbers stay."""
-        files = sorted(self._folder.glob("changes-*.jsonl"))
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            for line in (line for path in files for line in path.read_bytes().splitlines()):
-                try:
-                    old = msgspec.json.decode(line, type=_OldLine)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
-                    # The writer was killed in the middle of the line.
-                    continue
-                row = (old.sequence, msgspec.json.encode(old.note).decode())
-                connection.execute("INSERT OR IGNORE INTO change VALUES (?, ?)", row)
-                connection.execute(_SETTLE, {"id": old.settled})
-            connection.execute(_DELETE_OLD, (HELD,))
-        for path in files:
-            path.unlink()
 
 
 def _change(sequence: int, text: str) -> ChangeRecord:

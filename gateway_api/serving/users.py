@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from gateway_api.audit.log import prepare_folder
-from gateway_api.auth.ledger import prepare_ledger, remove_ledger
+from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
 from gateway_api.hub import service as hub
@@ -83,8 +83,6 @@ def _prepare() -> None:
         _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
     try:
         prepare_ledger(settings.ledger)
-        # A token has the name of its ledger: no token of the old one is valid.
-        remove_ledger(settings.old_ledger)
     except (OSError, sqlite3.Error) as error:
         where = f"{settings.ledger} (GATEWAY_API_STATE)"
         raise BadSetting(f"cannot open or create the login ledger {where}: {error}") from error

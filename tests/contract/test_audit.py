@@ -686,15 +686,7 @@ def test_a_full_log_keeps_its_size_and_every_newest_change_though_workers_are_ki
     with running_stack(tmp_path, sessions=50, WORKERS=3, GATEWAY_API_AUDIT_MEBIBYTES=1) as (api, process):
         answered, sent = hammer(Gateway(api, tmp_path, process), between=measure)
         listed = rates_changed(api)
-        # What a killed process leaves of the write-ahead log stays until the next checkpoint.
-        assert max(sizes) <= (1 << 20) * 9 / 8
-
-        def is_in_size() -> bool:
-            assert api.send("DELETE", "/subscribers/999").status_code == 404
-            measure()
-            return sizes[-1] <= 1 << 20
-
-        wait_for("the log to have its size", is_in_size)
+    assert max(sizes) <= 1 << 20
     # Every change took the place of older records.
     assert len(answered) > ANSWERED
     assert first_number(folder) > began_at + len(answered) // 2
@@ -762,8 +754,16 @@ def hammer(gateway: Gateway, between: Callable[[], None] = lambda: None) -> tupl
         wait_for("a worker in its place", lambda: len(gateway.workers) == 3)
     for thread in threads:
         thread.join()
-    wait_for("an answer", lambda: gateway.api.send("GET", "/health", None).ok)
+    wait_for("an answer", lambda: is_served(gateway))
     return answered, sent
+
+
+def is_served(gateway: Gateway) -> bool:
+    try:
+        return gateway.api.send("GET", "/health", None).ok
+    except requests.ConnectionError:
+        # The worker that took it was killed.
+        return False
 
 
 # A request that breaks off

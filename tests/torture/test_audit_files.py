@@ -354,55 +354,6 @@ def test_the_place_in_the_core_s_log_moves_with_its_records_and_for_one_process(
     assert names(first) == ["one", "two"]
 
 
-# Files of older versions
-
-
-def old_files(folder: Path, first: int, *lines: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / f"known-{first:020d}.jsonl").write_text("".join(f"{line}\n" for line in lines))
-
-
-def test_old_files_are_taken_over_with_their_ids_once_however_often_it_is_tried(tmp_path: Path) -> None:
-    one, two, three = texts("one", "two", "three")
-    for more in ([], ["four"], ["five"]):
-        old_files(tmp_path, 0, one, '{"at":1.0,"us', "", "[]", '{"at":1}', two)
-        old_files(tmp_path, 4000, three)
-        trail = Trail(tmp_path, "known", SIZE)
-        if more:
-            trail.append(texts(*more))
-        assert names(trail)[:3] == ["one", "two", "three"]
-        assert not list(tmp_path.glob("*.jsonl"))
-    assert [number for number, _ in rows(trail)] == [0, len(one) + 28, 4000, 4001, 4002]
-    assert names(trail)[3:] == ["four", "five"]
-
-
-def test_a_line_without_its_end_or_not_of_ascii_is_not_taken_over(tmp_path: Path) -> None:
-    old_files(tmp_path, 0, *texts("one"))
-    (tmp_path / f"known-{5000:020d}.jsonl").write_bytes(b"\x00\x00\n\xff\xfe\n" + texts("two")[0].encode())
-    assert names(Trail(tmp_path, "known", SIZE)) == ["one"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "hint", "place"),
-    [
-        (["core-log-7", "req"], '{"log":"log","sequence":6,"position":1}  ', Place("log", 7)),
-        (["req"], '{"log":"log","sequence":6,"position":1}  ', Place("log", 6)),
-        (["req"], '{"log":"lo', None),
-        (["req"], None, None),
-    ],
-)
-def test_the_place_in_the_core_s_log_is_taken_over(
-    tmp_path: Path, ids: list[str], hint: str | None, place: Place | None
-) -> None:
-    roles = {id: "system" if id.startswith("core") else "admin" for id in ids}
-    old_files(tmp_path, 0, *(texts(id, role=role)[0] for id, role in roles.items()))
-    if hint is not None:
-        (tmp_path / "core-changes").write_text(hint)
-    trail = Trail(tmp_path, "known", SIZE)
-    assert trail.place() == place
-    assert not (tmp_path / "core-changes").exists()
-
-
 # Batches
 
 
