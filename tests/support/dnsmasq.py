@@ -12,9 +12,9 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from gateway_api.core.clock import Clock
-from gateway_api.core.gateways.linux.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.dnsmasq_options import Options, Range, render
-from gateway_api.core.gateways.linux.source import SourceSession
+from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import Options, Range, render
+from gateway_api.core.gateways.linux.sources.source import SourceSession
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import wait_for
 

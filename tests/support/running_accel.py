@@ -9,7 +9,7 @@ from dataclasses import asdict
 from ipaddress import IPv4Address
 from typing import Any
 
-from gateway_api.core.gateways.linux.accel_cli import CommandLine, Endpoint, MetricsPage
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, MetricsPage
 from tests.support.accel import Peer
 from tests.support.stack import free_port, wait_for
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pytest
 
-from gateway_api.core.gateways.linux.accel_cli import CommandLine, MetricsPage
-from gateway_api.core.gateways.linux.accel_ppp import AccelPpp
-from gateway_api.core.gateways.linux.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, MetricsPage
+from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.accel import VERSION, Peer
 from tests.support.clocks import StillClock

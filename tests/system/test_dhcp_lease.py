@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.core.gateways.linux.dnsmasq_leases import Record, record_of
+from gateway_api.core.gateways.linux.sources.dnsmasq_leases import Record, record_of
 from tests.support.dnsmasq import LEASE_SCRIPT
 
 MAC = "52:61:db:13:7f:03"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.core.gateways.linux.source import SourceRefused, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
 from tests.support.dnsmasq import GATEWAY, Server, route, running_dnsmasq, the_session

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.gateways.linux import frr as frr_module
-from gateway_api.core.gateways.linux.frr import Frr, FrrFolders, RoutingUnavailable
-from gateway_api.core.gateways.linux.frr_reload import (
+from gateway_api.core.gateways.linux.routing import frr as frr_module
+from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingUnavailable
+from gateway_api.core.gateways.linux.routing.frr_reload import (
     Difference,
     FrrConfiguration,
     RoutingHalfChanged,

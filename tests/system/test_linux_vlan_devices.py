@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_api.core.gateways.linux.admission import Vlan
-from gateway_api.core.gateways.linux.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink import Reader
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.demux.admission import Vlan
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
 from tests.support.namespaces import can, ip, network_namespace
 
 TRUNK = "link add trunk0 type veth peer name access0"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from gateway_api.core.gateways.linux import netlink
-from gateway_api.core.gateways.linux.links import VlanTag
-from gateway_api.core.gateways.linux.netlink import EVERYTHING, Changed, Reader, Watcher
-from gateway_api.core.gateways.linux.netlink_messages import NoDevice
-from gateway_api.core.gateways.linux.qdiscs import INGRESS, ROOT
+from gateway_api.core.gateways.linux.netlink import reader as netlink
+from gateway_api.core.gateways.linux.netlink.links import VlanTag
+from gateway_api.core.gateways.linux.netlink.messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT
+from gateway_api.core.gateways.linux.netlink.reader import EVERYTHING, Changed, Reader, Watcher
 from gateway_api.wire.core.network import AdminState, VlanProtocol
 from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc
 from tests.support.stack import wait_for

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway_api.core.clock import Clock, boot_id
-from gateway_api.core.gateways.linux.pppd import Traffic, record_of, start_of
-from gateway_api.core.gateways.linux.pppd_log import Journal
-from gateway_api.core.gateways.linux.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.pppd import Traffic, record_of, start_of
+from gateway_api.core.gateways.linux.sources.pppd_log import Journal
+from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
 

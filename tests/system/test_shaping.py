@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
-from gateway_api.core.gateways.linux.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink import Reader
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.shaping import Part, SessionShaping, Shaper
+from gateway_api.core.gateways.linux.dataplane.shaping import Part, SessionShaping, Shaper
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
 from tests.support.namespaces import can, inside, ip, ip_batch, neighbour, network_namespace, tc
 from tests.support.stack import wait_for
 

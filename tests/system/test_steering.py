@@ -6,10 +6,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from gateway_api.core.gateways.linux.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink import Changed, Reader, Watcher
-from gateway_api.core.gateways.linux.netlink_messages import NoDevice
-from gateway_api.core.gateways.linux.steering import Steering
+from gateway_api.core.gateways.linux.dataplane.steering import Steering
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Changed, Reader, Watcher
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 
 pytestmark = pytest.mark.skipif(

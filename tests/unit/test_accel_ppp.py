@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.accel_cli import CommandLine, Endpoint, http_body, reply_in
-from gateway_api.core.gateways.linux.accel_formats import (
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, http_body, reply_in
+from gateway_api.core.gateways.linux.sources.accel_formats import (
     COLUMNS,
     UnknownColumn,
     UnreadableReply,
@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.accel_formats import (
     table_rates,
     table_sessions,
 )
-from gateway_api.core.gateways.linux.source import SourceSession
+from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.accel import Peer, World, table
 from tests.support.running_accel import LOCALHOST

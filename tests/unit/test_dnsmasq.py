@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid
-from gateway_api.core.gateways.linux.dnsmasq_leases import (
+from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
     Record,
     Unreadable,
@@ -17,7 +17,7 @@ from gateway_api.core.gateways.linux.dnsmasq_leases import (
     mac_address,
     record_of,
 )
-from gateway_api.core.gateways.linux.dnsmasq_options import Options, Range, matches, render
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import Options, Range, matches, render
 
 #: Of dnsmasq 2.90, with udhcpc 1.35.
 CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux import frr_reload
-from gateway_api.core.gateways.linux.frr import FrrFolders, RoutingUnavailable
-from gateway_api.core.gateways.linux.frr_reload import Difference, FrrConfiguration, RoutingRefused
 from gateway_api.core.gateways.linux.program import Ended
+from gateway_api.core.gateways.linux.routing import frr_reload
+from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingUnavailable
+from gateway_api.core.gateways.linux.routing.frr_reload import Difference, FrrConfiguration, RoutingRefused
 
 TEXT = "frr defaults traditional\nrouter bgp 65001\n neighbor 10.0.0.2 colour red\n"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux import frr
-from gateway_api.core.gateways.linux.frr import Frr, FrrFolders, RoutingUnavailable, parsed_routes
 from gateway_api.core.gateways.linux.program import Ended
+from gateway_api.core.gateways.linux.routing import frr
+from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingUnavailable, parsed_routes
 from gateway_api.wire.core.network import Route
 
 #: FRR 8.4.4, shortened.

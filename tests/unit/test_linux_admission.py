@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
-from gateway_api.core.gateways.linux.admission import HOLD_OFF, Admission, ManagedVlan, Refusal, State, Vlan
-from gateway_api.core.gateways.linux.frames import Trigger
+from gateway_api.core.gateways.linux.demux.admission import (
+    HOLD_OFF,
+    Admission,
+    ManagedVlan,
+    Refusal,
+    State,
+    Vlan,
+)
+from gateway_api.core.gateways.linux.demux.frames import Trigger
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import SteppedClock

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux import fib, links, netlink, qdiscs
-from gateway_api.core.gateways.linux import netlink_messages as nl
-from gateway_api.core.gateways.linux.fib import NextHop
-from gateway_api.core.gateways.linux.links import Address, VlanTag
-from gateway_api.core.gateways.linux.netlink import Changed
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, MalformedMessage
-from gateway_api.core.gateways.linux.qdiscs import Filter, HtbClass, Qdisc
+from gateway_api.core.gateways.linux.netlink import fib, links, qdiscs
+from gateway_api.core.gateways.linux.netlink import messages as nl
+from gateway_api.core.gateways.linux.netlink import reader as netlink
+from gateway_api.core.gateways.linux.netlink.fib import NextHop
+from gateway_api.core.gateways.linux.netlink.links import Address, VlanTag
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, MalformedMessage
+from gateway_api.core.gateways.linux.netlink.qdiscs import Filter, HtbClass, Qdisc
+from gateway_api.core.gateways.linux.netlink.reader import Changed
 from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
 
 unhurried = settings(deadline=None)

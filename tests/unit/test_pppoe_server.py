@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.pppd import (
+from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
     Access,
     Record,
@@ -22,8 +22,8 @@ from gateway_api.core.gateways.linux.pppd import (
     start_of,
     traffic_of,
 )
-from gateway_api.core.gateways.linux.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import NOW, StillClock
 

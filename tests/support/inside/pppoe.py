@@ -21,9 +21,9 @@ from typing import Any
 from msgspec import to_builtins
 
 from gateway_api.core.clock import Clock, boot_id
-from gateway_api.core.gateways.linux.pppd_log import Journal
-from gateway_api.core.gateways.linux.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.source import SourceSession
+from gateway_api.core.gateways.linux.sources.pppd_log import Journal
+from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
+from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.wire.core.sessions import SessionType
 
 _HOOK = Path(__file__).parents[3] / "packaging" / "pppoe" / "session-hook"

@@ -9,10 +9,10 @@ import errno
 from ipaddress import IPv4Address
 from typing import Any
 
-from gateway_api.core.gateways.linux.fib import OWN_PROTOCOL, RouteEntry
-from gateway_api.core.gateways.linux.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.netlink import Reader
-from gateway_api.core.gateways.linux.netlink_messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, RouteEntry
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.netlink.messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import AddressFamily
 

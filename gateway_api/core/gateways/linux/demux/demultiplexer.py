@@ -11,9 +11,9 @@ from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux
-from gateway_api.core.gateways.linux.admission import Admission, ManagedVlan, Refusal, Vlan
-from gateway_api.core.gateways.linux.frames import Trigger
-from gateway_api.core.gateways.linux.listener import Listener
+from gateway_api.core.gateways.linux.demux.admission import Admission, ManagedVlan, Refusal, Vlan
+from gateway_api.core.gateways.linux.demux.frames import Trigger
+from gateway_api.core.gateways.linux.demux.listener import Listener
 from gateway_api.wire.core.sessions import SessionType
 
 #: VLANs made before the source is told: the first subscriber of a burst must not wait for the last.

@@ -16,8 +16,14 @@ from tempfile import TemporaryDirectory
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.frr import FrrFolders, RoutingUnavailable, last_line, printable, vtysh
 from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, run
+from gateway_api.core.gateways.linux.routing.frr import (
+    FrrFolders,
+    RoutingUnavailable,
+    last_line,
+    printable,
+    vtysh,
+)
 
 _MOST = 16 * 2**20
 _READ, _STEP = "read the running configuration of FRR", "apply frr.conf to FRR"

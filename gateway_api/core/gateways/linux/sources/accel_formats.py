@@ -16,7 +16,7 @@ import msgspec
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import MAX_BPS
-from gateway_api.core.gateways.linux.source import SourceSession
+from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.wire.core.sessions import SessionType
 
 #: Of `show sessions`: all that a SourceSession is made of. The module `shaper` brings RATE.

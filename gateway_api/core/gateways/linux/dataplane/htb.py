@@ -5,10 +5,10 @@ import logging
 from functools import partial
 from typing import Any
 
-from gateway_api.core.gateways.linux.kernel import unless
-from gateway_api.core.gateways.linux.links import Link
-from gateway_api.core.gateways.linux.netlink import Reader
-from gateway_api.core.gateways.linux.qdiscs import ROOT, HtbClass, Qdisc
+from gateway_api.core.gateways.linux.netlink.kernel import unless
+from gateway_api.core.gateways.linux.netlink.links import Link
+from gateway_api.core.gateways.linux.netlink.qdiscs import ROOT, HtbClass, Qdisc
+from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.wire.core.network import OverheadProfile
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.clock import Clock
-from gateway_api.core.gateways.linux.accel_cli import CommandLine, MetricsPage
-from gateway_api.core.gateways.linux.accel_formats import (
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, MetricsPage
+from gateway_api.core.gateways.linux.sources.accel_formats import (
     COLUMNS,
     RATE,
     Rates,
@@ -26,8 +26,13 @@ from gateway_api.core.gateways.linux.accel_formats import (
     table_rates,
     table_sessions,
 )
-from gateway_api.core.gateways.linux.accel_ipoe import IpoeInterfaces
-from gateway_api.core.gateways.linux.source import UNKNOWN, SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.accel_ipoe import IpoeInterfaces
+from gateway_api.core.gateways.linux.sources.source import (
+    UNKNOWN,
+    SourceRefused,
+    SourceSession,
+    SourceUnavailable,
+)
 from gateway_api.wire.core.sessions import SessionType
 
 _SHOW = f"show sessions {','.join(COLUMNS)}"

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from gateway_api.core.gateways.linux.htb import CLASS, GONE, Htb, is_ours, limit_of
-from gateway_api.core.gateways.linux.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.links import Link
-from gateway_api.core.gateways.linux.netlink import INGRESS_HANDLE, Reader
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.qdiscs import INGRESS, ROOT, Filter, Qdisc
+from gateway_api.core.gateways.linux.dataplane.htb import CLASS, GONE, Htb, is_ours, limit_of
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.netlink.links import Link
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT, Filter, Qdisc
+from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, Reader
 from gateway_api.core.session import IFB_PREFIX
 from gateway_api.wire.contract import Enumeration, Record
 from gateway_api.wire.core.network import OverheadProfile

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
-from gateway_api.core.gateways.linux.source import SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
 
 #: The cause of an end is among the last lines.
 _LINES = 200

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
-from gateway_api.core.gateways.linux.frames import Trigger
+from gateway_api.core.gateways.linux.demux.frames import Trigger
 from gateway_api.wire.core.network import VlanProtocol
 from gateway_api.wire.core.sessions import SessionType
 

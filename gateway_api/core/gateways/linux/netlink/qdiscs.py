@@ -3,7 +3,7 @@ pkt_cls.h, tc_act/tc_mirred.h)."""
 
 import struct
 
-from gateway_api.core.gateways.linux.netlink_messages import (
+from gateway_api.core.gateways.linux.netlink.messages import (
     MalformedMessage,
     attributes,
     text,

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway_api.base import durable
-from gateway_api.core.gateways.linux.accel_formats import is_interface
-from gateway_api.core.gateways.linux.gathered import Gathered
-from gateway_api.core.gateways.linux.source import SourceRefused
+from gateway_api.core.gateways.linux.sources.accel_formats import is_interface
+from gateway_api.core.gateways.linux.sources.gathered import Gathered
+from gateway_api.core.gateways.linux.sources.source import SourceRefused
 
 #: Seconds in which a `reload` waits for further interfaces: accel-ppp reads its whole configuration. A DHCP
 #: client repeats its DISCOVER after about four (RFC 2131 section 4.1).

@@ -5,11 +5,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gateway_api.core.gateways.linux.admission import Vlan
-from gateway_api.core.gateways.linux.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.links import Link, VlanTag
-from gateway_api.core.gateways.linux.netlink import Reader
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.demux.admission import Vlan
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.netlink.links import Link, VlanTag
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.wire.core.network import VlanProtocol
 
 _ETHERTYPES = {VlanProtocol.DOT1Q: 0x8100, VlanProtocol.DOT1AD: 0x88A8}

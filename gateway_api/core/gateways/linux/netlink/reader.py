@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum, auto
 from typing import Any, Self, TypeVar
 
-from gateway_api.core.gateways.linux import netlink_messages as nl
-from gateway_api.core.gateways.linux.fib import RouteEntry, Rule, route, rule
-from gateway_api.core.gateways.linux.links import Address, Link, link, link_address
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.qdiscs import (
+from gateway_api.core.gateways.linux.netlink import messages as nl
+from gateway_api.core.gateways.linux.netlink.fib import RouteEntry, Rule, route, rule
+from gateway_api.core.gateways.linux.netlink.links import Address, Link, link, link_address
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.qdiscs import (
     Filter,
     HtbClass,
     Qdisc,

@@ -3,7 +3,7 @@
 import socket
 import struct
 
-from gateway_api.core.gateways.linux.netlink_messages import (
+from gateway_api.core.gateways.linux.netlink.messages import (
     MalformedMessage,
     address,
     attributes,

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.accel_formats import UnreadableReply
-from gateway_api.core.gateways.linux.source import SourceUnavailable
+from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
 
 #: Seconds for a command or a read of the metrics, with the connection and the wait for its turn.
 TIMEOUT = 10.0

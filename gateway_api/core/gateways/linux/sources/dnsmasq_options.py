@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from gateway_api.base.errors import Invalid, Problem
-from gateway_api.core.gateways.linux.dnsmasq_leases import is_interface
+from gateway_api.core.gateways.linux.sources.dnsmasq_leases import is_interface
 
 #: dnsmasq takes two minutes for less, and says nothing.
 SHORTEST_LEASE = 120

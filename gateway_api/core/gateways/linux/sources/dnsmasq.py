@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway_api.core.clock import Clock
-from gateway_api.core.gateways.linux.dnsmasq_leases import (
+from gateway_api.core.gateways.linux.program import ProgramFailed, run
+from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
     Record,
     Unreadable,
@@ -21,9 +22,13 @@ from gateway_api.core.gateways.linux.dnsmasq_leases import (
     mac_address,
     record_of,
 )
-from gateway_api.core.gateways.linux.dnsmasq_options import Options, matches
-from gateway_api.core.gateways.linux.program import ProgramFailed, run
-from gateway_api.core.gateways.linux.source import UNKNOWN, SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import Options, matches
+from gateway_api.core.gateways.linux.sources.source import (
+    UNKNOWN,
+    SourceRefused,
+    SourceSession,
+    SourceUnavailable,
+)
 from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds between two attempts to read, and how many.

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Self
 
-from gateway_api.core.gateways.linux.frames import AUXDATA_SIZE, LONGEST_FRAME, Trigger, attach_filter, parse
+from gateway_api.core.gateways.linux.demux.frames import (
+    AUXDATA_SIZE,
+    LONGEST_FRAME,
+    Trigger,
+    attach_filter,
+    parse,
+)
 
 #: Frames in one batch, and the seconds of rest after a full one: a flood gets no more of the processor.
 _AT_ONCE = 256

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from gateway_api.core.clock import Clock
-from gateway_api.core.gateways.linux.pppd import (
+from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
     Access,
     Record,
@@ -26,8 +26,13 @@ from gateway_api.core.gateways.linux.pppd import (
     start_of,
     traffic_of,
 )
-from gateway_api.core.gateways.linux.pppd_log import PppdLog
-from gateway_api.core.gateways.linux.source import UNKNOWN, SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.pppd_log import PppdLog
+from gateway_api.core.gateways.linux.sources.source import (
+    UNKNOWN,
+    SourceRefused,
+    SourceSession,
+    SourceUnavailable,
+)
 from gateway_api.wire.core.sessions import SessionType
 
 _RECORD = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")

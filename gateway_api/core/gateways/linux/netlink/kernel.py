@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from gateway_api.core.gateways.linux.netlink_messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 
 T = TypeVar("T")
 

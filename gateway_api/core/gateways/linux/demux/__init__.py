@@ -1,0 +1,1 @@
+"""VLANs on demand."""

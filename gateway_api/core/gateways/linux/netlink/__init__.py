@@ -1,0 +1,1 @@
+"""The kernel's network: read in bulk, changed by one thread."""

@@ -1,0 +1,1 @@
+"""Daemons that terminate the connections of subscribers, each behind one port."""
