@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.sources.dnsmasq_options import Options, Range, render
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, render
 from gateway_api.core.gateways.linux.sources.source import SourceSession
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import wait_for
@@ -70,7 +70,7 @@ class Server:
         self._subscribers: list[Subscriber] = []
         self.run = folder / "run"
         self.trigger = folder / "trigger"
-        self.options = Options(
+        self.options = DnsmasqOptions(
             interfaces=("trunk0.*",),
             ranges=(
                 Range(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway_api.core.gateways.linux.sources.dnsmasq_leases import Record, record_of
+from gateway_api.core.gateways.linux.sources.dnsmasq_leases import LeaseRecord, record_of
 from tests.support.dnsmasq import LEASE_SCRIPT
 
 MAC = "52:61:db:13:7f:03"
@@ -27,7 +27,7 @@ class Script:
             env={"RUNTIME_DIRECTORY": str(self._folder), **environment},
         )
 
-    def record(self, address: str = ADDRESS) -> Record:
+    def record(self, address: str = ADDRESS) -> LeaseRecord:
         return record_of((self._folder / "leases" / address).read_bytes())
 
 
@@ -41,7 +41,7 @@ def later() -> str:
     return str(int(time.time()) + 600)
 
 
-def add(script: Script, expires: str, mac: str = MAC) -> Record:
+def add(script: Script, expires: str, mac: str = MAC) -> LeaseRecord:
     script.run("add", mac, ADDRESS, DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=expires)
     return script.record()
 

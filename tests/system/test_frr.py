@@ -11,8 +11,8 @@ import pytest
 from gateway_api.core.gateways.linux.routing import frr as frr_module
 from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingUnavailable
 from gateway_api.core.gateways.linux.routing.frr_reload import (
-    Difference,
     FrrConfiguration,
+    FrrDifference,
     RoutingHalfChanged,
     RoutingRefused,
 )
@@ -252,30 +252,30 @@ def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> 
     configuration.apply(NEAR)
     announced = configuration.difference(text)
     assert configuration.apply(text) == announced
-    assert announced == Difference(
+    assert announced == FrrDifference(
         removed=(f"router bgp 65001\n no neighbor {NEIGHBOR} description core 8",),
         added=(f"router bgp 65001\n neighbor {NEIGHBOR} description core 9",),
     )
     found = neighbor(pair)
     assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 9", "Established", 0)
     assert (pair.near.configuration / "frr.conf").read_text() == text
-    assert configuration.difference(text) == Difference()
+    assert configuration.difference(text) == FrrDifference()
 
 
 def test_a_difference_changes_nothing(pair: Pair) -> None:
     FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
     difference = FrrConfiguration(pair.near, PATIENCE).difference(NEAR.replace(" redistribute kernel\n", ""))
-    assert difference == Difference(
+    assert difference == FrrDifference(
         removed=("router bgp 65001\n address-family ipv4 unicast\n  no redistribute kernel",)
     )
-    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == Difference()
+    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == FrrDifference()
     assert (pair.near.configuration / "frr.conf").read_text() == NEAR
 
 
 def test_the_rendered_file_takes_effect(pair: Pair, document: dict[str, Any]) -> None:
     text = rendered(document)["frr.conf"]
     FrrConfiguration(pair.near, PATIENCE).apply(text)
-    assert FrrConfiguration(pair.near, PATIENCE).difference(text) == Difference()
+    assert FrrConfiguration(pair.near, PATIENCE).difference(text) == FrrDifference()
     running = pair.vtysh(pair.near, "-c", "show running-config").splitlines()
     assert "vrf cgnat" in running
     assert f"router bgp {document['bgp']['as_number']}" in running
@@ -287,12 +287,12 @@ def test_a_change_of_the_bgp_process_with_a_vrf_takes_effect_as_it_is(
     """frr-reload.py alone leaves `vrf-policy cgnat` in it."""
     FrrConfiguration(pair.near, PATIENCE).apply(rendered(document)["frr.conf"])
     FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
-    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == Difference()
+    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == FrrDifference()
     assert "cgnat" not in pair.vtysh(pair.near, "-c", "show running-config")
 
 
 def as_before(pair: Pair) -> None:
-    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == Difference()
+    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == FrrDifference()
     assert (pair.near.configuration / "frr.conf").read_text() == NEAR
     found = neighbor(pair)
     assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 8", "Established", 0)

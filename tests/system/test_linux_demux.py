@@ -14,7 +14,7 @@ import pytest
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
-from gateway_api.core.gateways.linux.demux.admission import HOLD_OFF, Vlan
+from gateway_api.core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.frames import LONGEST_FRAME, Trigger, attach_filter
 from gateway_api.core.gateways.linux.demux.listener import Listener
@@ -77,7 +77,7 @@ class Ports:
     the source refuses."""
 
     def __init__(self) -> None:
-        self.devices: set[Vlan] = set()
+        self.devices: set[AccessVlan] = set()
         self.made: list[str] = []
         self.refused: set[str] = set()
         self.served: dict[str, SessionType] = {}
@@ -87,18 +87,18 @@ class Ports:
         self.is_unreadable = False
         self.occupied: set[str] | None = set()
 
-    def existing(self, trunk: str) -> Iterable[Vlan]:
+    def existing(self, trunk: str) -> Iterable[AccessVlan]:
         if self.is_unreadable:
             raise GatewayApiError("try again")
         return [vlan for vlan in self.devices if vlan.trunk == trunk]
 
-    def make(self, vlan: Vlan) -> None:
+    def make(self, vlan: AccessVlan) -> None:
         if vlan.name in self.refused:
             raise GatewayApiError("no such thing")
         self.made.append(vlan.name)
         self.devices.add(vlan)
 
-    def remove(self, vlans: Sequence[Vlan]) -> None:
+    def remove(self, vlans: Sequence[AccessVlan]) -> None:
         if any(vlan.name in self.refused for vlan in vlans):
             raise GatewayApiError("it is busy")
         self.devices.difference_update(vlans)
@@ -231,7 +231,7 @@ def test_a_first_frame_has_a_vlan_made_and_served(ports: Ports) -> None:
         send([tagged(padi(), (DOT1Q, 300)), tagged(dhcp(), (DOT1AD, 50), (DOT1Q, 7))])
         wait_for("both", lambda: len(ports.served) == 2)
     assert ports.served == {"trunk0.300": SessionType.PPPOE, "trunk0.50.7": SessionType.DHCP}
-    assert ports.devices == {Vlan("trunk0", None, 300), Vlan("trunk0", 50, 7)}
+    assert ports.devices == {AccessVlan("trunk0", None, 300), AccessVlan("trunk0", 50, 7)}
 
 
 def test_a_client_that_repeats_itself_has_one_vlan_made(ports: Ports) -> None:
@@ -250,14 +250,14 @@ def test_an_idle_vlan_is_removed_and_one_with_a_session_stays(ports: Ports) -> N
         wait_for("both", lambda: len(ports.served) == 2)
         ports.occupied = {"trunk0.300"}
         running.advance(300)
-        wait_for("the end of one", lambda: ports.devices == {Vlan("trunk0", None, 300)})
+        wait_for("the end of one", lambda: ports.devices == {AccessVlan("trunk0", None, 300)})
         assert ports.served == {"trunk0.300": SessionType.PPPOE}
         assert [managed.vlan.name for managed in running.demux.vlans()] == ["trunk0.300"]
 
 
 def test_while_a_source_does_not_say_who_is_there_no_vlan_is_removed(ports: Ports) -> None:
     ports.occupied = None
-    ports.devices = {Vlan("trunk0", None, 300)}
+    ports.devices = {AccessVlan("trunk0", None, 300)}
     with demultiplexer(ports) as running:
         wait_for("its adoption", lambda: ports.served)
         running.advance(1000)
@@ -265,11 +265,15 @@ def test_while_a_source_does_not_say_who_is_there_no_vlan_is_removed(ports: Port
         wait_for("another", lambda: len(ports.served) == 2)
         ports.occupied = set()
         running.advance(5)
-        wait_for("the end", lambda: ports.devices == {Vlan("trunk0", None, 301)})
+        wait_for("the end", lambda: ports.devices == {AccessVlan("trunk0", None, 301)})
 
 
 def test_what_exists_is_adopted_and_served_and_not_made(ports: Ports) -> None:
-    ports.devices = {Vlan("trunk0", None, 300), Vlan("trunk0", 50, 7), Vlan("trunk0", 60, 7)}
+    ports.devices = {
+        AccessVlan("trunk0", None, 300),
+        AccessVlan("trunk0", 50, 7),
+        AccessVlan("trunk0", 60, 7),
+    }
     with demultiplexer(ports):
         wait_for("the adoption", lambda: len(ports.served) == 2)
         send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
@@ -376,7 +380,7 @@ def test_a_flood_over_all_tags_makes_no_more_vlans_than_allowed_and_ends_with_it
 
 def test_a_source_that_is_down_is_called_once_a_sweep(ports: Ports, caplog: Any) -> None:
     ports.is_silent = True
-    ports.devices = {Vlan("trunk0", None, id) for id in range(300, 310)}
+    ports.devices = {AccessVlan("trunk0", None, id) for id in range(300, 310)}
     with demultiplexer(ports) as running:
         wait_for("the first sweep", lambda: caplog.messages)
         running.advance(5)
@@ -386,7 +390,7 @@ def test_a_source_that_is_down_is_called_once_a_sweep(ports: Ports, caplog: Any)
 
 
 def test_a_vlan_that_the_source_refuses_does_not_keep_others_from_it(ports: Ports) -> None:
-    ports.devices = {Vlan("trunk0", None, id) for id in range(300, 310)}
+    ports.devices = {AccessVlan("trunk0", None, id) for id in range(300, 310)}
     ports.unwanted = {"trunk0.300", "trunk0.304"}
     with demultiplexer(ports) as running:
 
@@ -398,7 +402,7 @@ def test_a_vlan_that_the_source_refuses_does_not_keep_others_from_it(ports: Port
 
 
 def test_a_device_that_the_kernel_does_not_remove_is_tried_again(ports: Ports, caplog: Any) -> None:
-    ports.devices = {Vlan("trunk0", None, 300)}
+    ports.devices = {AccessVlan("trunk0", None, 300)}
     with demultiplexer(ports) as running:
         wait_for("the adoption", lambda: ports.served)
         ports.refused = {"trunk0.300"}
@@ -410,7 +414,7 @@ def test_a_device_that_the_kernel_does_not_remove_is_tried_again(ports: Ports, c
 
 
 def test_more_idle_vlans_than_one_turn_removes_all_go(ports: Ports) -> None:
-    ports.devices = {Vlan("trunk0", None, id) for id in range(300, 500)}
+    ports.devices = {AccessVlan("trunk0", None, id) for id in range(300, 500)}
     with demultiplexer(ports) as running:
         wait_for("the adoption", lambda: len(ports.served) == 200)
         running.advance(300)
@@ -434,7 +438,7 @@ def test_an_error_in_the_thread_of_a_trunk_ends_the_whole(ports: Ports) -> None:
 
 
 def test_vlans_that_could_not_be_read_are_read_at_the_next_sweep(ports: Ports, caplog: Any) -> None:
-    ports.devices = {Vlan("trunk0", None, 300)}
+    ports.devices = {AccessVlan("trunk0", None, 300)}
     ports.is_unreadable = True
     with demultiplexer(ports) as running:
         wait_for("the failure", lambda: "cannot read the VLANs on trunk0: try again" in caplog.messages)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_api.core.gateways.linux.demux.admission import Vlan
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
@@ -13,8 +13,8 @@ from gateway_api.core.gateways.linux.netlink.reader import Reader
 from tests.support.namespaces import can, ip, network_namespace
 
 TRUNK = "link add trunk0 type veth peer name access0"
-SINGLE = Vlan("trunk0", None, 300)
-DOUBLE = Vlan("trunk0", 50, 7)
+SINGLE = AccessVlan("trunk0", None, 300)
+DOUBLE = AccessVlan("trunk0", 50, 7)
 
 pytestmark = [
     pytest.mark.kernel,
@@ -42,7 +42,7 @@ def names() -> set[str]:
     return {link.name for link in Reader().links().values()} - {"lo", "trunk0", "access0"}
 
 
-def existing(devices: VlanDevices) -> set[Vlan]:
+def existing(devices: VlanDevices) -> set[AccessVlan]:
     return set(devices.existing("trunk0"))
 
 
@@ -63,7 +63,7 @@ def test_two_tags_are_802_1q_on_802_1ad(devices: VlanDevices) -> None:
 
 def test_the_same_id_with_one_tag_and_outside_of_two_is_no_conflict(devices: VlanDevices) -> None:
     devices.make(DOUBLE)
-    devices.make(Vlan("trunk0", None, 50))
+    devices.make(AccessVlan("trunk0", None, 50))
     assert names() == {"trunk0-50", "trunk0.50.7", "trunk0.50"}
 
 
@@ -91,13 +91,13 @@ def test_other_devices_with_the_tags_or_the_name_are_an_error_and_stay(devices: 
     with pytest.raises(KernelError, match=r"cannot make trunk0\.300: customer has its tags"):
         devices.make(SINGLE)
     with pytest.raises(KernelError, match=r"cannot make trunk0\.301: another device has the name"):
-        devices.make(Vlan("trunk0", None, 301))
-    devices.remove([SINGLE, Vlan("trunk0", None, 301)])
+        devices.make(AccessVlan("trunk0", None, 301))
+    devices.remove([SINGLE, AccessVlan("trunk0", None, 301)])
     assert names() == {"customer", "trunk0.301"}
 
 
 def test_the_last_vlan_takes_the_outer_device_with_it(devices: VlanDevices) -> None:
-    other = Vlan("trunk0", 50, 8)
+    other = AccessVlan("trunk0", 50, 8)
     for vlan in (SINGLE, DOUBLE, other):
         devices.make(vlan)
     devices.remove([DOUBLE])
@@ -107,16 +107,16 @@ def test_the_last_vlan_takes_the_outer_device_with_it(devices: VlanDevices) -> N
 
 
 def test_what_is_gone_already_is_no_error(devices: VlanDevices) -> None:
-    devices.remove([SINGLE, DOUBLE, Vlan("missing0", None, 1)])
+    devices.remove([SINGLE, DOUBLE, AccessVlan("missing0", None, 1)])
 
 
 def test_a_trunk_that_is_missing_is_an_error(devices: VlanDevices) -> None:
     assert list(devices.existing("missing0")) == []
     with pytest.raises(NoDevice):
-        devices.make(Vlan("missing0", None, 300))
+        devices.make(AccessVlan("missing0", None, 300))
 
 
 def test_a_name_that_is_too_long_is_refused(devices: VlanDevices) -> None:
     ip("link set trunk0 down", "link set trunk0 name trunk0-longname", "link set trunk0-longname up")
     with pytest.raises(KernelError, match=r"cannot make trunk0-longname\.300: Numerical result out of range"):
-        devices.make(Vlan("trunk0-longname", None, 300))
+        devices.make(AccessVlan("trunk0-longname", None, 300))

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway_api.core.clock import Clock, boot_id
-from gateway_api.core.gateways.linux.sources.pppd import Traffic, record_of, start_of
-from gateway_api.core.gateways.linux.sources.pppd_log import Journal
+from gateway_api.core.gateways.linux.sources.pppd import PppdTraffic, record_of, start_of
+from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_api.wire.core.sessions import SessionType
@@ -130,7 +130,7 @@ def test_a_hook_records_the_end_of_a_pppd_that_did_not_wait_for_it(
     process.kill()
     process.wait()
     hooks.run("ip-down", process.pid, BYTES_SENT="1", BYTES_RCVD="2")
-    assert record_of((hooks.records / name).read_bytes()).traffic == Traffic(2, 1)
+    assert record_of((hooks.records / name).read_bytes()).traffic == PppdTraffic(2, 1)
     assert earlier.read_bytes() == b""
 
 
@@ -248,11 +248,11 @@ def test_without_the_right_to_signal_the_request_is_refused(
 # The journal
 
 
-def journal(folder: Path, script: str) -> Journal:
+def journal(folder: Path, script: str) -> SystemdJournal:
     program = folder / "journalctl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Journal([str(program)], seconds=5)
+    return SystemdJournal([str(program)], seconds=5)
 
 
 def test_lines_of_the_journal_are_text(tmp_path: Path) -> None:
@@ -278,4 +278,4 @@ def test_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> Non
 
 def test_without_journalctl_the_journal_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable):
-        Journal([str(tmp_path / "none")]).lines(7, 0)
+        SystemdJournal([str(tmp_path / "none")]).lines(7, 0)

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from gateway_api.base.errors import Invalid
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
-    Record,
-    Unreadable,
+    LeaseRecord,
+    UnreadableLease,
     leases_of,
     mac_address,
     record_of,
 )
-from gateway_api.core.gateways.linux.sources.dnsmasq_options import Options, Range, matches, render
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, matches, render
 
 #: Of dnsmasq 2.90, with udhcpc 1.35.
 CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"
@@ -27,7 +27,7 @@ RECORD = b"0123456789abcdef 1795304476 52:61:db:13:7f:03 trunk0.301 1795305076 l
 MAC = "52:61:db:13:7f:03"
 ADDRESS = "100.64.9.32"
 
-OPTIONS = Options(
+OPTIONS = DnsmasqOptions(
     interfaces=("trunk0.*",),
     ranges=(
         Range(
@@ -101,12 +101,12 @@ def test_temporary_addresses_of_dhcpv6_are_read() -> None:
     ],
 )
 def test_what_is_not_in_the_format_is_unreadable(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableLease):
         leases_of(data)
 
 
 def test_an_error_has_nothing_that_a_subscriber_sent() -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableLease) as caught:
         leases_of(b"1 52:61:db:13:7f:03 100.64.9.32 evil evil\n")
     assert "evil" not in str(caught.value)
 
@@ -131,7 +131,7 @@ _WORDS = st.sampled_from(
 def test_any_bytes_are_leases_or_unreadable(data: bytes) -> None:
     try:
         found = leases_of(data)
-    except Unreadable:
+    except UnreadableLease:
         return
     assert all(address == lease.address for address, lease in found.items())
 
@@ -142,7 +142,7 @@ def test_any_damage_gives_leases_or_is_unreadable(place: int, damage: bytes) -> 
     data = CAPTURED + V6
     try:
         leases_of(data[:place] + damage + data[place + len(damage) :])
-    except Unreadable:
+    except UnreadableLease:
         return
 
 
@@ -150,7 +150,7 @@ def test_any_damage_gives_leases_or_is_unreadable(place: int, damage: bytes) -> 
 
 
 def test_a_line_of_the_script_is_a_record() -> None:
-    assert record_of(RECORD) == Record(
+    assert record_of(RECORD) == LeaseRecord(
         key="0123456789abcdef", started_at=1795304476, hardware=MAC, interface="trunk0.301", state="live"
     )
 
@@ -172,7 +172,7 @@ def test_a_record_may_lack_its_interface() -> None:
     ],
 )
 def test_a_record_that_the_script_did_not_write_is_unreadable(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableLease):
         record_of(data)
 
 
@@ -183,7 +183,7 @@ def test_a_record_that_the_script_did_not_write_is_unreadable(data: bytes) -> No
 def test_any_bytes_are_a_record_or_unreadable(data: bytes) -> None:
     try:
         record = record_of(data)
-    except Unreadable:
+    except UnreadableLease:
         return
     assert record.state in ("live", "ended", "expired")
 

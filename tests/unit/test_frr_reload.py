@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway_api.core.gateways.linux.program import Ended
 from gateway_api.core.gateways.linux.routing import frr_reload
 from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingUnavailable
-from gateway_api.core.gateways.linux.routing.frr_reload import Difference, FrrConfiguration, RoutingRefused
+from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration, FrrDifference, RoutingRefused
 
 TEXT = "frr defaults traditional\nrouter bgp 65001\n neighbor 10.0.0.2 colour red\n"
 
@@ -28,7 +28,7 @@ DOWN = b"Exiting: failed to connect to any daemons.\nTraceback (most recent call
 EMPTY = b"2026-11-22 09:00:31,076 \x1b[91m  ERROR\x1b[0m: Filename /tmp/frr.conf is an empty file\n"
 
 
-def difference(ended: Ended, text: str = TEXT) -> Difference:
+def difference(ended: Ended, text: str = TEXT) -> FrrDifference:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frr_reload, "run", lambda *_, **__: ended)
         return FrrConfiguration(FrrFolders(), 1).difference(text)
@@ -82,14 +82,14 @@ OUTPUT_10 = OUTPUT_8.replace(b"core 8\n", b"core 8\nexit\n").replace(b"kernel\n"
 
 @pytest.mark.parametrize("output", [OUTPUT_8, OUTPUT_10])
 def test_a_difference_has_commands_with_their_context_and_nothing_of_vtysh(output: bytes) -> None:
-    assert difference(Ended(0, output, b"")) == Difference(
+    assert difference(Ended(0, output, b"")) == FrrDifference(
         removed=("router bgp 65001\n no neighbor 10.0.0.2 description core 8",),
         added=("router bgp 65001\n address-family ipv4 unicast\n  redistribute kernel",),
     )
 
 
 def test_no_output_is_no_difference() -> None:
-    assert difference(Ended(0, b"", b"")) == Difference()
+    assert difference(Ended(0, b"", b"")) == FrrDifference()
 
 
 _printed = st.binary(max_size=80) | st.lists(

@@ -11,11 +11,11 @@ from hypothesis import strategies as some
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
 from gateway_api.core.gateways.linux.demux.admission import (
     HOLD_OFF,
+    AccessVlan,
     Admission,
-    ManagedVlan,
-    Refusal,
-    State,
-    Vlan,
+    ServedVlan,
+    TriggerRefusal,
+    VlanState,
 )
 from gateway_api.core.gateways.linux.demux.frames import Trigger
 from gateway_api.wire.core.network import VlanProtocol
@@ -28,8 +28,8 @@ IPOE = VlanProfile("ipoe", "dhcp", VlanRange(600, 699), None, "ipoe_ethernet")
 QINQ = VlanProfile("qinq", "pppoe", VlanRange(1, 4094), VlanRange(50, 59), "pppoe_qinq")
 DEMUX = Demux(("trunk0", "trunk1"), (IPOE, QINQ, PPPOE), RateLimits(10, 20, 100), idle_timeout=300)
 
-SINGLE = Vlan("trunk0", None, 300)
-DOUBLE = Vlan("trunk0", 50, 7)
+SINGLE = AccessVlan("trunk0", None, 300)
+DOUBLE = AccessVlan("trunk0", 50, 7)
 
 Make = Callable[..., Admission]
 
@@ -53,18 +53,18 @@ def admission(make: Make) -> Admission:
 
 
 def trigger(
-    vlan: Vlan, kind: SessionType = SessionType.PPPOE, protocol: VlanProtocol | None = None
+    vlan: AccessVlan, kind: SessionType = SessionType.PPPOE, protocol: VlanProtocol | None = None
 ) -> Trigger:
     return Trigger(vlan.trunk, vlan.outer_vlan_id, protocol or vlan.protocol, vlan.vlan_id, kind, MAC)
 
 
-def serve(admission: Admission, vlan: Vlan, kind: SessionType = SessionType.PPPOE) -> None:
+def serve(admission: Admission, vlan: AccessVlan, kind: SessionType = SessionType.PPPOE) -> None:
     assert admission.decide(trigger(vlan, kind)) == vlan
     admission.made(vlan)
     admission.served(vlan)
 
 
-def names(managed: list[ManagedVlan]) -> list[str]:
+def names(managed: list[ServedVlan]) -> list[str]:
     return sorted(one.vlan.name for one in managed)
 
 
@@ -85,28 +85,30 @@ def test_two_tags_are_802_1ad_outside() -> None:
     [
         (SINGLE, SessionType.PPPOE),
         (DOUBLE, SessionType.PPPOE),
-        (Vlan("trunk1", None, 600), SessionType.DHCP),
-        (Vlan("trunk1", None, 100), SessionType.PPPOE),
-        (Vlan("trunk1", None, 499), SessionType.PPPOE),
-        (Vlan("trunk1", 59, 4094), SessionType.PPPOE),
+        (AccessVlan("trunk1", None, 600), SessionType.DHCP),
+        (AccessVlan("trunk1", None, 100), SessionType.PPPOE),
+        (AccessVlan("trunk1", None, 499), SessionType.PPPOE),
+        (AccessVlan("trunk1", 59, 4094), SessionType.PPPOE),
     ],
 )
-def test_a_trigger_in_a_range_makes_the_vlan(admission: Admission, vlan: Vlan, kind: SessionType) -> None:
+def test_a_trigger_in_a_range_makes_the_vlan(
+    admission: Admission, vlan: AccessVlan, kind: SessionType
+) -> None:
     assert admission.decide(trigger(vlan, kind)) == vlan
 
 
 @pytest.mark.parametrize(
     ("vlan", "kind", "refusal"),
     [
-        (Vlan("trunk0", None, 99), SessionType.PPPOE, Refusal.NO_PROFILE),
-        (Vlan("trunk0", None, 500), SessionType.PPPOE, Refusal.NO_PROFILE),
-        (Vlan("trunk0", 49, 300), SessionType.PPPOE, Refusal.NO_PROFILE),
-        (Vlan("trunk2", None, 300), SessionType.PPPOE, Refusal.NO_PROFILE),
-        (SINGLE, SessionType.DHCP, Refusal.OTHER_KIND),
+        (AccessVlan("trunk0", None, 99), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
+        (AccessVlan("trunk0", None, 500), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
+        (AccessVlan("trunk0", 49, 300), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
+        (AccessVlan("trunk2", None, 300), SessionType.PPPOE, TriggerRefusal.NO_PROFILE),
+        (SINGLE, SessionType.DHCP, TriggerRefusal.OTHER_KIND),
     ],
 )
 def test_no_other_trigger_makes_one(
-    admission: Admission, vlan: Vlan, kind: SessionType, refusal: Refusal
+    admission: Admission, vlan: AccessVlan, kind: SessionType, refusal: TriggerRefusal
 ) -> None:
     assert admission.decide(trigger(vlan, kind)) == refusal
     assert admission.refusals == {refusal: 1}
@@ -115,40 +117,42 @@ def test_no_other_trigger_makes_one(
 
 @pytest.mark.parametrize(("vlan", "protocol"), [(SINGLE, VlanProtocol.DOT1AD), (DOUBLE, VlanProtocol.DOT1Q)])
 def test_another_protocol_of_the_first_tag_makes_none(
-    admission: Admission, vlan: Vlan, protocol: VlanProtocol
+    admission: Admission, vlan: AccessVlan, protocol: VlanProtocol
 ) -> None:
-    assert admission.decide(trigger(vlan, protocol=protocol)) == Refusal.OTHER_PROTOCOL
+    assert admission.decide(trigger(vlan, protocol=protocol)) == TriggerRefusal.OTHER_PROTOCOL
 
 
 def test_a_vlan_under_way_is_decided_once(admission: Admission) -> None:
     assert admission.decide(trigger(SINGLE)) == SINGLE
-    assert {admission.decide(trigger(SINGLE)) for _ in range(100)} == {Refusal.UNDER_WAY}
+    assert {admission.decide(trigger(SINGLE)) for _ in range(100)} == {TriggerRefusal.UNDER_WAY}
 
 
 def test_a_vlan_that_is_served_is_not_made_again(admission: Admission) -> None:
     serve(admission, SINGLE)
-    assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
+    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
     assert admission.rate_limited_total == 0
 
 
 def test_a_burst_is_made_at_once_and_then_so_many_a_second(admission: Admission, clock: SteppedClock) -> None:
-    vlans = [Vlan("trunk0", None, id) for id in range(100, 200)]
-    assert [admission.decide(trigger(vlan)) for vlan in vlans[:25]] == vlans[:20] + [Refusal.RATE_LIMITED] * 5
+    vlans = [AccessVlan("trunk0", None, id) for id in range(100, 200)]
+    assert [admission.decide(trigger(vlan)) for vlan in vlans[:25]] == vlans[:20] + [
+        TriggerRefusal.RATE_LIMITED
+    ] * 5
     assert admission.rate_limited_total == 5
     clock.now += 0.25
     assert [admission.decide(trigger(vlan)) for vlan in vlans[20:25]] == (
-        vlans[20:22] + [Refusal.RATE_LIMITED] * 3
+        vlans[20:22] + [TriggerRefusal.RATE_LIMITED] * 3
     )
     clock.now += 3600
     decisions = [admission.decide(trigger(vlan)) for vlan in vlans[25:50]]
-    assert decisions.count(Refusal.RATE_LIMITED) == 5
+    assert decisions.count(TriggerRefusal.RATE_LIMITED) == 5
 
 
 def test_no_more_vlans_exist_than_the_configuration_allows(make: Make) -> None:
     admission = make(rate_limits=RateLimits(10, 20, 2))
     serve(admission, SINGLE)
     assert admission.decide(trigger(DOUBLE)) == DOUBLE
-    assert admission.decide(trigger(Vlan("trunk0", 50, 8))) == Refusal.FULL
+    assert admission.decide(trigger(AccessVlan("trunk0", 50, 8))) == TriggerRefusal.FULL
     assert admission.rate_limited_total == 1
 
 
@@ -157,7 +161,7 @@ def test_a_vlan_that_failed_is_tried_again_after_a_while(admission: Admission, c
     admission.failed(SINGLE)
     assert list(admission) == []
     clock.now += HOLD_OFF / 2
-    assert admission.decide(trigger(SINGLE)) == Refusal.HELD_OFF
+    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.HELD_OFF
     clock.now += HOLD_OFF / 2
     assert admission.decide(trigger(SINGLE)) == SINGLE
 
@@ -171,7 +175,7 @@ def test_a_vlan_without_a_session_expires_after_the_idle_timeout(
     clock.now += 1
     assert expired(admission, ()) == ["trunk0.300"]
     assert expired(admission, ()) == []
-    assert admission.decide(trigger(SINGLE)) == Refusal.UNDER_WAY
+    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.UNDER_WAY
     admission.removed(SINGLE)
     assert list(admission) == []
     assert admission.decide(trigger(SINGLE)) == SINGLE
@@ -192,7 +196,7 @@ def test_the_idle_timeout_counts_from_the_end_of_the_last_session(
 def test_a_client_that_is_signing_on_keeps_its_vlan(admission: Admission, clock: SteppedClock) -> None:
     serve(admission, SINGLE)
     clock.now += 299
-    assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
+    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
     clock.now += 299
     assert expired(admission, ()) == []
 
@@ -232,7 +236,7 @@ def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:
 def test_a_session_keeps_a_vlan_without_a_profile_and_then_it_expires_at_once(admission: Admission) -> None:
     serve(admission, SINGLE)
     serve(admission, DOUBLE)
-    serve(admission, Vlan("trunk1", None, 300))
+    serve(admission, AccessVlan("trunk1", None, 300))
     admission.configure(replace(DEMUX, trunks=("trunk0",), vlan_profiles=(QINQ,)))
     assert expired(admission, {"trunk0.300", "trunk1.300"}) == []
     assert expired(admission, {"trunk1.300"}) == ["trunk0.300"]
@@ -251,18 +255,18 @@ def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) ->
 def test_new_limits_count_at_once(admission: Admission) -> None:
     serve(admission, SINGLE)
     admission.configure(replace(DEMUX, rate_limits=RateLimits(1, 1, 1)))
-    assert admission.decide(trigger(DOUBLE)) == Refusal.FULL
+    assert admission.decide(trigger(DOUBLE)) == TriggerRefusal.FULL
 
 
 def test_vlans_that_exist_are_adopted_if_a_profile_has_them(make: Make) -> None:
     admission = make(rate_limits=RateLimits(1, 1, 100))
-    management = Vlan("trunk0", None, 10)
-    admission.adopt("trunk0", [SINGLE, DOUBLE, management, Vlan("trunk0", None, 600)])
+    management = AccessVlan("trunk0", None, 10)
+    admission.adopt("trunk0", [SINGLE, DOUBLE, management, AccessVlan("trunk0", None, 600)])
     assert names(admission.unserved()) == ["trunk0.300", "trunk0.50.7", "trunk0.600"]
     assert {managed.vlan.name: managed.kind for managed in admission}["trunk0.600"] == SessionType.DHCP
-    assert admission.decide(trigger(SINGLE)) == Refusal.SERVED
+    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.SERVED
     # The bucket of one is still full.
-    assert admission.decide(trigger(Vlan("trunk0", None, 301)))
+    assert admission.decide(trigger(AccessVlan("trunk0", None, 301)))
 
 
 def test_an_adopted_vlan_gets_the_whole_idle_timeout(admission: Admission, clock: SteppedClock) -> None:
@@ -275,7 +279,7 @@ def test_an_adopted_vlan_gets_the_whole_idle_timeout(admission: Admission, clock
 
 def test_a_vlan_whose_device_is_gone_is_made_again(admission: Admission) -> None:
     serve(admission, SINGLE)
-    serve(admission, Vlan("trunk1", None, 300))
+    serve(admission, AccessVlan("trunk1", None, 300))
     admission.adopt("trunk0", [])
     assert [managed.vlan.trunk for managed in admission] == ["trunk1"]
     assert admission.decide(trigger(SINGLE)) == SINGLE
@@ -290,14 +294,14 @@ def test_what_is_under_way_is_not_adopted_and_not_forgotten(
     assert admission.decide(trigger(SINGLE)) == SINGLE
     admission.adopt("trunk0", [DOUBLE])
     assert {managed.vlan: managed.state for managed in admission} == {
-        SINGLE: State.MAKING,
-        DOUBLE: State.REMOVING,
+        SINGLE: VlanState.MAKING,
+        DOUBLE: VlanState.REMOVING,
     }
 
 
 def test_a_source_that_restarted_is_told_of_its_vlans_again(admission: Admission) -> None:
     serve(admission, SINGLE)
-    serve(admission, Vlan("trunk0", None, 600), SessionType.DHCP)
+    serve(admission, AccessVlan("trunk0", None, 600), SessionType.DHCP)
     assert admission.unserved() == []
     admission.source_restarted(SessionType.DHCP)
     assert names(admission.unserved()) == ["trunk0.600"]
@@ -305,7 +309,7 @@ def test_a_source_that_restarted_is_told_of_its_vlans_again(admission: Admission
 
 def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: SteppedClock) -> None:
     for id in range(1, 4095):
-        admission.decide(trigger(Vlan("trunk0", None, id)))
+        admission.decide(trigger(AccessVlan("trunk0", None, id)))
     assert len(list(admission)) == 20
     for managed in list(admission):
         admission.failed(managed.vlan)
@@ -328,12 +332,12 @@ def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: S
 def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, bool]]) -> None:
     clock = SteppedClock()
     admission = Admission(replace(DEMUX, rate_limits=RateLimits(2, 4, 6)), clock)
-    making: set[Vlan] = set()
-    removing: set[Vlan] = set()
-    devices: set[Vlan] = set()
+    making: set[AccessVlan] = set()
+    removing: set[AccessVlan] = set()
+    devices: set[AccessVlan] = set()
     for step, id, flag in steps:
-        vlan = Vlan("trunk0", None, id)
-        if step == "hear" and isinstance(admission.decide(trigger(vlan)), Vlan):
+        vlan = AccessVlan("trunk0", None, id)
+        if step == "hear" and isinstance(admission.decide(trigger(vlan)), AccessVlan):
             assert vlan not in making | removing | devices
             making.add(vlan)
         elif step == "made" and vlan in making:

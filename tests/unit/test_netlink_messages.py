@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.netlink import reader as netlink
 from gateway_api.core.gateways.linux.netlink.fib import NextHop
 from gateway_api.core.gateways.linux.netlink.links import Address, VlanTag
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, MalformedMessage
-from gateway_api.core.gateways.linux.netlink.qdiscs import Filter, HtbClass, Qdisc
+from gateway_api.core.gateways.linux.netlink.qdiscs import HtbClass, PacketFilter, Qdisc
 from gateway_api.core.gateways.linux.netlink.reader import Changed
 from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
 
@@ -133,13 +133,13 @@ def test_a_rate_over_34_gbit_is_in_another_attribute() -> None:
 
 
 def test_a_redirect_has_its_target() -> None:
-    assert qdiscs.packet_filter(REDIRECT) == Filter(10, 12)
+    assert qdiscs.packet_filter(REDIRECT) == PacketFilter(10, 12)
 
 
 def test_a_filter_for_some_packets_is_no_redirect() -> None:
     at = REDIRECT.index(bytes.fromhex("0000000000000000000000000000000008000200"))
     some = REDIRECT[:at] + b"\xff" + REDIRECT[at + 1 :]
-    assert qdiscs.packet_filter(some) == Filter(10, None)
+    assert qdiscs.packet_filter(some) == PacketFilter(10, None)
 
 
 def test_a_hash_table_is_no_filter() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
-    Access,
-    Record,
-    Traffic,
+    PppdRecord,
+    PppdTraffic,
+    PppoeAccess,
     UnreadableRecord,
     access_of,
     cause_of,
@@ -287,7 +287,7 @@ def test_a_session_that_ended_has_the_traffic_that_pppd_counted(machine: Machine
     session = online(machine, source)
     machine.recorded("139-1335.ip", DOWN)
     machine.ends(139)
-    assert source.traffic(session.key) == Traffic(bytes_in=2018983, bytes_out=7575436)
+    assert source.traffic(session.key) == PppdTraffic(bytes_in=2018983, bytes_out=7575436)
 
 
 def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine) -> None:
@@ -296,7 +296,7 @@ def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine)
     machine.log[139] = [*BEGIN, "Sent 8 bytes, received 9 bytes.", *BEGIN]
     assert source.traffic(session.key) is None
     machine.log[139] += ["Sent 2 bytes, received 1 bytes.", "Exit."]
-    assert source.traffic(session.key) == Traffic(bytes_in=1, bytes_out=2)
+    assert source.traffic(session.key) == PppdTraffic(bytes_in=1, bytes_out=2)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_text_of_a_subscriber_is_no_cause(line: str) -> None:
 
 def test_a_user_name_may_hold_anything() -> None:
     name = "a\nIFNAME=ppp9 $(x) 'ü' |"
-    assert record_of(encoded({**UP, "PEERNAME": name})) == Record(
+    assert record_of(encoded({**UP, "PEERNAME": name})) == PppdRecord(
         True, "ppp0", name, "100.64.100.2", None, None
     )
     assert record_of(encoded(UP).replace(b"alice", b"\xff=e")).username == "\ufffd=e"
@@ -394,7 +394,7 @@ def test_another_pppd_is_refused(cmdline: bytes) -> None:
 @settings(deadline=None)
 def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
     with suppress(UnreadableRecord):
-        assert isinstance(record_of(data), Record)
+        assert isinstance(record_of(data), PppdRecord)
 
 
 @given(st.binary() | st.lists(st.sampled_from([b"1", b"(", b")", b"S", b"x", b"\n"])).map(b" ".join))
@@ -413,11 +413,11 @@ def test_any_status_of_a_process_is_read_or_refused(data: bytes) -> None:
 @settings(deadline=None)
 def test_any_command_line_is_read_or_refused(data: bytes) -> None:
     with suppress(UnreadableRecord):
-        assert isinstance(access_of(data), Access)
+        assert isinstance(access_of(data), PppoeAccess)
 
 
 @given(st.lists(st.text() | st.sampled_from([*BEGIN, *GOODBYE, *STOPPED, *CUT])))
 @settings(deadline=None)
 def test_any_lines_have_a_known_cause_or_none(lines: list[str]) -> None:
     assert cause_of(lines) in {None, SIGNALLED, "user_request", "lost_carrier"}
-    assert traffic_of(lines) in {None, Traffic(0, 0)}
+    assert traffic_of(lines) in {None, PppdTraffic(0, 0)}

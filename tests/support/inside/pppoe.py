@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from gateway_api.core.clock import Clock, boot_id
-from gateway_api.core.gateways.linux.sources.pppd_log import Journal
+from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.wire.core.sessions import SessionType
@@ -116,7 +116,7 @@ class World:
         run("ip -n home link set lo up")
         run("ip -n home link set cpe0 up")
         start_journal()
-        self.log, self.triggers, self.servers = Journal(seconds=_PATIENCE), Triggers(), Servers()
+        self.log, self.triggers, self.servers = SystemdJournal(seconds=_PATIENCE), Triggers(), Servers()
         self.source = PppoeServer("pppoe-server", self.servers, self.log, _RECORDS, Clock(boot_id()))
 
     def vlan(self, tag: int) -> str:

@@ -13,7 +13,7 @@ from gateway_api.core.gateways.linux.dataplane.htb import CLASS, GONE, Htb, is_o
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
 from gateway_api.core.gateways.linux.netlink.links import Link
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT, Filter, Qdisc
+from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT, PacketFilter, Qdisc
 from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, Reader
 from gateway_api.core.session import IFB_PREFIX
 from gateway_api.wire.contract import Enumeration, Record
@@ -175,7 +175,7 @@ class Shaper:
         elif ingress.kind != "ingress":
             raise KernelError(f"redirect {link.name}", f"another program added the qdisc {ingress.kind}")
         ours = self._our_filters(link)
-        if ours == [Filter(_PRIORITY, ifb.index)]:
+        if ours == [PacketFilter(_PRIORITY, ifb.index)]:
             return False
         if ours:
             _change_redirect(ip, "del-filter", link, 0)
@@ -191,7 +191,7 @@ class Shaper:
             unless(*GONE, change=lambda: ip.tc("del", "ingress", link.index, INGRESS_HANDLE))
         return done
 
-    def _our_filters(self, link: Link) -> list[Filter]:
+    def _our_filters(self, link: Link) -> list[PacketFilter]:
         return [each for each in self._reader.ingress_filters(link.index) if each.priority == _PRIORITY]
 
     def _remove_ifbs(self, ip: Any, names: Iterable[str]) -> bool:

@@ -19,7 +19,7 @@ HOLD_OFF = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Vlan:
+class AccessVlan:
     """The VLAN of a subscriber. With one tag, `outer_vlan_id` is None; with two, the outer one is 802.1ad."""
 
     trunk: str
@@ -39,7 +39,7 @@ class Vlan:
         return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
 
 
-class State(Enum):
+class VlanState(Enum):
     MAKING = "making"
     #: The device exists, and no source has been told.
     MADE = "made"
@@ -48,18 +48,18 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ManagedVlan:
+class ServedVlan:
     """A VLAN, with the source that serves it, and when it was made or adopted, and last in use: a trigger was
     seen, or it had a session."""
 
-    vlan: Vlan
+    vlan: AccessVlan
     kind: SessionType
-    state: State
+    state: VlanState
     created_at: float
     used_at: float
 
 
-class Refusal(Enum):
+class TriggerRefusal(Enum):
     """Why a trigger makes no VLAN."""
 
     SERVED = "the VLAN exists"
@@ -81,17 +81,17 @@ class Admission:
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._vlans: dict[Vlan, ManagedVlan] = {}
-        self._held_off: dict[Vlan, float] = {}
-        self.refusals: Counter[Refusal] = Counter()
+        self._vlans: dict[AccessVlan, ServedVlan] = {}
+        self._held_off: dict[AccessVlan, float] = {}
+        self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
 
-    def __iter__(self) -> Iterator[ManagedVlan]:
+    def __iter__(self) -> Iterator[ServedVlan]:
         return iter(self._vlans.values())
 
     @property
     def rate_limited_total(self) -> int:
-        return self.refusals[Refusal.RATE_LIMITED] + self.refusals[Refusal.FULL]
+        return self.refusals[TriggerRefusal.RATE_LIMITED] + self.refusals[TriggerRefusal.FULL]
 
     def configure(self, demux: Demux) -> None:
         """Applies another configuration, with a full bucket as after a start. VLANs that no profile has any
@@ -100,58 +100,58 @@ class Admission:
         self._profiles = _Profiles(demux)
         self._bucket = _TokenBucket(demux.rate_limits, self._clock())
 
-    def decide(self, trigger: Trigger) -> Vlan | Refusal:
+    def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
         """The VLAN to make, for one of its triggers; else why none."""
         decision = self._decide(trigger)
-        if isinstance(decision, Refusal):
+        if isinstance(decision, TriggerRefusal):
             self.refusals[decision] += 1
         return decision
 
-    def made(self, vlan: Vlan) -> ManagedVlan:
+    def made(self, vlan: AccessVlan) -> ServedVlan:
         """The device of a VLAN under way exists."""
-        return self._change(vlan, State.MADE)
+        return self._change(vlan, VlanState.MADE)
 
-    def failed(self, vlan: Vlan) -> None:
+    def failed(self, vlan: AccessVlan) -> None:
         """A VLAN under way could not be made. Its next triggers are refused for HOLD_OFF seconds."""
         if self._vlans.pop(vlan, None):
             self._held_off[vlan] = self._clock() + HOLD_OFF
 
-    def served(self, vlan: Vlan) -> None:
+    def served(self, vlan: AccessVlan) -> None:
         """The source has the VLAN."""
-        self._change(vlan, State.SERVED)
+        self._change(vlan, VlanState.SERVED)
 
-    def unserved(self) -> list[ManagedVlan]:
+    def unserved(self) -> list[ServedVlan]:
         """Those that the source is to be told of."""
-        return [managed for managed in self if managed.state == State.MADE]
+        return [managed for managed in self if managed.state == VlanState.MADE]
 
     def source_restarted(self, kind: SessionType) -> None:
         """A source may have forgotten its VLANs: they are all to be told again."""
         for managed in list(self):
-            if managed.kind == kind and managed.state == State.SERVED:
-                self._change(managed.vlan, State.MADE)
+            if managed.kind == kind and managed.state == VlanState.SERVED:
+                self._change(managed.vlan, VlanState.MADE)
 
-    def adopt(self, trunk: str, existing: Iterable[Vlan]) -> None:
+    def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> None:
         """These VLANs, and no others, have a device on the trunk now. Those of a profile come under
         management; those without a device leave it. What is under way stays as it is."""
         existing = set(existing)
         for managed in list(self):
-            settled = managed.state in (State.MADE, State.SERVED)
+            settled = managed.state in (VlanState.MADE, VlanState.SERVED)
             if managed.vlan.trunk == trunk and settled and managed.vlan not in existing:
                 del self._vlans[managed.vlan]
         now = self._clock()
         for vlan in existing - self._vlans.keys():
             profile = self._profiles.of(vlan)
             if profile is not None and vlan.trunk == trunk:
-                self._vlans[vlan] = ManagedVlan(vlan, _kind(profile), State.MADE, now, now)
+                self._vlans[vlan] = ServedVlan(vlan, _kind(profile), VlanState.MADE, now, now)
 
-    def expired(self, occupied: Container[str], most: int) -> list[Vlan]:
+    def expired(self, occupied: Container[str], most: int) -> list[AccessVlan]:
         """The VLANs to remove, at most so many: without a session and a trigger for the idle timeout, or
         without a session and a profile. `occupied` has the names of the devices with sessions. Not to be
         called while a source does not answer: its sessions may live."""
         now, found = self._clock(), []
         self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
         for managed in list(self):
-            if managed.state not in (State.MADE, State.SERVED):
+            if managed.state not in (VlanState.MADE, VlanState.SERVED):
                 continue
             if managed.vlan.name in occupied:
                 self._vlans[managed.vlan] = replace(managed, used_at=now)
@@ -159,46 +159,46 @@ class Admission:
             profile = self._profiles.of(managed.vlan)
             wanted = profile is not None and _kind(profile) == managed.kind
             if not wanted or now - managed.used_at >= self._demux.idle_timeout:
-                self._change(managed.vlan, State.REMOVING)
+                self._change(managed.vlan, VlanState.REMOVING)
                 found.append(managed.vlan)
                 if len(found) == most:
                     break
         return found
 
-    def removed(self, vlan: Vlan) -> None:
+    def removed(self, vlan: AccessVlan) -> None:
         """The device of a VLAN is gone."""
         self._vlans.pop(vlan, None)
 
-    def postponed(self, vlan: Vlan) -> None:
+    def postponed(self, vlan: AccessVlan) -> None:
         """A source did not take a VLAN, or it could not be removed. It is tried again, after all others."""
-        self._vlans[vlan] = replace(self._vlans.pop(vlan), state=State.MADE)
+        self._vlans[vlan] = replace(self._vlans.pop(vlan), state=VlanState.MADE)
 
-    def _decide(self, trigger: Trigger) -> Vlan | Refusal:
-        vlan = Vlan(trigger.trunk, trigger.outer_vlan_id, trigger.vlan_id)
+    def _decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
+        vlan = AccessVlan(trigger.trunk, trigger.outer_vlan_id, trigger.vlan_id)
         if trigger.outer_protocol != vlan.protocol:
-            return Refusal.OTHER_PROTOCOL
+            return TriggerRefusal.OTHER_PROTOCOL
         now, managed = self._clock(), self._vlans.get(vlan)
-        if managed is not None and managed.state not in (State.MADE, State.SERVED):
-            return Refusal.UNDER_WAY
+        if managed is not None and managed.state not in (VlanState.MADE, VlanState.SERVED):
+            return TriggerRefusal.UNDER_WAY
         profile = self._profiles.of(vlan)
         if profile is None:
-            return Refusal.NO_PROFILE
+            return TriggerRefusal.NO_PROFILE
         if _kind(profile) != trigger.kind:
-            return Refusal.OTHER_KIND
+            return TriggerRefusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
             self._vlans[vlan] = replace(managed, used_at=now)
-            return Refusal.SERVED
+            return TriggerRefusal.SERVED
         if self._held_off.get(vlan, now) > now:
-            return Refusal.HELD_OFF
+            return TriggerRefusal.HELD_OFF
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
-            return Refusal.FULL
+            return TriggerRefusal.FULL
         if not self._bucket.take(now):
-            return Refusal.RATE_LIMITED
-        self._vlans[vlan] = ManagedVlan(vlan, trigger.kind, State.MAKING, now, now)
+            return TriggerRefusal.RATE_LIMITED
+        self._vlans[vlan] = ServedVlan(vlan, trigger.kind, VlanState.MAKING, now, now)
         return vlan
 
-    def _change(self, vlan: Vlan, state: State) -> ManagedVlan:
+    def _change(self, vlan: AccessVlan, state: VlanState) -> ServedVlan:
         changed = self._vlans[vlan] = replace(self._vlans[vlan], state=state)
         return changed
 
@@ -215,7 +215,7 @@ class _Profiles:
             for id in (None,) if outer is None else range(outer.first, outer.last + 1):
                 self._by_outer.setdefault(id, []).append(profile)
 
-    def of(self, vlan: Vlan) -> VlanProfile | None:
+    def of(self, vlan: AccessVlan) -> VlanProfile | None:
         """None for a VLAN of no profile, or not on a trunk of the demux."""
         profiles = self._by_outer.get(vlan.outer_vlan_id)
         if profiles is None or vlan.trunk not in self._trunks:

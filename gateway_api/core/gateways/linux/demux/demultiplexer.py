@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux
-from gateway_api.core.gateways.linux.demux.admission import Admission, ManagedVlan, Refusal, Vlan
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan, TriggerRefusal
 from gateway_api.core.gateways.linux.demux.frames import Trigger
 from gateway_api.core.gateways.linux.demux.listener import Listener
 from gateway_api.wire.core.sessions import SessionType
@@ -30,18 +30,18 @@ _log = logging.getLogger(__name__)
 class Devices(Protocol):
     """The VLAN devices of the kernel. Each method raises GatewayApiError, with a text for the log."""
 
-    def existing(self, trunk: str) -> Iterable[Vlan]:
+    def existing(self, trunk: str) -> Iterable[AccessVlan]:
         """The VLANs on a trunk with a device of the VLAN's name; none if there is no such trunk."""
 
-    def make(self, vlan: Vlan) -> None:
+    def make(self, vlan: AccessVlan) -> None:
         """Makes the device with the name of the VLAN, and where there are two tags the outer one, and sets
         them up. What exists stays."""
 
-    def remove(self, vlans: Sequence[Vlan]) -> None:
+    def remove(self, vlans: Sequence[AccessVlan]) -> None:
         """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
 
 
-class Source(Protocol):
+class VlanServer(Protocol):
     """What serves subscribers. Each method raises GatewayApiError, with a text for the log."""
 
     def serve(self, interface: str, type: SessionType, /) -> None:
@@ -62,7 +62,7 @@ class Demultiplexer:
         self,
         demux: Demux,
         devices: Devices,
-        source: Source,
+        source: VlanServer,
         occupied: Callable[[], Container[str] | None],
         clock: Callable[[], float],
     ) -> None:
@@ -75,7 +75,7 @@ class Demultiplexer:
         self._admission = Admission(demux, clock)
         self._trunks = frozenset(demux.trunks)
         self._to_adopt = set(demux.trunks)
-        self._to_make: deque[Vlan] = deque()
+        self._to_make: deque[AccessVlan] = deque()
         self._failure: BaseException | None = None
         self._stopping = False
         #: Frames that the kernel dropped because its buffer was full.
@@ -84,12 +84,12 @@ class Demultiplexer:
         self._listeners: dict[str, Listener] = {}
         self._unread: set[str] = set()
 
-    def vlans(self) -> list[ManagedVlan]:
+    def vlans(self) -> list[ServedVlan]:
         """Times are those of the clock."""
         with self._work:
             return list(self._admission)
 
-    def refusals(self) -> Counter[Refusal]:
+    def refusals(self) -> Counter[TriggerRefusal]:
         """How many triggers made no VLAN, by the reason."""
         with self._work:
             return self._admission.refusals.copy()
@@ -168,7 +168,7 @@ class Demultiplexer:
             self.dropped_total += dropped
             for trigger in triggers:
                 decision = self._admission.decide(trigger)
-                if isinstance(decision, Vlan):
+                if isinstance(decision, AccessVlan):
                     self._to_make.append(decision)
                     self._work.notify()
 
@@ -187,7 +187,7 @@ class Demultiplexer:
         with self._work:
             self._admission.adopt(trunk, existing)
 
-    def _make(self, vlans: Iterable[Vlan]) -> list[ManagedVlan]:
+    def _make(self, vlans: Iterable[AccessVlan]) -> list[ServedVlan]:
         made, failed, errors = [], [], []
         for vlan in vlans:
             try:
@@ -204,7 +204,7 @@ class Demultiplexer:
             _log_failure("make", failed, errors[0])
         return made
 
-    def _serve(self, vlans: Iterable[ManagedVlan]) -> None:
+    def _serve(self, vlans: Iterable[ServedVlan]) -> None:
         for kind, group in _by_kind(vlans):
             while group:
                 try:
@@ -227,7 +227,7 @@ class Demultiplexer:
         self._serve(unserved)
         return not expired or not self._remove(deque(expired))
 
-    def _remove(self, vlans: deque[Vlan]) -> bool:
+    def _remove(self, vlans: deque[AccessVlan]) -> bool:
         """False after a failure."""
         released = []
         try:
@@ -247,7 +247,7 @@ class Demultiplexer:
                 self._admission.removed(vlan)
         return not vlans
 
-    def _postpone(self, verb: str, group: deque[Vlan], error: GatewayApiError) -> None:
+    def _postpone(self, verb: str, group: deque[AccessVlan], error: GatewayApiError) -> None:
         """After a failure, the others wait for the next sweep, too: if the source is down, each call lasts
         until its deadline. The one that failed is the last then."""
         _log_failure(verb, group, error)
@@ -257,14 +257,14 @@ class Demultiplexer:
                 self._admission.postponed(vlan)
 
 
-def _by_kind(vlans: Iterable[ManagedVlan]) -> Iterable[tuple[SessionType, deque[Vlan]]]:
-    groups: dict[SessionType, deque[Vlan]] = {}
+def _by_kind(vlans: Iterable[ServedVlan]) -> Iterable[tuple[SessionType, deque[AccessVlan]]]:
+    groups: dict[SessionType, deque[AccessVlan]] = {}
     for managed in vlans:
         groups.setdefault(managed.kind, deque()).append(managed.vlan)
     return groups.items()
 
 
-def _log_failure(verb: str, vlans: Sequence[Vlan], error: GatewayApiError) -> None:
+def _log_failure(verb: str, vlans: Sequence[AccessVlan], error: GatewayApiError) -> None:
     """In one line: during a flood, each VLAN may fail."""
     more = f" and {len(vlans) - 1} more" if len(vlans) > 1 else ""
     _log.error("cannot %s %s%s: %s", verb, vlans[0].name, more, error)

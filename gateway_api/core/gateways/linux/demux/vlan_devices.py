@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gateway_api.core.gateways.linux.demux.admission import Vlan
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
 from gateway_api.core.gateways.linux.netlink.links import Link, VlanTag
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
@@ -29,7 +29,7 @@ class VlanDevices:
         self._kernel = kernel
         self._reader = reader
 
-    def existing(self, trunk: str) -> Iterator[Vlan]:
+    def existing(self, trunk: str) -> Iterator[AccessVlan]:
         """The VLANs on a trunk whose device has the name that `make` gives."""
         links = self._reader.links()
         for link in links.values():
@@ -37,12 +37,12 @@ class VlanDevices:
             if vlan is not None and vlan.trunk == trunk and vlan.name == link.name:
                 yield vlan
 
-    def make(self, vlan: Vlan) -> None:
+    def make(self, vlan: AccessVlan) -> None:
         """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. The
         kernel refuses a name of more than 15 characters."""
         self._kernel.change(f"make {vlan.name}", partial(self._make, vlan=vlan))
 
-    def remove(self, vlans: Sequence[Vlan]) -> None:
+    def remove(self, vlans: Sequence[AccessVlan]) -> None:
         """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
         links = self._reader.links()
         names = {vlan: vlan.name for vlan in vlans}
@@ -57,7 +57,7 @@ class VlanDevices:
         unused = [link for link in outer if link.index not in carrying]
         self._kernel.change("remove VLANs", partial(_remove, links=[*going.values(), *unused]))
 
-    def _make(self, ip: Any, vlan: Vlan) -> None:
+    def _make(self, ip: Any, vlan: AccessVlan) -> None:
         parent = self._reader.link(vlan.trunk)
         if vlan.outer_vlan_id is not None:
             # An operator may have made it, with another name.
@@ -122,17 +122,17 @@ def _is_outer_device(link: Link, links: Mapping[int, Link], trunks: Container[st
     return tag.protocol == VlanProtocol.DOT1AD and link.name == _outer_name(trunk.name, tag)
 
 
-def _vlan_of(link: Link, links: Mapping[int, Link]) -> Vlan | None:
+def _vlan_of(link: Link, links: Mapping[int, Link]) -> AccessVlan | None:
     """None for what is no VLAN of a subscriber."""
     parent = _parent(link, links)
     if link.vlan is None or link.vlan.protocol != VlanProtocol.DOT1Q or parent is None:
         return None
     if parent.vlan is None:
-        return Vlan(parent.name, None, link.vlan.id)
+        return AccessVlan(parent.name, None, link.vlan.id)
     trunk = _parent(parent, links)
     if parent.vlan.protocol != VlanProtocol.DOT1AD or trunk is None:
         return None
-    return Vlan(trunk.name, parent.vlan.id, link.vlan.id)
+    return AccessVlan(trunk.name, parent.vlan.id, link.vlan.id)
 
 
 def _parent(link: Link, links: Mapping[int, Link]) -> Link | None:

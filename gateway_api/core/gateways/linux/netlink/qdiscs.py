@@ -52,7 +52,7 @@ class HtbClass(Record, frozen=True):
     mpu: int
 
 
-class Filter(Record, frozen=True):
+class PacketFilter(Record, frozen=True):
     """A filter of a device. `redirect` is the index of the device that gets every packet; None for a filter
     that does anything else, 0 when that device is gone."""
 
@@ -84,13 +84,13 @@ def htb_class(body: bytes) -> HtbClass | None:
     return HtbClass(handle, rate, ceil, overhead, mpu)
 
 
-def packet_filter(body: bytes) -> Filter | None:
+def packet_filter(body: bytes) -> PacketFilter | None:
     """The filter of an RTM_NEWTFILTER; None for a part of one, such as a hash table of u32."""
     _, handle, _, info, kind, options = _parts(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
         return None
-    return Filter(info >> 16, _redirect(attributes(options)) if kind == "u32" else None)
+    return PacketFilter(info >> 16, _redirect(attributes(options)) if kind == "u32" else None)
 
 
 def _parts(body: bytes) -> tuple[int, int, int, int, str, bytes]:

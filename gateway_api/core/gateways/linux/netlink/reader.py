@@ -18,8 +18,8 @@ from gateway_api.core.gateways.linux.netlink.fib import RouteEntry, Rule, route,
 from gateway_api.core.gateways.linux.netlink.links import Address, Link, link, link_address
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import (
-    Filter,
     HtbClass,
+    PacketFilter,
     Qdisc,
     htb_class,
     packet_filter,
@@ -117,7 +117,7 @@ class Reader:
         found = _dump(f"read the classes of link {ifindex}", _GET_CLASS, body, htb_class)
         return [each for each in found if each is not None]
 
-    def ingress_filters(self, ifindex: int) -> list[Filter]:
+    def ingress_filters(self, ifindex: int) -> list[PacketFilter]:
         """The filters of a device's ingress qdisc; none without the qdisc."""
         body = _TC.pack(0, ifindex, 0, INGRESS_HANDLE, 0)
         try:

@@ -67,7 +67,7 @@ class RoutingHalfChanged(GatewayApiError):
 
 
 @dataclass(frozen=True)
-class Difference:
+class FrrDifference:
     """What separates the running FRR from a configuration: commands, one or more lines each."""
 
     removed: tuple[str, ...] = ()
@@ -85,12 +85,12 @@ class FrrConfiguration:
         self._folders = folders
         self._seconds = seconds
 
-    def difference(self, text: str) -> Difference:
+    def difference(self, text: str) -> FrrDifference:
         """What `apply` would change. Raises RoutingRefused, RoutingUnavailable."""
         with self._draft(text) as draft:
             return self._difference(draft, text)
 
-    def apply(self, text: str) -> Difference:
+    def apply(self, text: str) -> FrrDifference:
         """Makes FRR run a configuration, and returns what changed. Then frr.conf has the text, for FRR's next
         start. After an error all is as before, unless it is RoutingHalfChanged. Raises RoutingRefused,
         RoutingUnavailable."""
@@ -113,7 +113,7 @@ class FrrConfiguration:
         except (RoutingRefused, RoutingUnavailable) as error:
             raise RoutingHalfChanged(f"{cause}. FRR is not as before: {error}") from error
 
-    def _reach(self, draft: Path, text: str, left: Difference) -> None:
+    def _reach(self, draft: Path, text: str, left: FrrDifference) -> None:
         """Runs frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the
         refusal then, though the run before may have applied a part."""
         refusal = None
@@ -123,7 +123,7 @@ class FrrConfiguration:
             except RoutingRefused as error:
                 refusal = error
             before, left = left, self._difference(draft, text)
-            if left in (before, Difference()):
+            if left in (before, FrrDifference()):
                 break
         if left:
             raise refusal or _not_taken(left, text)
@@ -139,11 +139,11 @@ class FrrConfiguration:
         # A description has any bytes.
         return ended.output.decode("utf-8", "surrogateescape")
 
-    def _difference(self, draft: Path, text: str) -> Difference:
+    def _difference(self, draft: Path, text: str) -> FrrDifference:
         printed = self._reload(_TEST, draft, text).decode(errors="replace")
         head, _, added = printed.partition("\nLines To Add\n")
         _, _, removed = head.partition("\nLines To Delete\n")
-        return Difference(tuple(_commands(removed)), tuple(_commands(added)))
+        return FrrDifference(tuple(_commands(removed)), tuple(_commands(added)))
 
     def _reload(self, mode: str, draft: Path, text: str) -> bytes:
         """The output of frr-reload.py."""
@@ -217,7 +217,7 @@ def _refusal(ended: Ended, text: str) -> RoutingRefused | RoutingUnavailable:
     return RoutingUnavailable(_STEP, last_line(ended.errors) or f"frr-reload.py ended with {ended.status}")
 
 
-def _not_taken(left: Difference, text: str) -> RoutingRefused:
+def _not_taken(left: FrrDifference, text: str) -> RoutingRefused:
     """An addition first: it tells more than what it replaces."""
     command = (left.added or left.removed)[0].splitlines()[-1]
     reason = "it has no effect, or the daemon that it is for does not run"

@@ -15,14 +15,14 @@ from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
-    Record,
-    Unreadable,
+    LeaseRecord,
+    UnreadableLease,
     address_of,
     leases_of,
     mac_address,
     record_of,
 )
-from gateway_api.core.gateways.linux.sources.dnsmasq_options import Options, matches
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, matches
 from gateway_api.core.gateways.linux.sources.source import (
     UNKNOWN,
     SourceRefused,
@@ -45,7 +45,7 @@ class Dnsmasq:
     """A Source. `options` are those that dnsmasq runs with, `records` is the folder `leases` in the script's
     RUNTIME_DIRECTORY. dnsmasq must be visible in /proc."""
 
-    def __init__(self, name: str, options: Options, records: Path, clock: Clock) -> None:
+    def __init__(self, name: str, options: DnsmasqOptions, records: Path, clock: Clock) -> None:
         self._name = name
         self._options = options
         self._records = Records(records)
@@ -130,7 +130,7 @@ class Dnsmasq:
                 return "admin_disconnect"
             return "session_timeout" if key in self._expired else UNKNOWN
 
-    def _live(self) -> tuple[dict[str, Record], list[tuple[Lease, Record]]]:
+    def _live(self) -> tuple[dict[str, LeaseRecord], list[tuple[Lease, LeaseRecord]]]:
         """All records, and those of sessions with their leases."""
         records = self._read()
         self._check_process()
@@ -140,7 +140,7 @@ class Dnsmasq:
             if (record := records.get(address)) is not None and record.is_live and _is_of(record, lease)
         ]
 
-    def _read(self) -> dict[str, Record]:
+    def _read(self) -> dict[str, LeaseRecord]:
         """The records of the script, with `_leases` of the same moment.
 
         dnsmasq empties the lease file before it writes it anew. So a change is believed when it was read
@@ -166,7 +166,7 @@ class Dnsmasq:
     def _parsed(self, data: bytes) -> dict[str, Lease]:
         try:
             return leases_of(data)
-        except Unreadable as error:
+        except UnreadableLease as error:
             raise SourceUnavailable(f"cannot read {self._options.lease_file}: {error}") from error
 
     def _read_lease_file(self) -> bytes:
@@ -192,9 +192,9 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         #: With the inode and the time of the last change: the script replaces whole files.
-        self._known: dict[str, tuple[tuple[int, int], Record]] = {}
+        self._known: dict[str, tuple[tuple[int, int], LeaseRecord]] = {}
 
-    def read(self) -> dict[str, Record]:
+    def read(self) -> dict[str, LeaseRecord]:
         """By address. Raises SourceUnavailable."""
         found = {}
         try:
@@ -206,12 +206,12 @@ class Records:
         except FileNotFoundError:
             # The script creates the folder with the first lease.
             found = {}
-        except (OSError, Unreadable) as error:
+        except (OSError, UnreadableLease) as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
         self._known = found
         return {address: record for address, (_, record) in found.items()}
 
-    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], Record]:
+    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], LeaseRecord]:
         status = entry.stat()
         version = (status.st_ino, status.st_mtime_ns)
         known = self._known.get(entry.name)
@@ -220,12 +220,12 @@ class Records:
         return version, record_of(Path(entry.path).read_bytes())
 
 
-def _is_of(record: Record, lease: Lease) -> bool:
+def _is_of(record: LeaseRecord, lease: Lease) -> bool:
     """False for the record of the client that had the address before."""
     return lease.hardware is None or record.hardware == lease.hardware
 
 
-def _missing(records: dict[str, Record], leases: dict[str, Lease]) -> set[str]:
+def _missing(records: dict[str, LeaseRecord], leases: dict[str, Lease]) -> set[str]:
     """The keys of the live records without their lease."""
     return {
         record.key
@@ -234,7 +234,7 @@ def _missing(records: dict[str, Record], leases: dict[str, Lease]) -> set[str]:
     }
 
 
-def _sessions(live: list[tuple[Lease, Record]]) -> dict[str, SourceSession]:
+def _sessions(live: list[tuple[Lease, LeaseRecord]]) -> dict[str, SourceSession]:
     ipv6 = {
         (record.hardware, record.interface): lease.address for lease, record in live if lease.hardware is None
     }

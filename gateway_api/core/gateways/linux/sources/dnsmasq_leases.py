@@ -21,7 +21,7 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 _NONE = "*"
 
 
-class Unreadable(GatewayApiError):
+class UnreadableLease(GatewayApiError):
     """Not in the format, or not whole. The text has no part of what was read."""
 
 
@@ -41,7 +41,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
         return self.expires != 0 and int(now) > self.expires
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
     """What the script wrote of a lease."""
 
     key: str
@@ -77,7 +77,7 @@ def leases_of(data: bytes) -> dict[str, Lease]:
     expiry, IAID, address, host name, DUID. `*` stands for nothing.
     """
     if data and not data.endswith(b"\n"):
-        raise Unreadable("the lease file is not whole")
+        raise UnreadableLease("the lease file is not whole")
     found: dict[str, Lease] = {}
     is_v6 = False
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
@@ -87,17 +87,17 @@ def leases_of(data: bytes) -> dict[str, Lease]:
             continue
         lease = _lease(words, is_v6)
         if lease is None or lease.address in found:
-            raise Unreadable(f"line {number} of the lease file is not a lease")
+            raise UnreadableLease(f"line {number} of the lease file is not a lease")
         found[lease.address] = lease
     return found
 
 
-def record_of(data: bytes) -> Record:
+def record_of(data: bytes) -> LeaseRecord:
     """The content of a file that the script wrote. Raises Unreadable."""
     try:
         key, started, hardware, interface, expires, state = data.decode("ascii").removesuffix("\n").split(" ")
     except ValueError as error:
-        raise Unreadable("a record of a lease does not have six words") from error
+        raise UnreadableLease("a record of a lease does not have six words") from error
     if not (
         _KEY.fullmatch(key)
         and _NUMBER.fullmatch(started)
@@ -106,8 +106,8 @@ def record_of(data: bytes) -> Record:
         and _NUMBER.fullmatch(expires)
         and state in ("live", "ended", "expired")
     ):
-        raise Unreadable("a record of a lease has a word that is not in its format")
-    return Record(
+        raise UnreadableLease("a record of a lease has a word that is not in its format")
+    return LeaseRecord(
         key=key,
         started_at=int(started),
         hardware=None if hardware == "-" else hardware,

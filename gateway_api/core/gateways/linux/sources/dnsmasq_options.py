@@ -30,7 +30,7 @@ class Range(msgspec.Struct, frozen=True):
     last: IPv4Address
 
 
-class Options(msgspec.Struct, frozen=True):
+class DnsmasqOptions(msgspec.Struct, frozen=True):
     """`interfaces` are names, or starts of names with `*` at the end: `trunk0.*`. `lease_time` is in seconds.
     More than `most_leases` are refused by dnsmasq, which logs it."""
 
@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True):
     script: Path
 
 
-def render(options: Options) -> str:
+def render(options: DnsmasqOptions) -> str:
     """The file, for `dnsmasq --keep-in-foreground --conf-file=FILE`. Raises Invalid with all broken rules."""
     problems = [*_problems(options)]
     if problems:
@@ -85,7 +85,7 @@ def matches(patterns: tuple[str, ...], interface: str) -> bool:
     )
 
 
-def _problems(options: Options) -> list[Problem]:
+def _problems(options: DnsmasqOptions) -> list[Problem]:
     found = []
 
     def require(is_right: bool, path: str, message: str) -> None:

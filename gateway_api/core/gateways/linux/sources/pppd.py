@@ -36,14 +36,14 @@ class UnreadableRecord(ValueError):
     """The text names the format, and has nothing that a subscriber sent."""
 
 
-class Traffic(msgspec.Struct, frozen=True):
+class PppdTraffic(msgspec.Struct, frozen=True):
     """What pppd counted. `in` comes from the subscriber. pppd 2.4.9 counts bytes modulo 2**32."""
 
     bytes_in: int
     bytes_out: int
 
 
-class Record(msgspec.Struct, frozen=True):
+class PppdRecord(msgspec.Struct, frozen=True):
     """The last event of IPv4, or that of IPv6, in a session."""
 
     is_up: bool
@@ -54,17 +54,17 @@ class Record(msgspec.Struct, frozen=True):
     #: Of the subscriber's end.
     link_local: str | None
     #: Only after the end.
-    traffic: Traffic | None
+    traffic: PppdTraffic | None
 
 
-class Access(msgspec.Struct, frozen=True):
+class PppoeAccess(msgspec.Struct, frozen=True):
     """Where a session arrived."""
 
     interface: str
     mac_address: str
 
 
-def record_of(data: bytes) -> Record:
+def record_of(data: bytes) -> PppdRecord:
     """The record of the hook. Raises UnreadableRecord."""
     if not data.endswith(b"\0"):
         raise UnreadableRecord("a record of a session without its end")
@@ -79,7 +79,7 @@ def record_of(data: bytes) -> Record:
     username = items.get(b"PEERNAME", b"").decode(errors="replace")
     is_up = _EVENTS[event]
     traffic = None if is_up else _traffic(items)
-    return Record(is_up, interface.decode(), username, ip_address, link_local, traffic)
+    return PppdRecord(is_up, interface.decode(), username, ip_address, link_local, traffic)
 
 
 def start_of(stat: bytes) -> int | None:
@@ -92,7 +92,7 @@ def start_of(stat: bytes) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def access_of(cmdline: bytes) -> Access:
+def access_of(cmdline: bytes) -> PppoeAccess:
     """From the `cmdline` (proc(5)) of a pppd that pppoe-server started: the command after `pty` has the
     interface and `-e SESSION:MAC`. Raises UnreadableRecord."""
     arguments = cmdline.split(b"\0")
@@ -100,7 +100,7 @@ def access_of(cmdline: bytes) -> Access:
     interface, mac = _SERVED_INTERFACE.search(command), _SERVED_MAC.search(command)
     if interface is None or mac is None:
         raise UnreadableRecord("a pppd that pppoe-server did not start")
-    return Access(interface[1].decode(), mac[1].decode().lower())
+    return PppoeAccess(interface[1].decode(), mac[1].decode().lower())
 
 
 def cause_of(lines: Iterable[str]) -> str | None:
@@ -116,14 +116,14 @@ def cause_of(lines: Iterable[str]) -> str | None:
     return found
 
 
-def traffic_of(lines: Iterable[str]) -> Traffic | None:
+def traffic_of(lines: Iterable[str]) -> PppdTraffic | None:
     """What pppd counted until the end, from the same lines. None before it."""
-    found: Traffic | None = None
+    found: PppdTraffic | None = None
     for line in lines:
         if _START.fullmatch(line):
             found = None
         elif counted := _COUNTED.fullmatch(line):
-            found = Traffic(int(counted[2]), int(counted[1]))
+            found = PppdTraffic(int(counted[2]), int(counted[1]))
     return found
 
 
@@ -140,7 +140,7 @@ def _ipv6(text: bytes) -> str | None:
     return str(IPv6Address(text.decode("ascii", "replace"))) if text else None
 
 
-def _traffic(items: dict[bytes, bytes]) -> Traffic | None:
+def _traffic(items: dict[bytes, bytes]) -> PppdTraffic | None:
     """None where pppd did not count."""
     values = [items.get(name, b"") for name in (b"BYTES_RCVD", b"BYTES_SENT")]
-    return Traffic(*map(int, values)) if all(map(_NUMBER.fullmatch, values)) else None
+    return PppdTraffic(*map(int, values)) if all(map(_NUMBER.fullmatch, values)) else None

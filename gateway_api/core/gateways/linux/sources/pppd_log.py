@@ -33,7 +33,7 @@ class _Entry(msgspec.Struct):
     MESSAGE: str | list[int] | None = None
 
 
-class Journal:
+class SystemdJournal:
     """systemd's journal (252 in Debian 12), by `journalctl`. Its reader is in the group systemd-journal."""
 
     def __init__(self, journalctl: Sequence[str] = ("journalctl",), seconds: float = 10.0) -> None:

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
-    Access,
-    Record,
-    Traffic,
+    PppdRecord,
+    PppdTraffic,
+    PppoeAccess,
     UnreadableRecord,
     access_of,
     cause_of,
@@ -48,7 +48,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _log = logging.getLogger(__name__)
 
 
-class Services(Protocol):
+class PppoeServices(Protocol):
     """The pppoe-server of each access interface. Both raise SourceUnavailable and SourceRefused, and end by a
     deadline. What is done already is no error."""
 
@@ -73,7 +73,7 @@ class PppoeServer:
     def __init__(
         self,
         name: str,
-        services: Services,
+        services: PppoeServices,
         log: PppdLog,
         records: Path,
         clock: Clock,
@@ -158,7 +158,7 @@ class PppoeServer:
             return cause
         return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
 
-    def traffic(self, key: str) -> Traffic | None:
+    def traffic(self, key: str) -> PppdTraffic | None:
         """What pppd counted in a session that has ended: from its hook's record, or else from its log. None
         if pppd was killed. Raises SourceUnavailable."""
         process = self._process(key)
@@ -218,7 +218,7 @@ class PppoeServer:
         except (FileNotFoundError, ProcessLookupError):
             return None
 
-    def _access(self, process: _Process) -> Access | None:
+    def _access(self, process: _Process) -> PppoeAccess | None:
         """None if it ends now: then its command line is empty, before its `stat` says so."""
         try:
             cmdline = (self._proc / str(process.pid) / "cmdline").read_bytes()
@@ -226,7 +226,7 @@ class PppoeServer:
             return None
         return access_of(cmdline) if cmdline else None
 
-    def _record(self, process: _Process, family: str) -> tuple[Record, int]:
+    def _record(self, process: _Process, family: str) -> tuple[PppdRecord, int]:
         """With the epoch second in which it was written."""
         with (self._records / f"{process.pid}-{process.start}.{family}").open("rb") as file:
             return record_of(file.read()), int(os.fstat(file.fileno()).st_mtime)
@@ -235,7 +235,7 @@ class PppoeServer:
         """None if it is not up."""
         if self._start(process.pid) != process.start:
             return None
-        up: dict[str, tuple[Record, int]] = {}
+        up: dict[str, tuple[PppdRecord, int]] = {}
         for family in ("ip", "ipv6"):
             try:
                 record, at = self._record(process, family)
