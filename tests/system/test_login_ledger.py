@@ -201,15 +201,3 @@ def test_a_broken_ledger_ends_all_tokens_and_begins_anew(api: Api, state: Path, 
         assert [holds(own, token) for token in tokens] == [False, False]
         assert holds(own, own.new_token("operator"))
     assert "began a new ledger" in (state / "api.log").read_text()
-
-
-def test_a_ledger_of_an_older_version_with_names_in_clear_is_removed(
-    api: Api, state: Path, folder: Path
-) -> None:
-    runtime = folder.parent / "run"
-    runtime.mkdir()
-    old = [runtime / f"ledger.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
-    for path in old:
-        path.write_bytes(b"p4ssw0rd")
-    with running(api, state, folder, runtime):
-        assert not any(path.exists() for path in old)
