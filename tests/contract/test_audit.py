@@ -529,6 +529,7 @@ def traced(pid: int, calls: str, *options: str) -> Iterator[None]:
             strace.terminate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "role", "status"),
     [

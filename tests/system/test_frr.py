@@ -21,6 +21,8 @@ from tests.support.frr_pair import NEAR, Pair, running_pair
 from tests.support.rendered import rendered
 from tests.support.stack import PATIENCE, wait_for
 
+pytestmark = pytest.mark.slow
+
 NEIGHBOR = "10.255.0.2"
 #: Seconds until a program that hangs is killed: it must have begun.
 SHORT = 4

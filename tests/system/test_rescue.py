@@ -21,6 +21,8 @@ from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
 from tests.system.test_cli import COMMAND, typed
 
+pytestmark = pytest.mark.slow
+
 FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 
 
