@@ -72,6 +72,16 @@ class NotDone(GatewayApiError):
         super().__init__(f"Cannot {step}: {reason}. Nothing was changed")
 
 
+class StillConnected(GatewayApiError):
+    """Sessions that were to end are still there; others have ended. The reason may be shown to a client."""
+
+    def __init__(self, connected: int, ended: int, reason: str) -> None:
+        self.connected = connected
+        self.ended = ended
+        self.reason = reason
+        super().__init__(f"{connected} of {connected + ended} sessions are still connected: {reason}")
+
+
 class HubUnavailable(GatewayApiError):
     """The hub cannot be reached, or failed. The text is for the log, never for a client."""
 

@@ -1,9 +1,12 @@
 """The methods of the core's interface, for a gateway and its configuration."""
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
+from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
@@ -16,7 +19,7 @@ from gateway_api.core.session import Session, sort_key
 from gateway_api.core.sessions import SessionTable
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, PagedMethod, served
-from gateway_api.wire.core.configuration import ChangesReply, ListChanges
+from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import (
     DisconnectInterface,
@@ -32,6 +35,7 @@ from gateway_api.wire.core.sessions import (
     SessionRateReply,
     SessionRates,
     SessionReply,
+    SessionsConnectedError,
     SessionSnapshot,
     SessionSummary,
     SetSessionRate,
@@ -42,6 +46,8 @@ from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface, inval
 from gateway_api.wire.varlink.protocol import Peer
 
 IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:gateway-api")
+
+_log = logging.getLogger(__name__)
 
 _summary = attrgetter("summary")
 
@@ -92,13 +98,15 @@ class CoreService:
         return listing("sessions", rows, call.page, order)
 
     def get_session(self, call: GetSession) -> SessionReply:
-        session = self._gateway.detail(call.id)
+        with _errors():
+            session = self._gateway.detail(call.id)
         if session is None:
             raise CORE.error(SessionNotFoundError(call.id))
         return SessionReply(session)
 
     def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> SessionReply:
-        session = self._gateway.disconnect(call.id)
+        with _errors():
+            session = self._gateway.disconnect(call.id)
         if session is None:
             raise CORE.error(SessionNotFoundError(call.id))
         if call.request_id is None:
@@ -106,7 +114,8 @@ class CoreService:
         return SessionReply(session)
 
     def disconnect_interface(self, call: DisconnectInterface, peer: Peer | None) -> dict[str, Any]:
-        found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
+        with _errors():
+            found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
         if found is None:
             raise CORE.error(InterfaceNotFoundError(call.interface))
         if call.request_id is None and not call.dry_run:
@@ -116,7 +125,8 @@ class CoreService:
         return {"sessions": encoded(map(_summary, found))[0]}
 
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
-        changed = self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps)
+        with _errors():
+            changed = self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps)
         if changed is None:
             raise CORE.error(SessionNotFoundError(call.id))
         before, after = changed
@@ -131,10 +141,12 @@ class CoreService:
         return self._journal.follow(call.boot_id, call.after_sequence)
 
     def list_interfaces(self, call: PagedMethod[Any]) -> dict[str, Any]:
-        return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")
+        with _errors():
+            return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")
 
     def list_vlans(self, call: PagedMethod[Any]) -> dict[str, Any]:
-        return listing("vlans", self._gateway.vlans(), call.page, "vlans")
+        with _errors():
+            return listing("vlans", self._gateway.vlans(), call.page, "vlans")
 
     def list_qos(self, call: PagedMethod[Any]) -> dict[str, Any]:
         return listing("sessions", self._sessions.qos(), call.page, "qos")
@@ -143,17 +155,33 @@ class CoreService:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
 
     def get_bgp_summary(self, _: Method[Any]) -> dict[str, Any]:
-        return {"summary": self._gateway.bgp_summary()}
+        with _errors():
+            return {"summary": self._gateway.bgp_summary()}
 
     def list_routes(self, call: PagedMethod[Any]) -> dict[str, Any]:
-        return listing("routes", self._gateway.routes(), call.page, "routes")
+        with _errors():
+            return listing("routes", self._gateway.routes(), call.page, "routes")
 
     def list_cgnat_sessions(self, call: PagedMethod[Any]) -> dict[str, Any]:
         return listing("sessions", self._sessions.cgnat_sessions(), call.page, "cgnat")
 
     def get_demux_state(self, call: PagedMethod[Any]) -> dict[str, Any]:
-        vlans, rate_limited_total = self._gateway.demux_vlans()
+        with _errors():
+            vlans, rate_limited_total = self._gateway.demux_vlans()
         return {**listing("vlans", vlans, call.page, "demux"), "rate_limited_total": rate_limited_total}
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """The gateway's errors as those of the interface."""
+    try:
+        yield
+    except NotDone as error:
+        _log.error("%s", error)
+        raise CORE.error(StepFailedError(error.step, error.reason)) from error
+    except StillConnected as error:
+        _log.error("%s", error)
+        raise CORE.error(SessionsConnectedError(error.connected, error.ended, error.reason)) from error

@@ -16,9 +16,11 @@ from gateway_api.base.errors import (
     NotFound,
     Problem,
     Stale,
+    StillConnected,
 )
 from gateway_api.wire.contract import Command, Method, reply_of
 from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core import sessions
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -142,6 +144,9 @@ def _translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
         case "StepFailed":
             failed = decoded(wire.StepFailedError, error.parameters)
             return NotDone(failed.step, failed.reason)
+        case "SessionsConnected":
+            left = decoded(sessions.SessionsConnectedError, error.parameters)
+            return StillConnected(left.connected, left.ended, left.reason)
         case "org.varlink.service.InvalidParameter" if _has_parameters(call):
             return Invalid(_problem(decoded(dict[str, Any], error.parameters).get("parameter")))
         case _:

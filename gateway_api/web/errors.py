@@ -71,6 +71,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.TooManyLists: _too_many(503),
     errors.Disabled: lambda error: disabled_page(str(error)) or responses.error(503, str(error)),
     errors.NotDone: _failure(str),
+    errors.StillConnected: _failure(str),
     errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
     errors.CoreUnavailable: _failure(lambda _: "Core daemon unreachable"),
     errors.HubUnavailable: _failure(lambda _: "Webhook service unreachable"),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable, Invalid, ListTooLarge, NotFound, Problem
+from gateway_api.base.errors import CoreUnavailable, Invalid, ListTooLarge, NotFound, Problem, StillConnected
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
@@ -317,6 +317,14 @@ def test_a_configuration_of_another_shape_is_core_unavailable(
 def test_a_core_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(CoreUnavailable):
         Daemon(Client(tmp_path / "nothing.sock", timeout=1)).reply(GetHealth())
+
+
+def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Core, daemon: Daemon) -> None:
+    core.error = ErrorReply.of(
+        f"{CORE.name}.SessionsConnected", connected=2, ended=5, reason="accel-ppp does not reply"
+    )
+    with pytest.raises(StillConnected, match="2 of 7 sessions are still connected: accel-ppp does not reply"):
+        daemon.disconnect_interface("trunk0.100", dry_run=False)
 
 
 def test_after_an_error_the_next_answer_is_good(core: Core, daemon: Daemon) -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat
@@ -28,8 +29,9 @@ from gateway_api.core.service import CoreService
 from gateway_api.core.session import Session, sort_key
 from gateway_api.core.sessions import Index, SessionTable
 from gateway_api.wire.contract import MAX_LIMIT, Page
+from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import OverheadProfile
-from gateway_api.wire.core.sessions import ListSessions, SessionFilter, SessionSummary
+from gateway_api.wire.core.sessions import DisconnectInterface, ListSessions, SessionFilter, SessionSummary
 from gateway_api.wire.varlink.dispatcher import NoParameters
 from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
 from tests.support.clocks import StillClock
@@ -641,3 +643,34 @@ def test_uptime_is_the_whole_seconds_since_the_start(service: CoreService, clock
     assert service.get_health(NoParameters()).uptime_seconds == 0
     clock.now += 12.9
     assert service.get_health(NoParameters()).uptime_seconds == 12
+
+
+# A gateway that fails
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "parameters"),
+    [
+        (NotDone("end it", "no reply"), "StepFailed", {"step": "end it", "reason": "no reply"}),
+        (
+            StillConnected(2, 5, "no reply"),
+            "SessionsConnected",
+            {"connected": 2, "ended": 5, "reason": "no reply"},
+        ),
+    ],
+)
+def test_an_error_of_the_gateway_is_one_of_the_interface(
+    service: CoreService,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    name: str,
+    parameters: dict[str, Any],
+) -> None:
+    def fail(_: LabGateway, interface: str, *, dry_run: bool) -> None:
+        raise error
+
+    monkeypatch.setattr(LabGateway, "disconnect_interface", fail)
+    with pytest.raises(ErrorReply) as replied:
+        service.disconnect_interface(DisconnectInterface("trunk0.100", dry_run=False), None)
+    assert replied.value.name == f"{CORE.name}.{name}"
+    assert msgspec.json.decode(replied.value.parameters) == parameters

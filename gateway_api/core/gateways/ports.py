@@ -1,7 +1,7 @@
 """What a gateway brings to the core: sessions, a data plane and routing.
 
 Any thread may call any method. Each result shows one moment. Rates are in bits per second. A change shows in
-every list when its method returns.
+every list when its method returns. Methods raise NotDone where the machine fails.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ class Gateway(Protocol):
         """The record of a session, with its traffic until now. None for an unknown id."""
 
     def disconnect(self, id: int) -> SessionDetail | None:
-        """Ends a session, and returns its record at the end. None for an unknown id."""
+        """Ends a session, and returns its last record. None for an unknown id. Raises StillConnected."""
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[Session] | None:
         """Ends, or only finds, the sessions that arrived on an interface. None for an unknown interface,
-        of whatever type."""
+        of whatever type. Raises StillConnected."""
 
     def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
         """Shapes a session, and returns its record before and after. None for an unknown id."""

@@ -466,7 +466,7 @@ class NothingToConfirmError(Failure, frozen=True):
 
 
 class StepFailedError(Failure, frozen=True):
-    """A step failed, and the configuration is as it was."""
+    """A step failed, and nothing was changed."""
 
     step: Annotated[str, about("A verb and an object.", "write the configuration")]
     reason: Annotated[str, about("Why, without secrets.", "No space left on device")]

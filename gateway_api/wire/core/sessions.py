@@ -319,6 +319,14 @@ class SessionNotFoundError(Failure, frozen=True):
     id: SessionId
 
 
+class SessionsConnectedError(Failure, frozen=True):
+    """Sessions that were to end are still there. Others of the same call have ended."""
+
+    connected: Annotated[int, count("Sessions that are still there.", 1)]
+    ended: Annotated[int, count("Sessions that have ended.", 0)]
+    reason: Annotated[str, about("Why, without secrets.", "accel-ppp does not reply")]
+
+
 class InterfaceNotFoundError(Failure, frozen=True):
     """There is no interface of that name."""
 
