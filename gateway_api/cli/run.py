@@ -122,7 +122,7 @@ def _end_with_parent() -> None:
 
 def _start_core(options: Options, state: RunFolder, log: Path | None) -> Child:
     command = [
-        *(sys.executable, "-m", "gateway_api.cli.core"),
+        *(sys.executable, "-m", "gateway_api.cli.core", "lab"),
         *("--socket", str(state.core_socket)),
         *("--configuration", str(state.configuration), "--factory", str(state.factory)),
         *("--sessions", str(options.sessions), "--arrivals", str(options.arrivals)),

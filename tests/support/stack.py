@@ -240,7 +240,7 @@ def running_core(socket_path: Path, factory: Path, *arguments: str) -> Iterator[
     socket, and begins as `factory`."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "gateway_api.cli.core", "--socket", str(socket_path)),
+            *(sys.executable, "-m", "gateway_api.cli.core", "lab", "--socket", str(socket_path)),
             *("--configuration", str(socket_path.parent / "configuration")),
             *("--factory", str(factory), *arguments),
         ]

@@ -1,8 +1,8 @@
 """Thousands of cores: forks of a process that has imported the core, a few milliseconds each.
 
 `python -m tests.support.zygote` is that process. It reads commands on stdin, one JSON object a line, and
-answers each with one. What it forks runs the daemon's own `main` with its own command line: to the kernel,
-and to whoever kills it, it is a core.
+answers each with one. What it forks runs the command `gateway-core lab` with options of its own: to the
+kernel, and to whoever kills it, it is a core.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from gateway_api.cli.core import main as core_main
+from gateway_api.cli.core import lab
 from gateway_api.wire.varlink.client import Client
 
 _INTERFACE = "org.gatewayapi.core"
@@ -185,11 +185,10 @@ def _be_core(arguments: list[str], log: str, paused: bool) -> NoReturn:
             os.dup2(descriptor, number)
         os.closerange(3, 16)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        sys.argv = ["gateway_api.cli.core", *arguments]
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
         if paused:
             os.kill(os.getpid(), signal.SIGSTOP)
-        status = core_main()
+        status = lab.run(arguments)
     except BaseException:  # noqa: BLE001 - it must not return into the loop that forked it
         traceback.print_exc()
     finally:

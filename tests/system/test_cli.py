@@ -1,4 +1,4 @@
-"""`gateway-api` as an operator runs it."""
+"""`gateway-api` and `gateway-core` as an operator runs them."""
 
 import os
 import pty
@@ -17,6 +17,7 @@ from gateway_api.auth.passwords import verify
 from gateway_api.version import VERSION
 
 COMMAND = str(Path(sys.executable).parent / "gateway-api")
+CORE = [sys.executable, "-m", "gateway_api.cli.core"]
 HASH = re.compile(r"\$2b\$12\$[./A-Za-z0-9]{53}")
 
 #: Makes the terminal at standard input the one that /dev/tty means, as a login shell has it.
@@ -165,16 +166,22 @@ def test_leaving_the_prompt_gives_no_hash_and_no_traceback(key: str) -> None:
     assert "Traceback" not in shown
 
 
-def test_without_a_command_the_usage_is_shown() -> None:
-    done = subprocess.run([COMMAND], capture_output=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert b"hash-password" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [([COMMAND], "gateway-api"), ([sys.executable, "-m", "gateway_api.cli.core"], "gateway-core")],
+programs = pytest.mark.parametrize(
+    ("command", "name"), [([COMMAND], "gateway-api"), (CORE, "gateway-core")], ids=["api", "core"]
 )
+
+
+@programs
+@pytest.mark.parametrize("arguments", [[], ["unknown"], ["--socket", "/run/core"]], ids=" ".join)
+def test_without_a_known_command_the_usage_is_shown(
+    command: list[str], name: str, arguments: list[str]
+) -> None:
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"usage: {name} ")
+
+
+@programs
 def test_the_version_is_told(command: list[str], name: str) -> None:
     said = subprocess.run([*command, "--version"], capture_output=True, timeout=60, check=True).stdout
     assert said.decode() == f"{name} {VERSION}\n"

@@ -211,7 +211,7 @@ def configure(folder: Path, document: dict[str, Any]) -> None:
 
 def command(folder: Path, *arguments: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "gateway_api.cli.core", "--socket", str(folder / "core")),
+        *(sys.executable, "-m", "gateway_api.cli.core", "lab", "--socket", str(folder / "core")),
         *("--configuration", str(folder / "configuration")),
         *("--factory", str(folder / "factory.json"), *arguments),
     ]

@@ -420,7 +420,8 @@ def traced(bench: Bench) -> Traced:
     home, run = bench.home(), bench.home()
     folder = home / "var" / "configuration"
     core = [
-        *(sys.executable, "-m", "gateway_api.cli.core", "--socket", str(run / "s"), "--sessions", "0"),
+        *(sys.executable, "-m", "gateway_api.cli.core", "lab"),
+        *("--socket", str(run / "s"), "--sessions", "0"),
         *("--configuration", str(folder), "--factory", str(bench.factory)),
     ]
     # A file for each thread: their lines would mix.
@@ -987,7 +988,8 @@ def test_a_confirmation_is_not_forgotten_by_a_core_that_is_killed(bench: Bench) 
 def test_a_second_core_refuses_to_start_on_the_folder_of_another(bench: Bench) -> None:
     home, other = bench.home(), bench.home()
     second = [
-        *(sys.executable, "-m", "gateway_api.cli.core", "--socket", str(other / "s"), "--sessions", "0"),
+        *(sys.executable, "-m", "gateway_api.cli.core", "lab"),
+        *("--socket", str(other / "s"), "--sessions", "0"),
         *("--configuration", str(home / "configuration"), "--factory", str(bench.factory)),
     ]
     with running_core(home / "s", bench.factory, "--sessions", "0"):

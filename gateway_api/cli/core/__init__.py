@@ -1,0 +1,1 @@
+"""`gateway-core`: the core daemon, with a command for each gateway."""

@@ -1,0 +1,24 @@
+"""`gateway-core`, or `python -m gateway_api.cli.core`: its commands."""
+
+import argparse
+import sys
+
+from gateway_api.version import VERSION
+
+
+def main() -> int:
+    """The exit status of the command; 2, with the usage on standard error, without a known one."""
+    parser = argparse.ArgumentParser(prog="gateway-core", description="The core daemon of the gateway.")
+    parser.add_argument("--version", action="version", version=f"gateway-core {VERSION}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # Each command's own module has its options, --help too.
+    commands.add_parser("lab", help="serve simulated subscribers", add_help=False)
+    _, options = parser.parse_known_args()
+    # Late: a command imports what its own gateway needs, and nothing of another.
+    from gateway_api.cli.core import lab
+
+    return lab.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""`gateway-core lab`: the core daemon with simulated subscribers."""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from gateway_api.cli.core.daemon import CoreOptions, Opened, parser_of, serve
+from gateway_api.core.clock import Clock
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.gateways.lab.world import MAX_SESSIONS
+from gateway_api.core.journal import Journal
+
+#: Seconds between two advances.
+_TICK = 0.05
+
+T = TypeVar("T", int, float)
+
+
+class LabOptions(CoreOptions):
+    """`arrivals` is per second."""
+
+    sessions: int
+    arrivals: float
+    seed: int
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Exit status 0 after a signal, 1 if it could not start."""
+    options = _parser().parse_args(arguments, LabOptions())
+    population = Population(options.sessions, options.arrivals, options.seed)
+    return serve(options, partial(_open, population))
+
+
+def _open(population: Population, configuration: Configuration, journal: Journal, clock: Clock) -> Opened:
+    gateway = LabGateway(configuration, population, journal, clock)
+    return Opened(gateway, partial(_advance, gateway))
+
+
+def _advance(gateway: LabGateway) -> NoReturn:
+    while True:
+        gateway.advance()
+        time.sleep(_TICK)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("lab", "Serves simulated subscribers, until SIGTERM or SIGINT.")
+    parser.add_argument(
+        "--sessions", type=_number(int, MAX_SESSIONS), default=200, help=f"at the start, 0 to {MAX_SESSIONS}"
+    )
+    parser.add_argument(
+        "--arrivals", type=_number(float, 20_000), default=0.0, help="per second, at the mean"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")
+    return parser
+
+
+def _number(parse: Callable[[str], T], most: int) -> Callable[[str], T]:
+    def number(text: str) -> T:
+        value = parse(text)
+        if not 0 <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be 0 to {most}")
+        return value
+
+    return number
