@@ -40,11 +40,13 @@ def piped(text: bytes, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
     )
 
 
-def typed(*lines: str, arguments: Sequence[str] = ("hash-password",)) -> tuple[int, str]:
+def typed(
+    *lines: str, program: Sequence[str] = (COMMAND,), arguments: Sequence[str] = ("hash-password",)
+) -> tuple[int, str]:
     """The exit status, and all that a terminal shows, when each prompt gets the next line."""
     terminal, inside = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", _TAKE_TERMINAL, COMMAND, *arguments],
+        [sys.executable, "-c", _TAKE_TERMINAL, *program, *arguments],
         stdin=inside,
         stdout=inside,
         stderr=inside,
@@ -185,6 +187,22 @@ def test_without_a_known_command_the_usage_is_shown(
 def test_the_version_is_told(command: list[str], name: str) -> None:
     said = subprocess.run([*command, "--version"], capture_output=True, timeout=60, check=True).stdout
     assert said.decode() == f"{name} {VERSION}\n"
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04"])
+def test_the_setup_of_a_core_asks_on_a_terminal_and_can_be_left(key: str) -> None:
+    status, shown = typed(key, program=CORE, arguments=("setup", "--source", "dnsmasq"))
+    assert status == 1
+    assert "Trunks, which carry the VLANs of subscribers (" in shown
+    assert "gateway-core setup: stopped before the end" in shown
+    assert "Traceback" not in shown
+
+
+def test_the_setup_of_a_core_asks_nothing_without_a_terminal() -> None:
+    command = [*CORE, "setup", "--source", "dnsmasq", "--range", "100.64.0.0/16"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "gateway-core setup: --trunk, --uplink: required without a terminal\n"
 
 
 @pytest.fixture

@@ -13,11 +13,17 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # Each command's own module has its options, --help too.
     commands.add_parser("lab", help="serve simulated subscribers", add_help=False)
-    _, options = parser.parse_known_args()
+    help = "check this machine for a gateway on Linux, and write its first configuration"
+    commands.add_parser("setup", help=help, add_help=False)
+    arguments, options = parser.parse_known_args()
     # Late: a command imports what its own gateway needs, and nothing of another.
-    from gateway_api.cli.core import lab
+    if arguments.command == "lab":
+        from gateway_api.cli.core import lab
 
-    return lab.run(options)
+        return lab.run(options)
+    from gateway_api.cli.core import setup
+
+    return setup.run(options)
 
 
 if __name__ == "__main__":

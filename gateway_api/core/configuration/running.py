@@ -71,12 +71,15 @@ class RunningConfiguration:
 
     @classmethod
     def read(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
-        """The configuration in a file. Without users, it gets those of another file. Raises Unreadable and
-        Invalid."""
-        document = read_json(path, dict[str, Any])
+        """The first one, from a file, as `first`. Raises Unreadable and Invalid."""
+        return cls.first(read_json(path, dict[str, Any]), users)
+
+    @classmethod
+    def first(cls, document: dict[str, Any], users: Path | None) -> "RunningConfiguration":
+        """The first one, which gets the users in a file if it has none. Raises Unreadable and Invalid."""
         api = document.get("api")
         if users is not None and isinstance(api, dict) and not api.get("users"):
-            api["users"] = read_json(users, list[Any])
+            document = {**document, "api": {**api, "users": read_json(users, list[Any])}}
         return cls.of(document)
 
 

@@ -1,0 +1,202 @@
+"""`gateway-core setup`: checks a machine for a gateway on Linux, and writes its first configuration.
+
+It changes nothing else, and says what is missing and how to get it.
+"""
+
+import argparse
+import json
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gateway_api.base import durable
+from gateway_api.base.errors import GatewayApiError, Invalid
+from gateway_api.cli.setup import CONFIGURATION, ETC
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.requirements import SOURCES, installed, interfaces, lacks
+
+#: What the unit of the core begins with, and the users that gateway-api-setup made for it.
+FIRST = ETC / "first-configuration.json"
+_USERS = ETC / "first-users.json"
+
+#: The flag of each value that is the operator's, by the beginning of its path.
+_FLAGS = {
+    "interfaces.trunks": "--trunk",
+    "interfaces.uplinks": "--uplink",
+    "cgnat.handoff_interface": "--uplink",
+    "cgnat.source_range": "--range",
+    "demux": "--trunk",
+    "system.hostname": "the host name of this machine",
+}
+_PROFILES = {
+    "pppoe": {"vlan_range": "1000-3999", "overhead_profile": "pppoe_ethernet"},
+    "dhcp": {"vlan_range": "100-999", "overhead_profile": "ipoe_ethernet"},
+}
+
+#: Shows a question, and returns the line that the operator types.
+Ask = Callable[[str], str]
+
+
+class CannotSetUp(GatewayApiError):
+    """The text is the reason, for the operator."""
+
+
+@dataclass(frozen=True)
+class FirstChoices:
+    """What the operator chooses. `range` has the addresses of subscribers, `sources` are names."""
+
+    trunks: tuple[str, ...]
+    uplinks: tuple[str, ...]
+    range: str
+    sources: tuple[str, ...]
+
+
+class SetupOptions(argparse.Namespace):
+    trunk: list[str]
+    uplink: list[str]
+    source: list[str]
+    range: str
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Exit status 0 if the gateway can start, 1 with the reasons."""
+    options = _parser().parse_args(arguments, SetupOptions())
+    try:
+        ready = set_up(options, Path("/"), socket.gethostname(), input if sys.stdin.isatty() else None)
+    except (GatewayApiError, OSError) as error:
+        sys.stderr.write(f"gateway-core setup: {error}\n")
+        return 1
+    except (EOFError, KeyboardInterrupt):
+        sys.stderr.write("\ngateway-core setup: stopped before the end, and nothing is written\n")
+        return 1
+    return 0 if ready else 1
+
+
+def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) -> bool:
+    """True if the gateway can start: then it has a first configuration, below `root`. Without a terminal
+    there is no `ask`. Raises GatewayApiError and OSError."""
+    first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
+    exists = first.exists() or state.exists()
+    choices = _choices(options, root, None if exists else ask, required=not exists)
+    text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
+    missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
+    for lack in missing:
+        _say(f"missing {lack.what}\n    {lack.remedy}")
+    if state.exists():
+        _say(
+            f"{state.parent} has a running configuration, which stays as it is. Change it by the API: "
+            "POST /api/v1/system/config/edit with interfaces.trunks, interfaces.uplinks, demux.trunks and "
+            "cgnat.source_range, then POST /api/v1/system/config/commit."
+        )
+    elif exists:
+        _say(f"{first} exists, and stays as it is. To write another, remove it first.")
+    elif not missing:
+        durable.replace(first, text.encode(), mode=0o644)
+        _say(f"{first} is written.")
+    _say("Something is missing: run this again afterwards." if missing else "The gateway can start.")
+    return not missing
+
+
+def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bool) -> FirstChoices:
+    """From the flags, or else from the operator's answers; the installed sources if none is named. Where the
+    first ones are not `required`, only the sources are. Raises CannotSetUp."""
+    given = {
+        "--source": options.source or installed(root),
+        "--trunk": options.trunk,
+        "--uplink": options.uplink,
+        "--range": [options.range] if options.range else [],
+    }
+    absent = [flag for flag, held in given.items() if not held and (required or flag == "--source")]
+    if absent and ask is None:
+        raise CannotSetUp(f"{', '.join(absent)}: required without a terminal")
+    names = ", ".join(interfaces(root))
+    questions = {
+        "--source": f"Sources of sessions ({', '.join(SOURCES)}): ",
+        "--trunk": f"Trunks, which carry the VLANs of subscribers ({names}): ",
+        "--uplink": f"Uplinks, which lead to the rest of the network ({names}): ",
+        "--range": "Addresses of subscribers, such as 100.64.0.0/10: ",
+    }
+    for flag in absent:
+        while ask is not None and not given[flag]:
+            given[flag] = ask(questions[flag]).replace(",", " ").split()
+    if unknown := set(given["--source"]) - SOURCES.keys():
+        raise CannotSetUp(f"--source: {min(unknown)!r} is none of {', '.join(SOURCES)}")
+    return FirstChoices(
+        trunks=tuple(given["--trunk"]),
+        uplinks=tuple(given["--uplink"]),
+        range=" ".join(given["--range"]),
+        sources=tuple(given["--source"]),
+    )
+
+
+def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> str:
+    """The JSON document, which the core accepts with the first users. Raises CannotSetUp and Unreadable."""
+    if not users.exists():
+        raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
+    trunks, uplinks = list(choices.trunks), list(choices.uplinks)
+    served = {type for name in choices.sources for type in SOURCES[name].types}
+    document: dict[str, Any] = {
+        "system": {"hostname": hostname},
+        "interfaces": {"trunks": trunks, "uplinks": uplinks},
+        "radius": {"server": None, "secret": None},
+        "cgnat": {
+            "enabled": False,
+            "vrf_name": "cgnat",
+            "vrf_table": 100,
+            "handoff_interface": uplinks[0],
+            # No gateway has an address for documentation (RFC 5737): the operator sets it before `enabled`.
+            "handoff_gateway": "192.0.2.1",
+            "source_range": choices.range,
+        },
+        "qos": {"default_down": "100mbit", "default_up": "20mbit"},
+        "demux": {
+            "trunks": trunks,
+            "vlan_profiles": [
+                {"name": type, "type": type, "outer_vlan_range": None, **profile}
+                for type, profile in _PROFILES.items()
+                if type in served
+            ],
+            # A VLAN with pppoe-server costs a process, so a flood must not get thousands.
+            "rate_limits": {"vlans_per_second": 20, "burst": 200, "max_vlans": 1000},
+            "idle_timeout": 300,
+        },
+        "bgp": None,
+        "api": {"enabled": True, "token_lifetime": 3600, "users": []},
+    }
+    try:
+        RunningConfiguration.first(document, users)
+    except Invalid as error:
+        broken = (f"{_named(problem.path)}: {problem.message}" for problem in error.problems)
+        raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _named(path: str) -> str:
+    """The flag of a value, or its path."""
+    return next((flag for beginning, flag in _FLAGS.items() if path.startswith(beginning)), path)
+
+
+def _below(root: Path, path: Path) -> Path:
+    return root / path.relative_to("/")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gateway-core setup",
+        description="Checks this machine for a gateway on Linux, and writes its first configuration. On a "
+        "terminal, it asks for what no flag says.",
+    )
+    several = partial(parser.add_argument, action="append", default=[])
+    several("--trunk", metavar="NAME", help="an interface with VLANs of subscribers")
+    several("--uplink", metavar="NAME", help="an interface to the rest of the network")
+    several("--source", choices=SOURCES, help="of sessions; by default those that are installed")
+    parser.add_argument("--range", default="", metavar="CIDR", help="addresses of subscribers")
+    return parser

@@ -1,0 +1,110 @@
+"""What a gateway on Linux requires of its machine: interfaces, kernel modules, programs, settings of FRR.
+
+Names of packages and places of files are those of Debian 12 and 13.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway_api.core.gateways.linux.program import run
+
+#: Of the kernel, for any source.
+MODULES = ("8021q", "ifb", "sch_htb", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32")
+#: Each with the package that has it.
+_PROGRAMS: dict[str, str | None] = {"vtysh": "frr", "frr-reload.py": "frr-pythontools", "polkitd": "polkitd"}
+_FOLDERS = ("usr/sbin", "usr/bin", "usr/local/sbin", "usr/local/bin", "usr/lib/frr", "usr/lib/polkit-1")
+_BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
+_MODPROBE_SECONDS = 10.0
+_MODPROBE_MOST = 1 << 16
+
+
+@dataclass(frozen=True)
+class SourceRequirements:
+    """`types` are those of the VLAN profiles that the source serves. A program without a package is not in
+    Debian."""
+
+    types: tuple[str, ...]
+    modules: tuple[str, ...]
+    programs: Mapping[str, str | None]
+
+
+#: By the name of the source. pppoe-server runs in user mode, through a terminal.
+SOURCES = {
+    "pppoe-server": SourceRequirements(
+        ("pppoe",), ("ppp_generic", "ppp_async"), {"pppoe-server": "pppoe", "pppd": "ppp"}
+    ),
+    "dnsmasq": SourceRequirements(
+        ("dhcp",), (), {"dnsmasq": "dnsmasq-base", "dhcp_release": "dnsmasq-utils"}
+    ),
+    "accel-ppp": SourceRequirements(
+        ("pppoe", "dhcp"), ("ppp_generic", "pppoe"), {"accel-pppd": None, "accel-cmd": None}
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What is missing, such as `programs: pppd`, and what the operator does: a command for a shell, where
+    there is one."""
+
+    what: str
+    remedy: str
+
+
+def interfaces(root: Path) -> list[str]:
+    """Those of the machine, without the loopback. `root` is the root of its file system, here and below."""
+    return sorted(path.name for path in (root / "sys/class/net").iterdir() if path.name != "lo")
+
+
+def installed(root: Path) -> list[str]:
+    """The sources with all of their programs."""
+    return [name for name, source in SOURCES.items() if not _missing_programs(root, source.programs)]
+
+
+def lacks(root: Path, used: Collection[str], sources: Collection[str]) -> Iterator[Lack]:
+    """What a gateway needs and does not have. `used` are its interfaces, `sources` are keys of `SOURCES`.
+    Raises ProgramFailed and OSError."""
+    found = interfaces(root)
+    if absent := [name for name in used if name not in found]:
+        yield Lack(f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}")
+    chosen = [SOURCES[name] for name in sources]
+    if modules := _missing_modules(root, chosen):
+        # The cloud kernel of Debian, for one, has no PPP.
+        kernel = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
+        yield Lack(f"kernel modules: {', '.join(modules)}", kernel)
+    programs = _PROGRAMS | {name: package for one in chosen for name, package in one.programs.items()}
+    missing = _missing_programs(root, programs)
+    if of_debian := {name: package for name, package in missing.items() if package}:
+        packages = " ".join(dict.fromkeys(of_debian.values()))
+        yield Lack(f"programs: {', '.join(of_debian)}", f"apt-get install {packages}")
+    if others := [name for name, package in missing.items() if not package]:
+        build = "build accel-ppp from https://github.com/accel-ppp/accel-ppp: Debian has no package of it"
+        yield Lack(f"programs: {', '.join(others)}", build)
+    daemons = root / "etc/frr/daemons"
+    # The file comes with FRR. A shell reads it: the last value counts.
+    if daemons.exists() and _BGPD.findall(daemons.read_text())[-1:] != ["yes"]:
+        edit = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
+        yield Lack("setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr")
+
+
+def _missing_programs(root: Path, programs: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {
+        name: package
+        for name, package in programs.items()
+        if not any(os.access(root / folder / name, os.X_OK) for folder in _FOLDERS)
+    }
+
+
+def _missing_modules(root: Path, sources: Collection[SourceRequirements]) -> list[str]:
+    release = (root / "proc/sys/kernel/osrelease").read_text().strip()
+    place = ["--dirname", str(root), "--set-version", release]
+    missing = []
+    for name in dict.fromkeys([*MODULES, *(module for source in sources for module in source.modules)]):
+        if not (root / "sys/module" / name).exists():
+            command = ["modprobe", "--dry-run", "--quiet", *place, name]
+            if run(command, seconds=_MODPROBE_SECONDS, most=_MODPROBE_MOST).status:
+                missing.append(name)
+    return missing

@@ -1,0 +1,284 @@
+"""The first start of a gateway on Linux: what a machine lacks, and the first configuration."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.cli.core.setup import Ask, SetupOptions, set_up
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import VlanRange
+from gateway_api.core.gateways.linux.requirements import MODULES, SOURCES
+from tests.support.documents import SECRET_HASH
+
+KERNEL = "6.1.0-56-amd64"
+PROGRAMS = {
+    "usr/sbin/pppoe-server": "pppoe",
+    "usr/sbin/pppd": "ppp",
+    "usr/sbin/dnsmasq": "dnsmasq-base",
+    "usr/bin/dhcp_release": "dnsmasq-utils",
+    "usr/bin/vtysh": "frr",
+    "usr/lib/frr/frr-reload.py": "frr-pythontools",
+    "usr/lib/polkit-1/polkitd": "polkitd",
+}
+PPP = "ppp_generic", "ppp_async", "pppoe"
+REBOOT = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
+
+
+def place_program(root: Path, path: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).touch(mode=0o755)
+
+
+def place_modules(root: Path, *names: str) -> None:
+    """Modules that modprobe finds in the kernel itself."""
+    folder = root / "lib/modules" / KERNEL
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "modules.builtin").write_text("".join(f"kernel/{name}.ko\n" for name in names))
+    subprocess.run(["depmod", "--basedir", str(root), KERNEL], check=True, capture_output=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The file system of a machine that has all."""
+    for name in ("lo", "eth0", "eth1", "eth2"):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text(f"{KERNEL}\n")
+    place_modules(tmp_path, *MODULES, *PPP)
+    for path in PROGRAMS:
+        place_program(tmp_path, path)
+    (tmp_path / "etc/frr").mkdir(parents=True)
+    (tmp_path / "etc/frr/daemons").write_text("# bgpd=no\nbgpd=yes\nospfd=no\n")
+    (tmp_path / "etc/gateway-api").mkdir()
+    users(tmp_path).write_text(
+        json.dumps([{"username": "admin", "role": "admin", "password_hash": SECRET_HASH}])
+    )
+    return tmp_path
+
+
+def users(root: Path) -> Path:
+    return root / "etc/gateway-api/first-users.json"
+
+
+def written(root: Path) -> Path:
+    return root / "etc/gateway-api/first-configuration.json"
+
+
+def options(**changed: object) -> SetupOptions:
+    flags = {"trunk": ["eth1"], "uplink": ["eth0"], "range": "100.64.0.0/16", "source": ["pppoe-server"]}
+    return SetupOptions(**{**flags, **changed})
+
+
+def ready(root: Path, chosen: SetupOptions | None = None, *, ask: Ask | None = None) -> bool:
+    return set_up(chosen or options(), root, "bng7", ask)
+
+
+def answers(*lines: str) -> Callable[[str], str]:
+    """A terminal on which an operator types these lines, and no more."""
+    left = list(lines)
+    return lambda _: left.pop(0)
+
+
+def test_a_complete_machine_gets_a_configuration_that_the_core_can_begin_with(root: Path) -> None:
+    assert ready(root, options(trunk=["eth1", "eth2"]))
+    made = RunningConfiguration.read(written(root), users(root)).sections
+    assert made.system.hostname == "bng7"
+    assert made.interfaces.trunks == made.demux.trunks == ("eth1", "eth2")
+    assert made.interfaces.uplinks == ("eth0",)
+    assert str(made.cgnat.source_range) == "100.64.0.0/16"
+    assert [user.username for user in made.api.users] == ["admin"]
+
+
+def test_the_core_can_read_the_first_configuration_whose_users_are_in_their_own_file(root: Path) -> None:
+    assert ready(root)
+    assert written(root).stat().st_mode & 0o777 == 0o644
+    assert SECRET_HASH not in written(root).read_text()
+
+
+@pytest.mark.parametrize(
+    ("sources", "types"),
+    [
+        (["pppoe-server"], ["pppoe"]),
+        (["dnsmasq"], ["dhcp"]),
+        (["dnsmasq", "pppoe-server"], ["pppoe", "dhcp"]),
+        (["accel-ppp"], ["pppoe", "dhcp"]),
+    ],
+    ids=" ".join,
+)
+def test_each_type_that_a_source_serves_has_a_profile_of_vlans(
+    root: Path, sources: list[str], types: list[str]
+) -> None:
+    for name in ("accel-pppd", "accel-cmd"):
+        place_program(root, f"usr/local/sbin/{name}")
+    assert ready(root, options(source=sources))
+    demux = RunningConfiguration.read(written(root), users(root)).sections.demux
+    assert [profile.type for profile in demux.vlan_profiles] == types
+
+
+def test_sources_that_are_not_named_are_those_that_are_installed(root: Path) -> None:
+    (root / "usr/bin/dhcp_release").unlink()
+    assert ready(root, options(source=[]))
+    demux = RunningConfiguration.read(written(root), users(root)).sections.demux
+    assert [(profile.type, profile.vlan_range) for profile in demux.vlan_profiles] == [
+        ("pppoe", VlanRange(1000, 3999))
+    ]
+
+
+@pytest.mark.parametrize("path", PROGRAMS)
+def test_a_missing_program_is_named_with_the_command_that_installs_it(
+    root: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    (root / path).unlink()
+    assert not ready(root, options(source=["pppoe-server", "dnsmasq"]))
+    command = f"apt-get install {PROGRAMS[path]}"
+    assert f"missing programs: {Path(path).name}\n    {command}\n" in capsys.readouterr().out
+
+
+def test_programs_of_a_source_that_is_not_used_are_not_missed(root: Path) -> None:
+    (root / "usr/sbin/dnsmasq").unlink()
+    assert ready(root)
+
+
+def test_accel_ppp_is_no_package_of_debian(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not ready(root, options(source=["accel-ppp"]))
+    said = capsys.readouterr().out
+    assert "missing programs: accel-pppd, accel-cmd\n" in said
+    assert "https://github.com/accel-ppp/accel-ppp" in said
+    assert "apt-get" not in said
+
+
+@pytest.mark.parametrize("name", [*MODULES, "ppp_generic", "ppp_async"])
+def test_a_missing_kernel_module_is_named_with_the_kernel_that_has_it(
+    root: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    place_modules(root, *({*MODULES, *PPP} - {name}))
+    assert not ready(root)
+    assert f"missing kernel modules: {name}\n    {REBOOT}\n" in capsys.readouterr().out
+
+
+def test_a_module_that_is_loaded_is_not_missed(root: Path) -> None:
+    place_modules(root, *({*MODULES, *PPP} - {"ifb"}))
+    (root / "sys/module/ifb").mkdir(parents=True)
+    assert ready(root)
+
+
+def test_a_module_of_a_source_that_is_not_used_is_not_missed(root: Path) -> None:
+    # As in Debian's cloud kernel.
+    place_modules(root, *MODULES)
+    assert ready(root, options(source=["dnsmasq"]))
+
+
+@pytest.mark.parametrize("changed", [{"trunk": ["eth1", "eth9"]}, {"uplink": ["eth9"]}], ids=str)
+def test_an_interface_that_does_not_exist_is_named(
+    root: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, list[str]]
+) -> None:
+    assert not ready(root, options(**changed))
+    said = capsys.readouterr().out
+    assert "missing interfaces: eth9\n    this machine has eth0, eth1, eth2\n" in said
+
+
+@pytest.mark.parametrize("text", ["bgpd=no\n", "bgpd=yes\nbgpd=no\n", "#bgpd=yes\n", "zebra=yes\n"])
+def test_a_bgpd_that_frr_does_not_start_is_named_with_the_command_that_enables_it(
+    root: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    daemons = root / "etc/frr/daemons"
+    daemons.write_text(text)
+    assert not ready(root)
+    (command,) = (line.strip() for line in capsys.readouterr().out.splitlines() if "sed " in line)
+    edit, _, restart = command.rpartition(" && ")
+    assert restart == "systemctl restart frr"
+    subprocess.run(["sh", "-c", edit.replace("/etc/frr/daemons", str(daemons))], check=True)
+    assert ready(root)
+
+
+def test_nothing_is_written_while_something_is_missing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "usr/sbin/pppd").unlink()
+    assert not ready(root)
+    assert not written(root).exists()
+    assert "run this again" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["trunk", "uplink", "range"])
+def test_a_value_that_is_not_given_is_required_without_a_terminal(root: Path, flag: str) -> None:
+    with pytest.raises(GatewayApiError, match=rf"^--{flag}: required without a terminal$"):
+        ready(root, options(**{flag: []}))
+
+
+def test_a_source_is_required_where_none_is_installed(root: Path) -> None:
+    for path in ("usr/sbin/pppd", "usr/sbin/dnsmasq"):
+        (root / path).unlink()
+    with pytest.raises(GatewayApiError, match=r"^--source: required without a terminal$"):
+        ready(root, options(source=[]))
+
+
+def test_an_operator_is_asked_for_what_no_flag_says(root: Path) -> None:
+    typed = answers("", "eth1, eth2", "100.64.0.0/24")
+    assert ready(root, options(trunk=[], range=""), ask=typed)
+    made = RunningConfiguration.read(written(root), users(root)).sections
+    assert made.interfaces.trunks == ("eth1", "eth2")
+    assert str(made.cgnat.source_range) == "100.64.0.0/24"
+
+
+def test_an_operator_who_typed_no_source_of_ours_is_told_which_there_are(root: Path) -> None:
+    (root / "usr/sbin/pppd").unlink()
+    (root / "usr/sbin/dnsmasq").unlink()
+    with pytest.raises(GatewayApiError, match=rf"^--source: 'accel' is none of {', '.join(SOURCES)}$"):
+        ready(root, options(source=[]), ask=answers("accel"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "flag"),
+    [
+        ({"range": "100.64.0.0/33"}, "--range"),
+        ({"range": "127.0.0.0/8"}, "--range"),
+        ({"trunk": ["../eth1"]}, "--trunk"),
+        ({"trunk": ["enp129s0f1np1"]}, "--trunk"),
+        ({"uplink": ["eth 0"]}, "--uplink"),
+        ({"uplink": ["eth1"]}, "--uplink"),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_core_would_refuse_is_refused_with_its_flag(
+    root: Path, changed: dict[str, object], flag: str
+) -> None:
+    with pytest.raises(GatewayApiError, match=rf"^{flag}: must "):
+        ready(root, options(**changed))
+    assert not written(root).exists()
+
+
+def test_a_host_name_that_no_configuration_may_have_is_refused(root: Path) -> None:
+    with pytest.raises(GatewayApiError, match=r"^the host name of this machine: must be a host name"):
+        set_up(options(), root, "bng_7", None)
+
+
+def test_without_the_first_user_the_command_that_makes_it_is_named(root: Path) -> None:
+    users(root).unlink()
+    with pytest.raises(GatewayApiError, match="run gateway-api-setup"):
+        ready(root)
+
+
+def test_a_first_configuration_is_never_overwritten(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(root).write_text("{}")
+    assert ready(root)
+    assert written(root).read_text() == "{}"
+    assert f"{written(root)} exists, and stays as it is" in capsys.readouterr().out
+
+
+def test_a_machine_with_a_running_configuration_is_checked_and_its_change_is_the_api_s(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = root / "var/lib/gateway-core/configuration/state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text("{}")
+    (root / "usr/sbin/pppd").unlink()
+    assert not ready(root, SetupOptions(trunk=[], uplink=[], range="", source=["pppoe-server"]))
+    said = capsys.readouterr().out
+    assert "POST /api/v1/system/config/edit" in said
+    assert "missing programs: pppd\n" in said
+    assert not written(root).exists()
