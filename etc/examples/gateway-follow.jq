@@ -1,13 +1,13 @@
 include "gateway";
 
-def place: "\(.mac_address)  \(.access_interface)";
+def place: "\(.mac_address // "-")  \(.access_interface)";
 
 # An event as text.
 def told($data):
   if .event == "gap" then
     "GAP   events are lost; the gateway holds \($data.oldest) to \($data.newest): list the sessions again"
   elif .event == "session_up" then
-    "up    \($data.id)  \($data.username)  \($data.type)  \($data.ip_address)  \($data | place)"
+    "up    \($data.id)  \($data.username)  \($data.type)  \($data | address)  \($data | place)"
   else "down  \($data.id)  \($data.username)  \($data.reason)  \($data | place)  \($data.duration_seconds) s" end;
 
 # A stream of events as lines: the id, the time (-1 is now) and the text; an empty line for a heartbeat; !, -1 and the

@@ -26,6 +26,9 @@ def table:
   | .[] | [., $widths] | transpose
   | map(.[0] + " " * (.[1] - (.[0] | length))) | join("  ");
 
+# The address of a session or event.
+def address: .ip_address // .ipv6_address // "-";
+
 # Epoch seconds as local time.
 def time: if . then strflocaltime("%Y-%m-%d %H:%M:%S") else "-" end;
 
