@@ -1,6 +1,6 @@
 """Whole lists: one at a time in a worker, and one call for all requests that wait for the same list.
 
-A list of 200,000 sessions takes 54 MB, several times over in the core and in the worker. Without a bound, 32
+A list of 200,000 sessions takes 85 MB, several times over in the core and in the worker. Without a bound, 32
 clients would use gigabytes of memory, and all of the processor.
 """
 
@@ -13,7 +13,7 @@ from gateway_api.base.errors import TooManyLists
 
 #: Bytes of lists that are being sent. Beyond them the next list waits. With that one, a worker stays below
 #: the limit of unsent responses, beyond which slow clients are disconnected.
-MOST = 64 << 20
+MOST = 32 << 20
 #: Seconds after which a list that is being sent no longer counts: its clients are slow.
 SLOW = 30.0
 #: Seconds that a list waits for others. With the access check before it and the call after it, a request has

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 #: The most bytes of a message: calls are small, a list of 200,000 sessions is not.
 REQUEST_CAP = 1 << 20
-REPLY_CAP = 64 << 20
+REPLY_CAP = 96 << 20
 
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 _ROOT = 0
