@@ -38,7 +38,7 @@ export class Feed {
       : element('span', {class: 'who', text: data.username});
     return element('li', {class: up ? 'up' : 'down'},
       element('span', {class: 'mark', text: up ? 'up' : 'down'}), who,
-      element('span', {class: 'note', text: up ? `${data.type}, ${data.ip_address}` : words(data.reason)}),
+      element('span', {class: 'note', text: up ? [data.type, data.ip_address].filter(Boolean).join(', ') : words(data.reason)}),
       element('time', {text: timeOfDay(data.at)}));
   }
 }

@@ -8,6 +8,7 @@ import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
 const SECONDS = 5;
+const STALE = 'Stale: the source does not reply';
 
 /** Emits `read`: its `detail` is the session's current record. */
 export class SessionRecord extends EventTarget {
@@ -84,13 +85,17 @@ export class SessionRecord extends EventTarget {
   #draw() {
     const session = this.#session;
     write('record-title', session.username);
-    if (!this.#ended) this.#state('good', this.outcome);
+    if (!this.#ended) this.#state(...(session.state === 'stale' ? ['idle', STALE] : ['good', this.outcome]));
     const rows = [
       ['Session', `${session.id}, ${session.session_type}`],
-      ['IP address', session.ip_address],
+      ['IP address', session.ip_address ?? 'none'],
       ['Gateway', session.gateway ?? 'none'],
-      ['MAC address', session.mac_address],
+      ['IPv6 address', session.ipv6_address ?? 'none'],
+      ['IPv6 prefix', session.ipv6_prefix ?? 'none'],
+      ['Delegated prefixes', session.delegated_prefixes.join(', ') || 'none'],
+      ['MAC address', session.mac_address ?? 'unknown'],
       ['Access interface', session.access_interface],
+      ['VLAN', [session.outer_vlan_id, session.inner_vlan_id].filter(id => id !== null).join('.') || 'none'],
       ['PPP interface', session.ppp_interface || 'none'],
       ['Rate', `${rateText(session.rate_down_bps)}/s down, ${rateText(session.rate_up_bps)}/s up`],
       ['Traffic now', this.#traffic()],
@@ -99,6 +104,7 @@ export class SessionRecord extends EventTarget {
       ['CGNAT', session.vrf_steered ? 'yes' : 'no'],
       ['Overhead profile', session.overhead_profile],
       ['Accounting id', session.acct_session_id],
+      ['Source', session.source],
       ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
     ];
     byId('record-fields').replaceChildren(...rows.map(([name, text]) =>
@@ -137,8 +143,9 @@ export class SessionRecord extends EventTarget {
   }
 
   #askDisconnect() {
-    const {id, username, ip_address: address} = this.#session;
-    write('disconnect-text', `${username} (session ${id}, ${address}) is disconnected at once.`);
+    const {id, username} = this.#session;
+    const address = this.#session.ip_address ?? this.#session.ipv6_address;
+    write('disconnect-text', `${username} (${[`session ${id}`, address].filter(Boolean).join(', ')}) is disconnected at once.`);
     ask('disconnect-dialog', async () => {
       const {data} = await this.api.ask('DELETE', `/subscribers/${id}`);
       return () => {

@@ -138,7 +138,7 @@ export class Subscribers {
       id: String(session.id),
       username: element('button', {type: 'button', class: 'link', text: session.username, onclick: () => this.record.open(session.id)}),
       type: session.type,
-      ip_address: session.ip_address,
+      ip_address: session.ip_address ?? session.ipv6_address ?? '',
       interface: session.interface,
       rate_down: scaled(session.rate_down, 'bit/s'),
       rate_up: scaled(session.rate_up, 'bit/s'),
