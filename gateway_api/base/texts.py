@@ -1,10 +1,11 @@
 """Texts with a form of their own: addresses, rates, and paths in a configuration."""
 
+import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address
 
 # Addresses
 
@@ -22,19 +23,22 @@ def mac_address(text: str) -> str:
     return bytes.fromhex(re.sub("[^0-9A-Fa-f]", "", text)).hex(":")
 
 
-def ipv4_address(text: str) -> str:
-    """The same text. Raises ValueError with the rule."""
+def ip_address(text: str) -> str:
+    """IPv4, or IPv6 without a zone, in lower case and short. Raises ValueError with the rule."""
     try:
-        return str(IPv4Address(text))
+        parsed = ipaddress.ip_address(text)
+        if isinstance(parsed, IPv6Address) and parsed.scope_id is not None:
+            raise ValueError("has a zone")
     except ValueError as error:
-        raise ValueError("must be an IPv4 address, such as 100.64.0.5") from error
+        raise ValueError("must be an IP address, such as 100.64.0.5 or 2001:db8::5") from error
+    return str(parsed)
 
 
 def client_network(address: str) -> str:
     """Identifies a client: by its IPv4 address, or by its IPv6 network of 64 bits, in which it can have any
     address (RFC 4291 section 2.5.4). Other texts, such as of a Unix socket's peer, stay as they are."""
     try:
-        parsed = ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
     if isinstance(parsed, IPv6Address):

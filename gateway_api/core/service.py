@@ -88,8 +88,10 @@ class CoreService:
         if field not in SessionSummary.__struct_fields__:
             raise invalid_parameter("sort")
 
+        value = sort_key(field)
+
         def key(session: Session) -> Key:
-            return sort_key(session, field), session.id
+            return value(session), session.id
 
         found = self._sessions.find(call.filter or SessionFilter())
         if order == "id":

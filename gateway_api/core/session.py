@@ -1,9 +1,13 @@
 """One session of a subscriber, and the records that show it."""
 
 import socket
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any
 
 from msgspec.structs import asdict
 
+from gateway_api.core import ipv6
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.wire.contract import Record
@@ -12,6 +16,8 @@ from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, Session
 
 #: With the name of a session's device, the name of its IFB.
 IFB_PREFIX = "ifb-"
+#: linux/if.h: IFNAMSIZ is 16, with a zero byte at the end.
+LONGEST_NAME = 15
 # A list of routes compares with it 200,000 times. In Python 3.11, access to the member takes longer
 # than the comparison.
 _PPPOE = SessionType.PPPOE
@@ -33,7 +39,7 @@ class Session(Record, frozen=True):
     """
 
     summary: SessionSummary
-    gateway: str
+    gateway: str | None
     overhead_profile: str
     acct_session_id: str
     vrf_steered: bool
@@ -53,8 +59,9 @@ class Session(Record, frozen=True):
 
     @property
     def ifb_device(self) -> str:
-        """The device that shapes the upstream."""
-        return f"{IFB_PREFIX}{self.summary.interface}"
+        """The device that shapes the upstream. Its name fits into what Linux takes."""
+        name = f"{IFB_PREFIX}{self.summary.interface}"
+        return name if len(name) <= LONGEST_NAME else f"{IFB_PREFIX}{self.id}"
 
     @property
     def is_pppoe(self) -> bool:
@@ -78,6 +85,12 @@ class Session(Record, frozen=True):
             acct_session_id=self.acct_session_id,
             started_at=self.summary.started_at,
             **asdict(counters),
+            ipv6_address=self.summary.ipv6_address,
+            ipv6_prefix=self.summary.ipv6_prefix,
+            delegated_prefixes=self.summary.delegated_prefixes,
+            outer_vlan_id=self.summary.outer_vlan_id,
+            inner_vlan_id=self.summary.inner_vlan_id,
+            source=self.summary.source,
         )
 
     def qos(self) -> SessionQos:
@@ -109,20 +122,51 @@ class Session(Record, frozen=True):
             started_at=self.summary.started_at,
         )
 
+    def networks(self) -> Iterator[int]:
+        """The IPv6 address and prefixes, as `ipv6.network` makes them."""
+        summary = self.summary
+        for text in (summary.ipv6_address, summary.ipv6_prefix, *summary.delegated_prefixes):
+            if text is not None:
+                yield ipv6.network(text)
+
     def matches(self, wanted: SessionFilter) -> bool:
-        """True when every given condition holds."""
+        """True when every given condition holds. An IPv6 address in it must be valid."""
         return (
             (wanted.type is None or self.summary.type.lower() == wanted.type)
             and (wanted.username is None or self.summary.username == wanted.username)
-            and (wanted.ip_address is None or self.summary.ip_address == wanted.ip_address)
+            and (wanted.ip_address is None or self._has_address(wanted.ip_address))
             and (wanted.mac_address is None or self.summary.mac_address == wanted.mac_address)
             and (wanted.interface is None or wanted.interface in (self.interface, self.access_interface))
         )
 
+    def _has_address(self, address: str) -> bool:
+        if not ipv6.is_meant(address):
+            return self.summary.ip_address == address
+        wanted = ipv6.address(address)
+        return any(ipv6.is_inside(wanted, network) for network in self.networks())
 
-def sort_key(session: Session, field: str) -> int | str:
-    """The sort key for a field of the summary: addresses sort as numbers."""
-    value: int | str = getattr(session.summary, field)
-    if field == "ip_address":
-        return int.from_bytes(socket.inet_aton(str(value)))
-    return value
+
+def sort_key(field: str) -> Callable[[Session], int | str]:
+    """The sort key for a field of the summary: null is the least, addresses sort as numbers, and prefixes by
+    address, then by length."""
+    read, made = attrgetter(f"summary.{field}"), _KEYS.get(field)
+    return read if made is None else lambda session: made(read(session))
+
+
+def _ipv4_key(address: str | None) -> int:
+    return -1 if address is None else int.from_bytes(socket.inet_aton(address))
+
+
+def _ipv6_key(text: str | None) -> str:
+    return "" if text is None else ipv6.sort_key(text)
+
+
+_KEYS: dict[str, Callable[[Any], int | str]] = {
+    "ip_address": _ipv4_key,
+    "mac_address": lambda mac: mac or "",
+    "ipv6_address": _ipv6_key,
+    "ipv6_prefix": _ipv6_key,
+    "delegated_prefixes": lambda prefixes: "".join(map(ipv6.sort_key, prefixes)),
+    "outer_vlan_id": lambda id: id or 0,
+    "inner_vlan_id": lambda id: id or 0,
+}

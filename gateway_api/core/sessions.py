@@ -2,16 +2,18 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network
-from operator import methodcaller
-from typing import Generic, TypeVar
+from operator import attrgetter, methodcaller
+from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from gateway_api.core import ipv6
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.indexes import Index, NetworkIndex
 from gateway_api.core.paging import Rows, Sorted
-from gateway_api.core.session import IFB_PREFIX, Session
+from gateway_api.core.session import IFB_PREFIX, LONGEST_NAME, Session
 from gateway_api.wire.core.sessions import SessionFilter, SessionType, Statistics
 
 S = TypeVar("S", bound=Session)
@@ -19,41 +21,13 @@ S = TypeVar("S", bound=Session)
 #: RFC 6598: addresses that providers share among subscribers.
 _SHARED_ADDRESSES = IPv4Network("100.64.0.0/10")
 
-
-class Index:
-    """Ids by a text. Most texts have one id, and 200,000 sets of one would take 40 MB."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int | set[int]] = {}
-
-    def add(self, text: str, id: int) -> None:
-        held = self._ids.get(text)
-        if held is None:
-            self._ids[text] = id
-        elif isinstance(held, int):
-            self._ids[text] = {held, id}
-        else:
-            held.add(id)
-
-    def remove(self, text: str, id: int) -> None:
-        held = self._ids[text]
-        if isinstance(held, int):
-            del self._ids[text]
-            return
-        held.remove(id)
-        if not held:
-            del self._ids[text]
-
-    def ids(self, text: str) -> list[int]:
-        """In ascending order."""
-        held = self._ids.get(text)
-        if held is None:
-            return []
-        return [held] if isinstance(held, int) else sorted(held)
+#: By fields of the summary and of a filter. `interface` has the access interface, too.
+_TEXTS = ("ip_address", "username", "mac_address", "interface")
+_indexed = attrgetter(*_TEXTS, "access_interface", "ipv6_address", "ipv6_prefix", "delegated_prefixes")
 
 
 class SessionTable(Generic[S]):
-    """All sessions by id, username, address, MAC and interface. Ids ascend in the order of `add`.
+    """All sessions by id, username, address, prefix, MAC and interface. Ids ascend in the order of `add`.
 
     Any thread may read. A thread that changes the table holds the `lock`: so it can make several changes in
     one moment.
@@ -63,8 +37,8 @@ class SessionTable(Generic[S]):
         self.lock = threading.RLock()
         self._cgnat = cgnat
         self._sessions: dict[int, S] = {}
-        #: By fields of the summary and of a filter. `interface` has the access interface, too.
-        self._indexes = {field: Index() for field in ("ip_address", "username", "mac_address", "interface")}
+        self._indexes: dict[str, Index[str]] = {field: Index() for field in _TEXTS}
+        self._networks = NetworkIndex()
         self._counts: Counter[str] = Counter()
         self._all: list[S] | None = None
 
@@ -94,7 +68,15 @@ class SessionTable(Generic[S]):
 
     def has_interface(self, interface: str) -> bool:
         """True for the device, the IFB or the access interface of a session."""
-        return bool(self._indexes["interface"].ids(interface.removeprefix(IFB_PREFIX)))
+        with self.lock:
+            index, device = self._indexes["interface"], interface.removeprefix(IFB_PREFIX)
+            ids = index.ids(device)
+            if device == interface:
+                return bool(ids)
+            if device.isdecimal() and len(device) < LONGEST_NAME:
+                ids.append(int(device))
+            found = (self._sessions.get(id) for id in ids)
+            return any(session.ifb_device == interface for session in found if session is not None)
 
     def on_access_interface(self, interface: str) -> list[S]:
         """The sessions that arrived on an interface, by id."""
@@ -109,7 +91,7 @@ class SessionTable(Generic[S]):
                 pppoe_sessions=self._counts[SessionType.PPPOE],
                 dhcp_sessions=self._counts[SessionType.DHCP],
                 vrf_steered_sessions=self._counts["steered"],
-                public_ip_sessions=len(self) - self._counts["shared"],
+                public_ip_sessions=self._counts["public"],
                 qos_sessions=self._counts["shaped"],
             )
 
@@ -124,8 +106,10 @@ class SessionTable(Generic[S]):
         steered = [session for session in sessions if session.vrf_steered]
         return Sorted(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
 
-    def steering(self, address: str) -> tuple[bool, bool]:
-        """Of the sessions with an address: `vrf_steered` and `shared_address`."""
+    def steering(self, address: str | None) -> tuple[bool, bool]:
+        """Of the sessions with an IPv4 address, or without one: `vrf_steered` and `shared_address`."""
+        if address is None:
+            return False, False
         parsed = IPv4Address(address)
         in_range = parsed in self._cgnat.source_range
         return in_range and self._cgnat.enabled, in_range or parsed in _SHARED_ADDRESSES
@@ -139,26 +123,35 @@ class SessionTable(Generic[S]):
                 self.replace(replace(session, vrf_steered=steered, shared_address=shared))
 
     def add(self, session: S) -> None:
+        places = self._places(session)
         self._all = None
         self._sessions[session.id] = session
-        for index, text in self._places(session):
-            index.add(text, session.id)
+        for index, key in places:
+            index.add(key, session.id)
         self._counts.update(_counted(session))
 
     def remove(self, id: int) -> S:
         """Raises KeyError for an unknown id."""
         self._all = None
         session = self._sessions.pop(id)
-        for index, text in self._places(session):
-            index.remove(text, id)
+        for index, key in self._places(session):
+            index.remove(key, id)
         self._counts.subtract(_counted(session))
         return session
 
     def replace(self, session: S) -> None:
-        """Replaces the session with the same id, whose indexed texts stay."""
+        """Replaces the session with the same id."""
+        id = session.id
+        before = self._sessions[id]
+        if _indexed(before.summary) != _indexed(session.summary):
+            former, present = self._places(before), self._places(session)
+            for index, key in former - present:
+                index.remove(key, id)
+            for index, key in present - former:
+                index.add(key, id)
         self._all = None
-        self._counts.subtract(_counted(self._sessions[session.id]))
-        self._sessions[session.id] = session
+        self._sessions[id] = session
+        self._counts.subtract(_counted(before))
         self._counts.update(_counted(session))
 
     def move_starts(self, seconds: int) -> None:
@@ -170,25 +163,43 @@ class SessionTable(Generic[S]):
         self._all = None
 
     def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
+        if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):
+            return [self._sessions[id] for id in self._around(wanted.ip_address)]
         for field, index in self._indexes.items():
             text = getattr(wanted, field)
             if text is not None:
                 return [self._sessions[id] for id in index.ids(text)]
         return self._sessions.values()
 
-    def _places(self, session: S) -> Iterator[tuple[Index, str]]:
-        for field, index in self._indexes.items():
-            yield index, getattr(session.summary, field)
-        if session.access_interface != session.interface:
-            yield self._indexes["interface"], session.access_interface
+    def _around(self, address: str) -> list[int]:
+        """The ids with an IPv6 address; none for a text that is not one."""
+        try:
+            return self._networks.around(ipv6.address(address))
+        except (OSError, ValueError):
+            return []
+
+    def _places(self, session: S) -> set[tuple[Index[Any], Any]]:
+        """The keys of a session, each with its index."""
+        summary, networks = session.summary, set(session.networks())
+        places: set[tuple[Index[Any], Any]] = {
+            (index, text)
+            for field, index in self._indexes.items()
+            if (text := getattr(summary, field)) is not None
+        }
+        places.add((self._indexes["interface"], summary.access_interface))
+        # The address is in the prefix, as a rule: one key finds both.
+        for network in networks:
+            if not any(network != other and ipv6.is_inside(network, other) for other in networks):
+                places.add((self._networks, network))
+        return places
 
 
 def _counted(session: Session) -> list[str]:
     counted: list[str] = [session.summary.type]
     if session.vrf_steered:
         counted.append("steered")
-    if session.shared_address:
-        counted.append("shared")
+    if session.summary.ip_address is not None and not session.shared_address:
+        counted.append("public")
     if session.summary.rate_down or session.summary.rate_up:
         counted.append("shaped")
     return counted

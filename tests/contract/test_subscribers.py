@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 
 import pytest
@@ -119,6 +120,44 @@ def test_a_mac_address_is_found_in_any_usual_spelling(
     assert api.get("/subscribers", params={"mac_address": spelled})["sessions"] == [wanted]
 
 
+@pytest.fixture(scope="module")
+def dual_stack(api: Api) -> dict[str, Any]:
+    """A session with an IPv6 address, a prefix, and a delegated one."""
+    found: list[dict[str, Any]] = api.get("/subscribers")["sessions"]
+    return next(session for session in found if session["delegated_prefixes"])
+
+
+@pytest.mark.parametrize("spell", [str, str.upper, lambda address: IPv6Address(address).exploded])
+@pytest.mark.parametrize("where", ["ipv6_address", "ipv6_prefix", "delegated_prefixes"])
+def test_an_ipv6_address_finds_the_session_with_it_or_with_its_network(
+    api: Api, dual_stack: dict[str, Any], where: str, spell: Callable[[str], str]
+) -> None:
+    network = IPv6Network(dual_stack[where][0] if where == "delegated_prefixes" else dual_stack[where])
+    query = {"ip_address": spell(str(network.broadcast_address))}
+    assert api.get("/subscribers", params=query)["sessions"] == [dual_stack]
+    beyond = {"ip_address": str(network.broadcast_address + (1 << 80))}
+    assert api.get("/subscribers", params=beyond)["sessions"] != [dual_stack]
+
+
+def test_a_session_has_its_ipv6_networks_vlans_and_source_in_list_and_detail(
+    api: Api, dual_stack: dict[str, Any]
+) -> None:
+    assert IPv6Address(dual_stack["ipv6_address"]) in IPv6Network(dual_stack["ipv6_prefix"])
+    tags = [tag for tag in (dual_stack["outer_vlan_id"], dual_stack["inner_vlan_id"]) if tag is not None]
+    assert dual_stack["access_interface"].split(".")[1:] == [str(tag) for tag in tags]
+    assert dual_stack["source"] == "lab"
+    detail = api.get(f"/subscribers/{dual_stack['id']}")
+    names = ("ipv6_address", "ipv6_prefix", "delegated_prefixes", "outer_vlan_id", "inner_vlan_id", "source")
+    assert {name: detail[name] for name in names} == {name: dual_stack[name] for name in names}
+
+
+def test_a_delegated_prefix_is_routed_to_the_session(api: Api, dual_stack: dict[str, Any]) -> None:
+    routes = {route["dst"]: route for route in api.get("/routing/routes")["routes"]}
+    for network in (dual_stack["ipv6_prefix"], *dual_stack["delegated_prefixes"]):
+        route = routes[network]
+        assert (route["dev"], route["session_id"]) == (dual_stack["interface"], dual_stack["id"])
+
+
 def test_a_filter_that_can_be_no_address_is_refused(api: Api) -> None:
     for path in ("/subscribers", "/subscribers?limit=1"):
         for name, text in (
@@ -131,12 +170,16 @@ def test_a_filter_that_can_be_no_address_is_refused(api: Api) -> None:
             ("ip_address", "100.64.0"),
             ("ip_address", "100.64.0.256"),
             ("ip_address", "100.64.0.05"),
-            ("ip_address", "2001:db8::1"),
+            ("ip_address", "2001:db8::/64"),
+            ("ip_address", "2001:db8::1%ppp0"),
+            ("ip_address", "2001:db8::1::"),
+            ("ip_address", "2001:db8::g"),
+            ("ip_address", ":"),
             ("ip_address", "\u0661.1.1.1"),
             ("ip_address", "alice"),
         ):
             answer = api.send("GET", path, params={name: text})
-            kind = "a MAC" if name == "mac_address" else "an IPv4"
+            kind = "a MAC" if name == "mac_address" else "an IP"
             assert answer.status_code == 400
             (problem,) = answer.json()["errors"]
             assert (problem["path"], problem["code"]) == (name, "invalid")

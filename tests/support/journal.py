@@ -32,6 +32,12 @@ def session(id: int, **fields: Any) -> SessionSummary:
             "started_at": 3,
             "mac_address": "02:00:00:00:00:07",
             "access_interface": "trunk0.7",
+            "ipv6_address": None,
+            "ipv6_prefix": None,
+            "delegated_prefixes": (),
+            "outer_vlan_id": None,
+            "inner_vlan_id": 7,
+            "source": "lab",
             **fields,
         }
     )

@@ -402,6 +402,9 @@ SESSION = {
     "acct_session_id": "ed2f89d94a2f20aa",
     "started_at": 1_795_271_513,
     **dict.fromkeys(("bytes_in", "bytes_out", "packets_in", "packets_out"), 5),
+    **dict.fromkeys(("ipv6_address", "ipv6_prefix", "outer_vlan_id", "inner_vlan_id")),
+    "delegated_prefixes": [],
+    "source": "lab",
 }
 
 

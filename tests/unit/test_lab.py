@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -99,7 +100,7 @@ def established_at(gateway: LabGateway) -> set[int]:
 
 
 def host_routes(gateway: LabGateway) -> list[Route]:
-    return [route for route in made(gateway.routes()) if route.session_id is not None]
+    return [route for route in made(gateway.routes()) if route.dst.endswith("/32")]
 
 
 def vlan_names(gateway: LabGateway) -> set[str]:
@@ -727,6 +728,48 @@ def test_every_session_has_one_host_route(busy: LabGateway) -> None:
         route = routes[session.id]
         assert (route.dst, route.dev) == (f"{session.summary.ip_address}/32", session.interface)
         assert route.table == ("100" if session.vrf_steered else "main")
+
+
+def test_two_thirds_of_the_sessions_are_dual_stack_with_networks_of_their_own(busy: LabGateway) -> None:
+    sessions = [session.summary for session in everyone(busy)]
+    dual = [session for session in sessions if session.ipv6_address is not None]
+    assert 0.55 < len(dual) / len(sessions) < 0.78
+    networks = []
+    for session in dual:
+        prefix, (delegated,) = IPv6Network(session.ipv6_prefix), map(IPv6Network, session.delegated_prefixes)
+        assert (prefix.prefixlen, delegated.prefixlen) == (64, 56)
+        assert IPv6Address(session.ipv6_address) in prefix
+        networks += [prefix, delegated]
+    networks.sort()
+    assert all(network.subnet_of(IPv6Network("2001:db8::/32")) for network in networks)
+    assert not any(one.overlaps(next) for one, next in pairwise(networks))
+    texts = [text for session in dual for text in (session.ipv6_prefix, *session.delegated_prefixes)]
+    assert sorted(texts) == sorted(map(str, networks))
+
+
+def test_the_other_sessions_have_ipv4_only(busy: LabGateway) -> None:
+    others = [s.summary for s in everyone(busy) if s.summary.ipv6_address is None]
+    assert {(one.ipv6_prefix, one.delegated_prefixes) for one in others} == {(None, ())}
+    assert None not in {session.summary.ip_address for session in everyone(busy)}
+
+
+def test_the_networks_of_a_dual_stack_session_are_routed_to_it(busy: LabGateway) -> None:
+    routes = {route.dst: route for route in made(busy.routes()) if ":" in route.dst}
+    expected = {
+        network: (session.id, session.interface, "main")
+        for session in everyone(busy)
+        for network in (session.summary.ipv6_prefix, *session.summary.delegated_prefixes)
+        if network is not None
+    }
+    assert {dst: (one.session_id, one.dev, one.table) for dst, one in routes.items()} == expected
+
+
+def test_a_session_has_the_vlan_ids_of_its_access_interface(busy: LabGateway) -> None:
+    tags_of = {vlan.name: (vlan.outer_vlan_id, vlan.vlan_id) for vlan in made(busy.vlans())}
+    sessions = [session.summary for session in everyone(busy)]
+    assert {None} < {session.outer_vlan_id for session in sessions}
+    for session in sessions:
+        assert (session.outer_vlan_id, session.inner_vlan_id) == tags_of[session.access_interface]
 
 
 def test_every_route_to_somewhere_is_there_once(busy: LabGateway) -> None:

@@ -23,11 +23,12 @@ from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.indexes import Index
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Chained, Key, Rows, Sorted, Unsorted, encoded, listing
 from gateway_api.core.service import CoreService
 from gateway_api.core.session import Session, sort_key
-from gateway_api.core.sessions import Index, SessionTable
+from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import OverheadProfile
@@ -60,6 +61,12 @@ def session(id: int, **changes: Any) -> Session:
         started_at=1_700_000_000 + id,
         mac_address=f"02:00:00:00:{id >> 8:02x}:{id & 255:02x}",
         access_interface=f"trunk0.{id}",
+        ipv6_address=None,
+        ipv6_prefix=None,
+        delegated_prefixes=(),
+        outer_vlan_id=None,
+        inner_vlan_id=id,
+        source="lab",
     )
     whole = Session(
         summary=summary,
@@ -232,6 +239,137 @@ def test_a_replaced_session_is_found_as_it_is_now() -> None:
     assert ids(table.find(SessionFilter())) == [1, 2]
 
 
+#: Three texts of one address.
+SPELLINGS = ("2001:db8:0:7::2", "2001:0DB8:0000:0007:0:0:0:2", "2001:db8:0:7::0.0.0.2")
+
+
+@pytest.mark.parametrize("spelled", SPELLINGS)
+@pytest.mark.parametrize(
+    "networks",
+    [
+        {"ipv6_address": "2001:db8:0:7::2"},
+        {"ipv6_address": "2001:DB8:0:7:0::2"},
+        {"ipv6_address": "2001:db8:0:7::2", "ipv6_prefix": "2001:db8:0:7::/64"},
+        {"ipv6_address": "fe80::1", "ipv6_prefix": "2001:db8:0:7::/64"},
+        {"ipv6_prefix": "2001:db8:0:7::1/64"},
+        {"delegated_prefixes": ("2001:db8:ff00::/56", "2001:db8::/56")},
+        {"delegated_prefixes": ("2001:db8:0:6::/63", "2001:db8:0:7::/64")},
+        {"ipv6_prefix": "2001:db8:0:7::/64", "delegated_prefixes": ("2001:db8:0:7::/64",)},
+        {"ipv6_prefix": "::/0"},
+    ],
+    ids=str,
+)
+def test_an_ipv6_address_finds_who_has_it_in_any_spelling(networks: dict[str, Any], spelled: str) -> None:
+    other = session(6, ipv6_address="2001:db8:0:7:1::2", ipv6_prefix="2001:db8:0:7:1::/80")
+    table = table_of(other, session(7, **networks), session(8))
+    assert ids(table.find(SessionFilter(ip_address=spelled))) == [7]
+    assert ids(table.find(SessionFilter(ip_address=spelled, username="user7", type="pppoe"))) == [7]
+    assert table.find(SessionFilter(ip_address=spelled, username="user8")) == []
+    table.remove(7)
+    assert table.find(SessionFilter(ip_address=spelled)) == []
+
+
+def test_several_sessions_around_an_ipv6_address_come_by_id() -> None:
+    table = table_of(
+        session(1, ipv6_prefix="2001:db8::/32"),
+        session(2, ipv6_address="fe80::1"),
+        session(3, ipv6_address="2001:db8::1"),
+        session(4, delegated_prefixes=("2001:db8::/56",)),
+        session(5, ipv6_address="fe80::1"),
+    )
+    assert ids(table.find(SessionFilter(ip_address="2001:db8::1"))) == [1, 3, 4]
+    assert ids(table.find(SessionFilter(ip_address="fe80::1"))) == [2, 5]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ":",
+        "::/0",
+        "2001:db8::/64",
+        "2001:db8::1/128",
+        "2001:db8::1%ppp0",
+        "::g",
+        "2001:db8::1 ",
+        "\0:",
+        "\ud800:",
+    ],
+)
+def test_text_that_is_no_address_finds_nobody(text: str) -> None:
+    table = table_of(session(1, ipv6_address="2001:db8::1", ipv6_prefix="2001:db8::/64"))
+    assert table.find(SessionFilter(ip_address=text)) == []
+
+
+#: What a session gets later, or loses, and filters that find it then only.
+LATER: list[tuple[dict[str, Any], list[dict[str, str]]]] = [
+    (
+        {"ipv6_address": "2001:db8::2", "ipv6_prefix": "2001:db8::/64"},
+        [{"ip_address": "2001:db8::2"}, {"ip_address": "2001:db8::9"}],
+    ),
+    ({"delegated_prefixes": ("2001:db8:8000::/56",)}, [{"ip_address": "2001:db8:8000:ff::1"}]),
+    ({"ip_address": "198.51.100.1"}, [{"ip_address": "198.51.100.1"}]),
+    ({"mac_address": "02:00:00:00:ff:ff"}, [{"mac_address": "02:00:00:00:ff:ff"}]),
+    ({"username": "carol"}, [{"username": "carol"}]),
+    ({"interface": "ppp99"}, [{"interface": "ppp99"}]),
+    ({"access_interface": "trunk0.99"}, [{"interface": "trunk0.99"}]),
+]
+
+
+@pytest.mark.parametrize(("changes", "filters"), LATER, ids=[", ".join(changes) for changes, _ in LATER])
+def test_a_replaced_session_is_found_by_what_it_has_now_only(
+    changes: dict[str, Any], filters: list[dict[str, str]]
+) -> None:
+    table, before, after = table_of(session(1), session(2)), session(1), session(1, **changes)
+    for now, expected in ((after, [1]), (before, []), (after, [1])):
+        table.replace(now)
+        assert [ids(table.find(SessionFilter(**wanted))) for wanted in filters] == [expected] * len(filters)
+    table.remove(1)
+    assert [ids(table.find(SessionFilter(**wanted))) for wanted in filters] == [[]] * len(filters)
+
+
+def test_a_replaced_session_is_not_found_by_what_it_had() -> None:
+    changed = {name: value for changes, _ in LATER for name, value in changes.items()}
+    had = [
+        *({"ip_address": "100.64.0.1"}, {"mac_address": "02:00:00:00:00:01"}, {"username": "user1"}),
+        *({"interface": "ppp1"}, {"interface": "trunk0.1"}),
+    ]
+    table = table_of(session(1))
+    assert [ids(table.find(SessionFilter(**wanted))) for wanted in had] == [[1]] * len(had)
+    table.replace(session(1, **changed))
+    assert [ids(table.find(SessionFilter(**wanted))) for wanted in had] == [[]] * len(had)
+
+
+@pytest.mark.parametrize("name", ["ppp1", "ifb-ppp1", "trunk0.1", "subscriber12345", "ifb-2", "trunk0.2"])
+def test_a_device_an_ifb_or_an_access_interface_of_a_session_is_known(name: str) -> None:
+    table = table_of(session(1), session(2, interface="subscriber12345"))
+    assert table.has_interface(name)
+    table.remove(1)
+    table.remove(2)
+    assert not table.has_interface(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ppp", "ifb-", "ifb-1", "ifb-3", "ifb-subscriber12345", "ifb-trunk0.1", "2", "ifb-\u0662"],
+)
+def test_no_other_interface_is_known(name: str) -> None:
+    assert not table_of(session(1), session(2, interface="subscriber12345")).has_interface(name)
+
+
+def test_a_name_of_many_digits_is_not_known() -> None:
+    assert not table_of(session(1)).has_interface("ifb-" + "9" * 9999)
+
+
+@pytest.mark.parametrize(
+    ("interface", "ifb"),
+    [("ppp7", "ifb-ppp7"), ("trunk0.2001", "ifb-trunk0.2001"), ("trunk10.2001", "ifb-7")],
+)
+def test_an_ifb_has_a_name_that_linux_takes(interface: str, ifb: str) -> None:
+    one = session(7, interface=interface)
+    assert (one.ifb_device, one.qos().ifb_device) == (ifb, ifb)
+    assert len(ifb) <= 15
+
+
 def test_only_those_who_arrived_on_it_are_on_an_access_interface() -> None:
     table = table_of(
         session(1, access_interface="trunk0.5"),
@@ -286,6 +424,14 @@ def test_an_address_in_the_source_range_is_steered_while_cgnat_is_enabled(
     assert (found.vrf_steered, found.shared_address) == expected
 
 
+def test_a_session_without_ipv4_is_neither_steered_nor_shared_nor_public() -> None:
+    table = table_of(session(1, ip_address=None, shared_address=True), session(2, ip_address="198.51.100.9"))
+    table.configure(CGNAT)
+    found, _ = table.all()
+    assert (found.vrf_steered, found.shared_address) == (False, False)
+    assert table.statistics().public_ip_sessions == 1
+
+
 def test_an_address_is_in_use_while_a_session_has_it() -> None:
     table = table_of(session(7))
     assert table.has_address("100.64.0.7")
@@ -315,18 +461,48 @@ def test_an_index_holds_what_was_added_and_not_removed(toggled: list[tuple[str, 
         assert index.ids(text) == sorted(id for held, id in model if held == text)
 
 
-def test_addresses_sort_as_numbers() -> None:
-    addresses = ["9.0.0.1", "10.0.0.2", "10.0.0.10", "100.64.0.1", "192.0.2.1"]
-    sessions = [session(id, ip_address=address) for id, address in enumerate(addresses)]
-    keys = [sort_key(one, "ip_address") for one in sessions]
-    assert keys == sorted(keys)
-    assert len(set(keys)) == len(keys)
+#: Values of each field in ascending order.
+ASCENDING: dict[str, list[Any]] = {
+    "ip_address": [None, "0.0.0.0", "9.0.0.1", "10.0.0.2", "10.0.0.10", "255.255.255.255"],
+    "mac_address": [None, "02:00:00:00:00:00", "02:00:00:00:00:0a"],
+    "ipv6_address": [
+        None,
+        "::",
+        "2001:db8::9",
+        "2001:db8::10",
+        "2001:db8:0:1::",
+        "2001:0db8:10::",
+        "fe80::1",
+    ],
+    "ipv6_prefix": [None, "::/0", "2001:db8::/32", "2001:db8::/64", "2001:db8:0:1::/64", "fe80::/10"],
+    "delegated_prefixes": [
+        (),
+        ("2001:db8::/56",),
+        ("2001:db8::/56", "2001:db8:1::/56"),
+        ("2001:db8::/60",),
+        ("2001:db8:9::/56", "2001:db8::/56"),
+        ("2001:db8:10::/56",),
+    ],
+    "outer_vlan_id": [None, 1, 9, 10, 4094],
+    "inner_vlan_id": [None, 1, 9, 10, 4094],
+}
 
 
-def test_all_but_addresses_sorts_as_it_is() -> None:
-    for field in [field for field in FIELDS if field != "ip_address"]:
+@pytest.mark.parametrize("field", ASCENDING)
+def test_null_sorts_first_and_addresses_sort_as_numbers(field: str) -> None:
+    sessions = [session(id, **{field: value}) for id, value in enumerate(ASCENDING[field], start=1)]
+    backwards = sessions[::-1]
+    up = listing("sessions", rows_of(backwards, field), None, field)["sessions"]
+    down = listing("sessions", rows_of(sessions, f"-{field}"), None, field)["sessions"]
+    numbered = list(range(1, len(sessions) + 1))
+    assert [one["id"] for one in msgspec.json.decode(up)] == numbered
+    assert [one["id"] for one in msgspec.json.decode(down)] == numbered[::-1]
+
+
+def test_all_other_fields_sort_as_they_are() -> None:
+    for field in set(FIELDS) - set(ASCENDING):
         one = session(7)
-        assert sort_key(one, field) == getattr(one.summary, field)
+        assert sort_key(field)(one) == getattr(one.summary, field)
 
 
 @pytest.mark.parametrize(
@@ -454,15 +630,17 @@ def test_a_whole_that_does_not_fit_into_a_reply_is_refused() -> None:
 
 def test_a_page_that_does_not_fit_into_a_reply_is_refused() -> None:
     big = OverheadProfile("x" * (1 << 20), 0, 0, "")
+    too_many = (REPLY_CAP >> 20) + 1
     with pytest.raises(ErrorReply) as refused:
-        listing("numbers", Sorted(range(100), number_key, lambda _: big), Page(100), "")
+        listing("numbers", Sorted(range(too_many), number_key, lambda _: big), Page(too_many), "")
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
 
 
 def test_a_list_just_under_the_cap_comes() -> None:
     big = OverheadProfile("x" * ((1 << 20) - 200), 0, 0, "")
-    records, count = encoded(big for _ in range(63))
-    assert (count, len(records) < REPLY_CAP) == (63, True)
+    most = (REPLY_CAP >> 20) - 1
+    records, count = encoded(big for _ in range(most))
+    assert (count, len(records) < REPLY_CAP) == (most, True)
 
 
 def summary_of(one: Session) -> SessionSummary:
@@ -474,7 +652,7 @@ def rows_of(sessions: Iterable[Session], order: str) -> Rows:
     field = order.removeprefix("-")
 
     def key(one: Session) -> Key:
-        return sort_key(one, field), one.id
+        return sort_key(field)(one), one.id
 
     if order == "id":
         return Sorted(sorted(sessions, key=key), key, summary_of)
@@ -489,7 +667,17 @@ def any_session(draw: st.DrawFn, id: int) -> Session:
         id,
         type=draw(st.sampled_from(["PPPoE", "DHCP"])),
         username=draw(st.sampled_from(["", "a", "B", "\u00e9", "a\0", "\U0001f600", "\ufffd"])),
-        ip_address=f"{draw(st.sampled_from([9, 10, 100, 200]))}.0.{draw(few)}.{draw(few)}",
+        ip_address=draw(
+            st.none() | st.just(f"{draw(st.sampled_from([9, 10, 100, 200]))}.0.{draw(few)}.{draw(few)}")
+        ),
+        mac_address=draw(st.sampled_from([None, "02:00:00:00:00:01"])),
+        ipv6_address=draw(st.sampled_from([None, "2001:db8::9", "2001:db8::10", "fe80::1"])),
+        ipv6_prefix=draw(st.sampled_from([None, "2001:db8::/56", "2001:db8::/64", "2001:db8:10::/56"])),
+        delegated_prefixes=draw(
+            st.sampled_from([(), ("2001:db8::/56",), ("2001:db8::/56", "2001:db8:1::/56")])
+        ),
+        outer_vlan_id=draw(st.sampled_from([None, 1, 10])),
+        inner_vlan_id=draw(st.sampled_from([None, 1, 10])),
         interface=f"ppp{draw(st.sampled_from([1, 2, 10]))}",
         rate_down=draw(few),
         rate_up=draw(st.sampled_from([1, 2**31, 400_000_000_000])),
@@ -535,7 +723,7 @@ def test_pages_give_whoever_stays_once_and_in_order_while_others_come_and_go(
         present.update({id: coming[id] for id in come})
     assert len(seen) == len(set(seen))
     assert stayed <= set(seen)
-    in_order = sorted(seen, key=lambda id: (sort_key(everyone[id], field), id), reverse=order.startswith("-"))
+    in_order = sorted(seen, key=lambda id: (sort_key(field)(everyone[id]), id), reverse=order.startswith("-"))
     assert seen == in_order
 
 
@@ -608,7 +796,7 @@ def test_the_pages_of_a_sort_are_the_whole_of_it(service: CoreService) -> None:
 
 
 def test_a_sort_orders_by_its_field_up_and_down(service: CoreService) -> None:
-    for field in [field for field in FIELDS if field != "ip_address"]:
+    for field in set(FIELDS) - set(ASCENDING):
         up = [one[field] for one in listed(service, sort=field)[0]]
         down = [one[field] for one in listed(service, sort=f"-{field}")[0]]
         assert up == sorted(up)

@@ -48,7 +48,7 @@ class Gateway(Protocol):
         """DemuxVlan by trunk and tags, and how many VLANs the rate limits rejected."""
 
     def routes(self) -> Rows:
-        """Route: those of the network, then those of the sessions by id."""
+        """Route: those of the network, then those of the sessions."""
 
     def bgp_summary(self) -> dict[str, Any]:
         """As FRR's `show bgp summary json`; empty without BGP."""

@@ -68,7 +68,7 @@ def bgp_summary() -> Response:
 @responses.data(listing(wire.ListRoutes))
 @parse.list_query(ListQuery)
 def kernel_routes(query: dict[str, Any]) -> Response:
-    """The kernel's routes, the subscribers' host routes included."""
+    """The kernel's routes, those to subscribers included."""
     return responses.ok(daemon().fields(wire.ListRoutes(**query)))
 
 

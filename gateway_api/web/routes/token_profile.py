@@ -27,7 +27,7 @@ routes = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 class _Summary(msgspec.Struct, gc=False):
     id: int
     username: str
-    ip_address: str
+    ip_address: str | None
     interface: str
     rate_down: int
     rate_up: int
@@ -43,7 +43,7 @@ class _Detail(msgspec.Struct):
 class _Subscriber(msgspec.Struct, frozen=True, gc=False):
     id: int
     username: str
-    ip_address: str
+    ip_address: str | None
     interface: str
     speed_down: str
     speed_up: str

@@ -9,7 +9,7 @@ from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
-from gateway_api.base.texts import MAC_PATTERN, ipv4_address, mac_address
+from gateway_api.base.texts import MAC_PATTERN, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.sessions import SessionSummary
@@ -119,7 +119,12 @@ class SubscribersQuery(ListQuery):
     type = _session_type("Sessions of this type only.")
     username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
     ip_address = Parsed(
-        ipv4_address, metadata=says("With this IPv4 address only.", "100.64.0.5", format="ipv4")
+        ip_address,
+        metadata=says(
+            "With this IPv4 address only; or with this IPv6 address, assigned or in a prefix of the session.",
+            "100.64.0.5",
+            anyOf=[{"format": "ipv4"}, {"format": "ipv6"}],
+        ),
     )
     mac_address = Parsed(
         mac_address,

@@ -1,6 +1,5 @@
 """What goes over the wire about the network: interfaces, VLANs, shaping, and routes."""
 
-from functools import partial
 from typing import Annotated, Any
 
 from gateway_api.wire.contract import (
@@ -14,10 +13,10 @@ from gateway_api.wire.contract import (
     count,
 )
 from gateway_api.wire.core import sessions
-from gateway_api.wire.core.sessions import MAC, ipv4
+from gateway_api.wire.core.sessions import IPV4, IPV6, MAC, ipv4, vlan
 
-_PREFIX = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
-_vlan_id = partial(about, minimum=1, maximum=4094)
+_ADDRESS = f"^({IPV4}|{IPV6})$"
+_PREFIX = f"^({IPV4}|{IPV6})/[0-9]{{1,3}}$"
 
 
 class AddressFamily(Enumeration):
@@ -120,8 +119,8 @@ class Vlan(Record, frozen=True):
 
     name: Annotated[str, about("Interface name.", "trunk0.1000")]
     trunk: Annotated[str, about("Trunk interface that carries it.", "trunk0")]
-    vlan_id: Annotated[int, _vlan_id("VLAN id; the inner one of two.", 1000)]
-    outer_vlan_id: Annotated[int | None, _vlan_id("Outer VLAN id, null without QinQ.", None)]
+    vlan_id: Annotated[int, vlan("VLAN id; the inner one of two.", 1000)]
+    outer_vlan_id: sessions.OuterVlanId
     protocol: Annotated[VlanProtocol, about("Protocol of the outer tag.", "802.1Q")]
     oper_state: OperState
     session_count: Annotated[int, count("Sessions on it.", 27)]
@@ -201,16 +200,19 @@ class Route(Record, frozen=True):
     """A kernel route, with the names of `ip -j route` (iproute2)."""
 
     dst: Annotated[
-        str, about("Destination; 0.0.0.0/0 is the default route.", "100.64.0.5/32", pattern=_PREFIX)
+        str,
+        about("Destination; 0.0.0.0/0 and ::/0 are the default routes.", "100.64.0.5/32", pattern=_PREFIX),
     ]
-    gateway: Annotated[str | None, ipv4("Next hop, null when there is none.", None)]
+    gateway: Annotated[str | None, about("Next hop, null when there is none.", None, pattern=_ADDRESS)]
     dev: Annotated[str, about("Interface.", "ppp5")]
     protocol: Annotated[str, about("Origin of the route.", "kernel")]
     scope: Annotated[str, about("How far it reaches.", "link")]
     type: Annotated[str, about("Kind of route.", "unicast")]
     table: Annotated[str, about("Routing table.", "main")]
     metric: Annotated[int | None, about("Lower is preferred; null for the kernel's own.", None)]
-    prefsrc: Annotated[str | None, ipv4("Source address to prefer, null for any.", "100.64.0.1")]
+    prefsrc: Annotated[
+        str | None, about("Source address to prefer, null for any.", "100.64.0.1", pattern=_ADDRESS)
+    ]
     session_id: Annotated[int | None, about("Session that it belongs to, null for others.", 7)]
 
 
@@ -221,7 +223,7 @@ class RoutesReply(ListReply, frozen=True):
 
 
 class ListRoutes(PagedMethod[RoutesReply], frozen=True):
-    """Lists the kernel's routes, the host routes of subscribers included."""
+    """Lists the kernel's routes, those to subscribers included."""
 
 
 class CgnatSession(Record, frozen=True):

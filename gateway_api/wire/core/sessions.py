@@ -20,12 +20,21 @@ from gateway_api.wire.contract import (
 )
 
 MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
+IPV4 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
+#: As inet_ntop(3) writes it.
+IPV6 = r"[0-9a-f:.]{2,45}"
+_IPV6_PREFIX = rf"^{IPV6}/[0-9]{{1,3}}$"
 _RATE = Meta(ge=1, le=MAX_BPS)
 
 
 def ipv4(description: str, example: str | None) -> Meta:
     """As `about`, for an IPv4 address."""
-    return about(description, example, format="ipv4", pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$")
+    return about(description, example, format="ipv4", pattern=f"^{IPV4}$")
+
+
+def vlan(description: str, example: int | None) -> Meta:
+    """As `about`, for the id of a VLAN."""
+    return about(description, example, minimum=1, maximum=4094)
 
 
 class SessionType(Enumeration):
@@ -46,6 +55,7 @@ class SessionState(Enumeration):
     """The state of a session."""
 
     ACTIVE = "active", "The subscriber can send and receive."
+    STALE = "stale", "The source of the session does not reply: the session may have changed or ended."
 
 
 class EventName(Enumeration):
@@ -59,10 +69,32 @@ SessionId = Annotated[int, about("Session id.", 7)]
 Type = Annotated[SessionType, about("Session type.", "PPPoE")]
 State = Annotated[SessionState, about("Session state.", "active")]
 Username = Annotated[str, about("Subscriber login.", "subscriber000006@lab.example")]
-AssignedAddress = Annotated[str, ipv4("Assigned address.", "100.64.0.5")]
+AssignedAddress = Annotated[str | None, ipv4("Assigned IPv4 address, null for none.", "100.64.0.5")]
+Ipv6Address = Annotated[
+    str | None,
+    about("Assigned IPv6 address, null for none.", "2001:db8:0:5::2", format="ipv6", pattern=f"^{IPV6}$"),
+]
+Ipv6Prefix = Annotated[
+    str | None,
+    about(
+        "IPv6 network on the session's interface, null for none.", "2001:db8:0:5::/64", pattern=_IPV6_PREFIX
+    ),
+]
+DelegatedPrefixes = Annotated[
+    tuple[Annotated[str, Meta(extra_json_schema={"pattern": _IPV6_PREFIX})], ...],
+    about("Networks that DHCPv6 delegated (RFC 8415 section 6.3).", ["2001:db8:8000:500::/56"]),
+]
 SessionInterface = Annotated[str, about("Interface of the session.", "ppp5")]
-MacAddress = Annotated[str, about("MAC address of the subscriber.", "02:00:00:00:00:06", pattern=MAC)]
+MacAddress = Annotated[
+    str | None, about("MAC address of the subscriber, null if unknown.", "02:00:00:00:00:06", pattern=MAC)
+]
 AccessInterface = Annotated[str, about("Interface that the session arrived on.", "trunk0.1001")]
+OuterVlanId = Annotated[int | None, vlan("Outer VLAN id, null without QinQ.", None)]
+InnerVlanId = Annotated[int | None, vlan("VLAN id, the inner one of two; null without a VLAN.", 1001)]
+SourceName = Annotated[
+    str,
+    about("What terminates the session: `lab`, `accel-ppp`, `pppoe-server` or `dnsmasq`.", "lab"),
+]
 StartedAt = Annotated[int, count("Start time, Unix epoch seconds.", 1795271513)]
 RateDown = Annotated[int, count("Downstream rate, bits per second.", 100_000_000)]
 RateUp = Annotated[int, count("Upstream rate, bits per second.", 20_000_000)]
@@ -74,7 +106,8 @@ PppoeSessions = Annotated[int, count("PPPoE sessions.", 271)]
 DhcpSessions = Annotated[int, count("DHCP sessions.", 27)]
 SteeredSessions = Annotated[int, count("Sessions through the CGNAT VRF.", 219)]
 PublicSessions = Annotated[
-    int, count("Sessions with an address that is neither RFC 6598's nor in the CGNAT's source_range.", 79)
+    int,
+    count("Sessions with an IPv4 address that is neither RFC 6598's nor in the CGNAT's source_range.", 79),
 ]
 HappenedAt = Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
 
@@ -120,11 +153,18 @@ class GetStatistics(Method[Statistics], frozen=True):
 
 
 class SessionFilter(Parameters, frozen=True):
-    """Which sessions to list: all conditions must hold, each is an exact match."""
+    """Which sessions to list: all conditions must hold. Each is an exact match, except for IPv6 addresses."""
 
     type: Annotated[SessionTypeFilter | None, about("Session type.", "pppoe")] = None
     username: Annotated[str | None, about("Subscriber login.", "subscriber000006@lab.example")] = None
-    ip_address: Annotated[str | None, about("Assigned address.", "100.64.0.5")] = None
+    ip_address: Annotated[
+        str | None,
+        about(
+            "Assigned IPv4 address; or IPv6 address, in any spelling, that is assigned or in a prefix of the "
+            "session.",
+            "100.64.0.5",
+        ),
+    ] = None
     mac_address: Annotated[
         str | None, about("MAC address in lower case, with colons.", "02:00:00:00:00:06")
     ] = None
@@ -145,6 +185,12 @@ class SessionSummary(Record, frozen=True):
     started_at: StartedAt
     mac_address: MacAddress
     access_interface: AccessInterface
+    ipv6_address: Ipv6Address
+    ipv6_prefix: Ipv6Prefix
+    delegated_prefixes: DelegatedPrefixes
+    outer_vlan_id: OuterVlanId
+    inner_vlan_id: InnerVlanId
+    source: SourceName
 
 
 class SessionDetail(Record, frozen=True):
@@ -169,6 +215,12 @@ class SessionDetail(Record, frozen=True):
     bytes_out: BytesOut
     packets_in: Annotated[int, count("Packets from the subscriber.", 292887)]
     packets_out: Annotated[int, count("Packets to the subscriber.", 488146)]
+    ipv6_address: Ipv6Address
+    ipv6_prefix: Ipv6Prefix
+    delegated_prefixes: DelegatedPrefixes
+    outer_vlan_id: OuterVlanId
+    inner_vlan_id: InnerVlanId
+    source: SourceName
 
 
 class Excerpt(msgspec.Struct, frozen=True):

@@ -109,9 +109,12 @@ class LabGateway:
             configuration, sessions = self._world.configuration, self.sessions.all()
         fixed = list(enumerate(network.network_routes(configuration)))
         route = partial(network.session_route, configuration.cgnat)
+        dual_stack = [session for session in sessions if session.summary.ipv6_prefix is not None]
         return Chained(
             Sorted(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
             Sorted(sessions, lambda session: (1, session.id), route),
+            Sorted(dual_stack, lambda session: (2, session.id), network.prefix_route),
+            Sorted(dual_stack, lambda session: (3, session.id), network.delegated_route),
         )
 
     def bgp_summary(self) -> dict[str, Any]:

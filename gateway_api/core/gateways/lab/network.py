@@ -33,6 +33,8 @@ _PEER_BYTES = 741_464
 #: The default route.
 _PREFIXES_RECEIVED = 1
 _KEEPALIVE_SECONDS = 60
+#: Of IPv6 routes: the kernel's own, and others that state none (linux/ipv6_route.h).
+_KERNEL_METRIC, _STATIC_METRIC = 256, 1024
 
 _route = partial(
     Route, gateway=None, type="unicast", table="main", metric=None, prefsrc=None, session_id=None
@@ -84,10 +86,11 @@ def session_interface(session: LabSession, now: float) -> Interface:
     """The device of a session: ppp, or for DHCP one on top of the VLAN."""
     pppoe = session.is_pppoe
     type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
+    gateways = () if session.gateway is None else (session.gateway,)
     return _interface(
         session.ifindex, session.interface, type, session.traffic.stats(now), mtu=mtu,
         parent=session.access_interface,
-        addresses=(InterfaceAddress(AddressFamily.INET, session.gateway, 32),),
+        addresses=tuple(InterfaceAddress(AddressFamily.INET, gateway, 32) for gateway in gateways),
     )  # fmt: skip
 
 
@@ -133,6 +136,23 @@ def session_route(cgnat: Cgnat, session: Session) -> Route:
         prefsrc=session.gateway,
         session_id=session.id,
     )
+
+
+def prefix_route(session: Session) -> Route:
+    """The route to the IPv6 network of a session's interface, which the kernel makes with the address."""
+    return _route(
+        dst=str(session.summary.ipv6_prefix), dev=session.interface, protocol="kernel", scope="global",
+        metric=_KERNEL_METRIC, session_id=session.id,
+    )  # fmt: skip
+
+
+def delegated_route(session: Session) -> Route:
+    """The route to the network behind a session, which the daemon makes."""
+    (prefix,) = session.summary.delegated_prefixes
+    return _route(
+        dst=prefix, dev=session.interface, protocol="static", scope="global", metric=_STATIC_METRIC,
+        session_id=session.id,
+    )  # fmt: skip
 
 
 def bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:

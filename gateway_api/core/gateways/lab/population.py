@@ -1,6 +1,7 @@
 """The lab's subscribers: who arrives, when, and where. All of it comes from one seed."""
 
 import random
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,13 @@ from gateway_api.core.gateways.lab.access import Line
 # A region with three PPPoE subscribers for each on DHCP, and a third of them with public addresses.
 _PPPOE_SHARE = 0.75
 _PUBLIC_SHARE = 0.3
+
+#: 2001:db8::/32, which is for documentation (RFC 3849): no real network has it. Its lower half has a /64 for
+#: each subscriber, its upper half a /56.
+_DOCUMENTATION = 0x20010DB8 << 96
+_DELEGATED = _DOCUMENTATION | 1 << 95
+#: After so many subscribers, addresses are given again. The first of them have left long before.
+_NETWORKS = 1 << 23
 
 _SESSIONS_A_VLAN = {"pppoe": 32, "dhcp": 16}
 _LEAST_VLANS = 4
@@ -66,6 +74,34 @@ class Subscriber:
         if self.session_type == "dhcp":
             return self.mac_address
         return f"subscriber{self.number:06d}@lab.example"
+
+    @property
+    def is_dual_stack(self) -> bool:
+        """Two thirds are. It is drawn from the random bits of the accounting id."""
+        return int(self.acct_session_id, 16) % 3 > 0
+
+    @property
+    def ipv6_address(self) -> str | None:
+        return _ipv6(self._link | 2) if self.is_dual_stack else None
+
+    @property
+    def ipv6_prefix(self) -> str | None:
+        """The network of the address."""
+        return f"{_ipv6(self._link)}/64" if self.is_dual_stack else None
+
+    @property
+    def delegated_prefixes(self) -> tuple[str, ...]:
+        """One network for those behind the subscriber's router."""
+        network = _DELEGATED | self.number % _NETWORKS << 72
+        return (f"{_ipv6(network)}/56",) if self.is_dual_stack else ()
+
+    @property
+    def _link(self) -> int:
+        return _DOCUMENTATION | self.number % _NETWORKS << 64
+
+
+def _ipv6(number: int) -> str:
+    return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16))
 
 
 class Roster:

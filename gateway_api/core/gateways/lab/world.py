@@ -199,6 +199,12 @@ class World:
                 started_at=int(started) + self.ahead,
                 mac_address=subscriber.mac_address,
                 access_interface=subscriber.line.name,
+                ipv6_address=subscriber.ipv6_address,
+                ipv6_prefix=subscriber.ipv6_prefix,
+                delegated_prefixes=subscriber.delegated_prefixes,
+                outer_vlan_id=subscriber.line.outer_vlan_id,
+                inner_vlan_id=subscriber.line.vlan_id,
+                source="lab",
             ),
             gateway=pool.gateway,
             overhead_profile=subscriber.line.profile.overhead_profile,
@@ -213,7 +219,9 @@ class World:
         session = self.sessions.remove(id)
         self._roster.remove(id)
         self.vlans.leave(session, now)
-        self._pools.pop(id).give_back(session.summary.ip_address)
+        pool = self._pools.pop(id)
+        if session.summary.ip_address is not None:
+            pool.give_back(session.summary.ip_address)
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
         bytes_in, bytes_out = session.traffic.up.read(now), session.traffic.down.read(now)

@@ -15,7 +15,7 @@ from gateway_api.core.gateways.linux.netlink.links import Link
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT, PacketFilter, Qdisc
 from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, Reader
-from gateway_api.core.session import IFB_PREFIX
+from gateway_api.core.session import IFB_PREFIX, LONGEST_NAME
 from gateway_api.wire.contract import Enumeration, Record
 from gateway_api.wire.core.network import OverheadProfile
 
@@ -23,8 +23,6 @@ _PRIORITY = 10
 _ALL_PROTOCOLS = 3
 _EVERY_PACKET = ["0x0/0x0+0"]
 
-#: linux/if.h: IFNAMSIZ is 16, with a zero byte at the end.
-_LONGEST_NAME = 15
 _NO_OWN_ADDRESS = {"attrs": [["AF_INET6", {"attrs": [["IFLA_INET6_ADDR_GEN_MODE", 1]]}]]}
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
@@ -152,9 +150,9 @@ class Shaper:
         try:
             link, is_new = self._reader.link(name), False
         except NoDevice:
-            if len(name) > _LONGEST_NAME:
+            if len(name) > LONGEST_NAME:
                 raise KernelError(
-                    f"make the IFB {name}", f"a name has at most {_LONGEST_NAME} bytes"
+                    f"make the IFB {name}", f"a name has at most {LONGEST_NAME} bytes"
                 ) from None
             ip.link("add", ifname=name, kind="ifb")
             link, is_new = self._reader.link(name), True

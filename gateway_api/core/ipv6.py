@@ -1,0 +1,37 @@
+"""IPv6 networks as numbers, which compare in any spelling: a one, and then the bits of the prefix.
+
+So `::/0` is 1, `8000::/1` is 3, and an address is a number of 129 bits.
+"""
+
+import socket
+
+_BITS = 128
+
+
+def is_meant(address: str) -> bool:
+    """Whether a text is an IPv6 address rather than an IPv4 address. It may be neither."""
+    return ":" in address
+
+
+def network(text: str) -> int:
+    """Of an address or prefix. Raises OSError or ValueError for other texts."""
+    written, _, length = text.partition("/")
+    number = int.from_bytes(socket.inet_pton(socket.AF_INET6, written))
+    return (1 << _BITS | number) >> _BITS - int(length or _BITS)
+
+
+def address(text: str) -> int:
+    """Of an address only. Raises OSError or ValueError for other texts."""
+    return network(f"{text}/{_BITS}")
+
+
+def is_inside(inner: int, outer: int) -> bool:
+    """Whether a network is a part of another one, or the same."""
+    return inner >> max(0, inner.bit_length() - outer.bit_length()) == outer
+
+
+def sort_key(text: str) -> str:
+    """Of addresses, or of prefixes: these texts sort by address, then by length. A number of 128 bits is too
+    large for a cursor."""
+    written, _, length = text.partition("/")
+    return socket.inet_pton(socket.AF_INET6, written).hex() + length.rjust(3, "0")
