@@ -1,6 +1,8 @@
 """Reading the kernel's links, addresses, routes and qdiscs in bulk, against iproute2 and pyroute2."""
 
+import errno
 import json
+import socket
 import subprocess
 import threading
 import time
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from gateway_api.core.gateways.linux.netlink import reader as netlink
+from gateway_api.core.gateways.linux.netlink import dumps as netlink
+from gateway_api.core.gateways.linux.netlink.changes import add_route, delete_route, make, replace_route
+from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.links import VlanTag
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT
@@ -185,7 +189,58 @@ def test_a_table_that_does_not_exist_has_no_routes() -> None:
 def test_rules_have_priority_table_and_device() -> None:
     ip("rule add iif ppp7 table 70000 priority 1234")
     (rule,) = [rule for rule in Reader().rules() if rule.iif]
-    assert (rule.priority, rule.table, rule.iif) == (1234, 70000, "ppp7")
+    assert (rule.priority, rule.table, rule.iif, rule.source) == (1234, 70000, "ppp7", None)
+
+
+def test_rules_have_the_source_network() -> None:
+    ip("rule add from 100.64.0.0/10 table 70000 priority 1234")
+    (rule,) = [rule for rule in Reader().rules() if rule.source]
+    assert (rule.table, rule.iif, rule.source) == (70000, None, "100.64.0.0/10")
+
+
+def test_entries_of_links_and_qdiscs_agree_with_their_records(links: None) -> None:
+    ip("link set far0 down")
+    tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
+    records = Reader().links().values()
+    assert {(link.index, link.name, link.is_up, link.has_ethernet_header) for link in records} == set(
+        Reader().link_entries().values()
+    )
+    assert {(qdisc.ifindex, qdisc.parent, qdisc.handle, qdisc.kind) for qdisc in Reader().qdiscs()} == set(
+        Reader().qdisc_entries()
+    )
+
+
+def test_entries_of_routes_are_of_a_protocol_and_a_device(links: None) -> None:
+    ip("address add 192.0.2.1/24 dev trunk0", "address add 2001:db8::1/64 dev trunk0 nodad")
+    ip("route add 198.51.100.7 dev trunk0 table 70000 proto 140")
+    ip("route add 198.51.100.0/24 via 192.0.2.9 proto 140 src 192.0.2.1")
+    ip(
+        "-6 route add 2001:db8:9::/56 via 2001:db8::9 proto 140",
+        "route add 203.0.113.0/24 dev far0 proto 140",
+    )
+    reader, index = Reader(), Reader().link("trunk0").index
+    via = FibEntry(254, bytes((198, 51, 100, 0)), 24, index, bytes((192, 0, 2, 9)), bytes((192, 0, 2, 1)))
+    in_table = FibEntry(70000, bytes((198, 51, 100, 7)), 32, index, None, None)
+    assert set(reader.fib_entries(socket.AF_INET, 140, ifindex=index)) == {via, in_table}
+    assert reader.fib_entries(socket.AF_INET, 140, table=70000) == [in_table]
+    assert reader.fib_entries(socket.AF_INET, 140, table=9) == []
+    assert len(reader.fib_entries(socket.AF_INET, 140)) == 3
+    (sixth,) = reader.fib_entries(socket.AF_INET6, 140)
+    assert (sixth.table, sixth.length, sixth.ifindex) == (254, 56, index)
+    assert sixth.gateway == socket.inet_pton(socket.AF_INET6, "2001:db8::9")
+
+
+def test_many_routes_are_changed_in_one_call(links: None) -> None:
+    index = Reader().link("trunk0").index
+    routes = [FibEntry(70000, bytes((10, 0, *divmod(n, 256))), 32, index, None, None) for n in range(1000)]
+    assert set(make("add", [add_route(route) for route in routes])) == {0}
+    assert make("add", [add_route(routes[0]), replace_route(routes[0])]) == [errno.EEXIST, 0]
+    assert set(Reader().fib_entries(socket.AF_INET, 140)) == set(routes)
+    assert make("remove", [delete_route(route) for route in routes] + [delete_route(routes[0])]) == [
+        *[0] * 1000,
+        errno.ESRCH,
+    ]
+    assert Reader().fib_entries(socket.AF_INET, 140) == []
 
 
 def test_a_qdisc_is_found_by_its_place(links: None) -> None:
@@ -259,6 +314,7 @@ def test_replies_that_other_processes_send_are_left_out(links: None, monkeypatch
         ("address add 2001:db8::1/64 dev trunk0", {Changed.ADDRESSES}),
         ("route add 198.51.100.0/24 dev trunk0", {Changed.ROUTES}),
         ("route add 2001:db8:1::/48 dev trunk0", {Changed.ROUTES}),
+        ("rule add from 192.0.2.0/24 table 9", {Changed.RULES}),
     ],
 )
 def test_a_change_is_a_trigger(links: None, change: str, expected: set[Changed]) -> None:
@@ -270,6 +326,32 @@ def test_a_change_is_a_trigger(links: None, change: str, expected: set[Changed])
             found |= changed
             if expected <= found:
                 break
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "qdisc del dev trunk0 ingress",
+        "filter del dev trunk0 parent ffff: prio 10",
+        "class change dev trunk0 parent 1: classid 1:10 htb rate 2mbit",
+    ],
+)
+def test_a_change_of_a_qdisc_names_its_device(links: None, change: str) -> None:
+    tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
+    tc("class add dev trunk0 parent 1: classid 1:10 htb rate 1mbit")
+    tc("filter add dev trunk0 parent ffff: prio 10 protocol all u32 match u32 0 0 flowid 1:1")
+    with Watcher() as watcher:
+        tc(change)
+        assert next(iter(watcher)) == {Changed.QDISCS}
+        assert watcher.shaped() == {Reader().link("trunk0").index}
+        assert watcher.shaped() == set()
+
+
+def test_only_what_is_wanted_is_told(links: None) -> None:
+    with Watcher(frozenset({Changed.LINKS})) as watcher:
+        ip("address add 192.0.2.1/24 dev far0", "route add 198.51.100.0/24 dev trunk0")
+        ip("link set trunk0 mtu 1400")
+        assert Changed.ADDRESSES not in next(iter(watcher))
 
 
 def test_a_change_before_the_first_wait_is_not_lost(links: None) -> None:
@@ -318,5 +400,6 @@ def test_reading_links_costs_a_fraction_of_pyroute2() -> None:
 
     with IPRoute() as iproute:
         theirs = cost(lambda: list(iproute.get_links()))
-    ours = cost(Reader().links)
+    ours, entries = cost(Reader().links), cost(Reader().link_entries)
     assert ours * 8 < theirs, f"{ours:.3f} s against {theirs:.3f} s"
+    assert entries * 2 < ours, f"{entries:.3f} s against {ours:.3f} s"

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.gateways.linux.dataplane.htb import CLASS
 from gateway_api.core.gateways.linux.dataplane.shaping import Part, SessionShaping, Shaper
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
@@ -54,6 +55,22 @@ def shaper(subscriber: int) -> Iterator[Shaper]:
 def told(*arguments: str) -> str:
     """What tc says."""
     return subprocess.run(["tc", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def shaped() -> set[str]:
+    """Names of the devices with HTB or a redirect, and of the IFBs."""
+    links = Reader().links()
+    found = {links[qdisc.ifindex].name for qdisc in Reader().qdiscs() if qdisc.kind in {"htb", "ingress"}}
+    return found | {link.name for link in links.values() if link.name.startswith("ifb-")}
+
+
+def queues() -> set[str]:
+    """The kinds of the queues in classes."""
+    return {qdisc.kind for qdisc in Reader().qdiscs() if qdisc.parent == CLASS}
+
+
+def remove_surplus(shaper: Shaper, *kept: str) -> set[str]:
+    return set(shaper.remove_surplus(Reader().link_entries(), Reader().qdisc_entries(), kept))
 
 
 def shape(shaper: Shaper, down: int = DOWN, up: int = UP) -> tuple[Part, ...]:
@@ -141,7 +158,7 @@ def test_a_rate_of_zero_is_no_limit(shaper: Shaper) -> None:
     shape(shaper, down=0)
     assert shaper.limits(*NAMES) == SessionShaping(None, UP)
     shape(shaper, 0, 0)
-    assert shaper.read() == {}
+    assert shaped() == set()
 
 
 @pytest.mark.parametrize("rate", [1, 8001, 64_000, 1_500_000, 34_359_738_368, 400_000_000_000])
@@ -162,19 +179,39 @@ def test_nothing_is_left_of_a_session(shaper: Shaper) -> None:
     shaper.unshape(NAMES)
 
 
-def test_the_ifb_of_a_device_that_is_gone_is_an_orphan(shaper: Shaper) -> None:
+def test_the_ifb_of_a_device_that_is_gone_is_removed(shaper: Shaper) -> None:
     shape(shaper)
-    ip("link del acc0")
-    assert {name: each.is_ifb for name, each in shaper.read().items()} == {"ifb-acc0": True}
-    shaper.unshape(NAMES)
-    assert shaper.read() == {}
+    ip("link del acc0", "link add ifb-acc1 type ifb")
+    assert remove_surplus(shaper, "acc1", "ifb-acc1") == {"ifb-acc0"}
+    assert shaped() == {"ifb-acc1"}
+
+
+@pytest.mark.parametrize("damage", ["", "ip link del ifb-acc0"])
+def test_limits_without_a_session_are_removed(shaper: Shaper, damage: str) -> None:
+    before = told("qdisc")
+    shape(shaper)
+    if damage:
+        subprocess.run(damage.split(), check=True)
+    assert remove_surplus(shaper) == {"acc0"}
+    assert told("qdisc") == before
+    assert shaped() == set()
+
+
+def test_what_others_made_is_not_left_over(shaper: Shaper) -> None:
+    ip("link add other type ifb", "link add ifb-veth type veth peer name far")
+    tc("qdisc add dev acc0 root handle 1: htb default 10", "qdisc add dev acc0 ingress")
+    to_other = "match u32 0 0 action mirred egress redirect dev other"
+    tc(f"filter add dev acc0 parent ffff: prio 10 protocol all u32 {to_other}")
+    before = told("qdisc"), told("filter", "show", "dev", "acc0", "parent", "ffff:")
+    assert remove_surplus(shaper) == set()
+    assert (told("qdisc"), told("filter", "show", "dev", "acc0", "parent", "ffff:")) == before
 
 
 def test_many_sessions_go_at_once(shaper: Shaper) -> None:
     names = [(f"gone{number}", f"ifb-gone{number}") for number in range(200)]
     ip_batch([f"link add {ifb} type ifb" for _, ifb in names] + ["link add stays type ifb"])
     shaper.unshape(*names, NAMES)
-    assert shaper.read() == {}
+    assert shaped() == set()
     assert Reader().link("stays")
 
 
@@ -188,17 +225,16 @@ def test_filters_of_others_stay(shaper: Shaper) -> None:
     assert "pref 5" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
 
 
-def test_a_shaper_of_others_is_no_orphan(shaper: Shaper) -> None:
+def test_a_shaper_of_others_stays(shaper: Shaper) -> None:
     tc("qdisc add dev acc0 root handle 1: htb default 30")
     shaper.unshape(NAMES)
-    assert shaper.read() == {}
     assert "default 0x30" in told("qdisc", "show", "dev", "acc0")
 
 
 def test_a_device_that_is_gone_is_an_error_of_its_own(shaper: Shaper) -> None:
     with pytest.raises(NoDevice):
         shaper.shape("ppp7", "ifb-ppp7", DOWN, UP, PROFILE)
-    assert shaper.read() == {}
+    assert shaped() == set()
 
 
 @pytest.mark.parametrize("ifb", ["acc0", "ifb-trunk0.50.4000"])
@@ -223,13 +259,13 @@ def test_many_threads_may_shape_at_once(shaper: Shaper) -> None:
 @pytest.mark.skipif(not HAS_FQ_CODEL, reason="the kernel has no fq_codel")
 def test_the_queue_is_fq_codel(shaper: Shaper) -> None:
     shape(shaper)
-    assert {each.leaf for each in shaper.read().values()} == {"fq_codel"}
+    assert queues() == {"fq_codel"}
 
 
 @pytest.mark.skipif(HAS_FQ_CODEL, reason="the kernel has fq_codel")
 def test_without_fq_codel_the_queue_is_plain(shaper: Shaper) -> None:
     shape(shaper)
-    assert {each.leaf for each in shaper.read().values()} == {"pfifo"}
+    assert queues() == {"pfifo"}
     assert shape(shaper) == ()
 
 

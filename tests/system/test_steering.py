@@ -2,13 +2,17 @@
 
 import subprocess
 from collections.abc import Iterator
-from ipaddress import IPv4Address
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from gateway_api.core.gateways.linux.dataplane.steering import Steering
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.wanted import Wanted
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Changed, Reader, Watcher
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 
@@ -19,6 +23,21 @@ pytestmark = pytest.mark.skipif(
 
 ADDRESS, OTHER, APPLIANCE = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.10"), IPv4Address("10.255.1.2")
 TABLE = 70_000
+CGNAT = Cgnat(True, "cgnat", TABLE, "cgnat0", APPLIANCE, IPv4Network("100.64.0.0/10"))
+NARROW = IPv4Network("100.64.0.0/29")
+RULE = (1500, TABLE, "100.64.0.0/10", None, 140)
+HANDOFF = ("0.0.0.0/0", "10.255.1.2", "cgnat0")
+
+
+def session(id: int, device: str, address: IPv4Address) -> Wanted:
+    """Without limits: they are tested elsewhere."""
+    return Wanted(
+        id, device, f"ifb-{device}", device, 0, 0, OVERHEAD_PROFILES["none"], address,
+        sets_host_route=True, gateway=None,
+    )  # fmt: skip
+
+
+FIRST, SECOND = session(1, "acc0", ADDRESS), session(2, "acc1", OTHER)
 
 
 @pytest.fixture
@@ -35,6 +54,7 @@ def subscriber() -> Iterator[int]:
             "link add cgnat0 type veth peer name appliance0",
             "address add 10.255.1.1/24 dev cgnat0",
             "link set cgnat0 up",
+            "link set appliance0 up",
         )
         for command in (
             f"address add {ADDRESS}/32 dev cpe0",
@@ -47,18 +67,29 @@ def subscriber() -> Iterator[int]:
 
 
 @pytest.fixture
-def steering(subscriber: int) -> Iterator[Steering]:
+def plane(subscriber: int) -> Iterator[DataPlane]:
     with Kernel() as kernel:
-        yield Steering(kernel, Reader(), TABLE)
+        yield DataPlane(kernel, Reader())
 
 
-def index(name: str) -> int:
-    return Reader().link(name).index
+def rules() -> list[tuple[int, int, str | None, str | None, int]]:
+    """Ours, all fields."""
+    found = [rule for rule in Reader().rules() if rule.protocol == 140]
+    return [(rule.priority, rule.table, rule.source, rule.iif, rule.protocol) for rule in found]
 
 
-def test_what_arrives_from_a_steered_session_goes_to_the_appliance(
-    steering: Steering, subscriber: int
-) -> None:
+def routes(table: int = TABLE) -> set[tuple[str, str | None, str]]:
+    """Destination, gateway and device of ours in a table."""
+    names = {link.index: link.name for link in Reader().links().values()}
+    return {
+        (route.destination, hop.gateway, names[hop.ifindex])
+        for route in Reader().routes([table])
+        for hop in route.next_hops
+        if route.protocol == "140" and hop.ifindex is not None
+    }
+
+
+def test_what_arrives_from_a_steered_session_goes_to_the_appliance(plane: DataPlane, subscriber: int) -> None:
     with neighbour() as appliance:
         ip(f"link set appliance0 netns {appliance}")
         for command in (
@@ -69,8 +100,6 @@ def test_what_arrives_from_a_steered_session_goes_to_the_appliance(
         ):
             subprocess.run(inside(appliance, "ip", *command.split()), check=True)
         subprocess.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], check=True)
-        # As a VRF does it: what comes from the appliance goes by the same table.
-        ip(f"rule add iif cgnat0 lookup {TABLE}")
         echo = "import socket; s = socket.socket(2, 2); s.bind(('203.0.113.1', 7)); print(flush=True)\n"
         echo += "while True: s.sendto(*s.recvfrom(99))"
         ask = "import socket; s = socket.socket(2, 2); s.settimeout({})\n"
@@ -83,21 +112,22 @@ def test_what_arrives_from_a_steered_session_goes_to_the_appliance(
         with subprocess.Popen(inside(appliance, "python3", "-c", echo), stdout=subprocess.PIPE) as server:
             try:
                 assert server.stdout is not None and server.stdout.readline() == b"\n"
+                plane.apply(FIRST)
                 assert not reaches(1)
-                steering.hand_off("cgnat0", APPLIANCE)
-                steering.steer("acc0", ADDRESS)
+                plane.configure(CGNAT)
                 assert reaches(30)
-                steering.unsteer("acc0", ADDRESS)
+                plane.configure(replace(CGNAT, enabled=False))
                 assert not reaches(1)
             finally:
                 server.kill()
 
 
-def test_the_link_stays_as_it_is(steering: Steering) -> None:
-    before = {key: link for key, link in Reader().links().items() if link.name == "acc0"}
+def test_the_link_stays_as_it_is(plane: DataPlane) -> None:
+    before = Reader().link("acc0")
     with Watcher() as watcher:
-        steering.steer("acc0", ADDRESS)
-        steering.unsteer("acc0", ADDRESS)
+        plane.configure(CGNAT)
+        plane.apply(FIRST)
+        plane.remove(FIRST)
         ip("address add 192.0.2.1/24 dev cgnat0")
         seen: set[Changed] = set()
         for changed in watcher:
@@ -105,85 +135,124 @@ def test_the_link_stays_as_it_is(steering: Steering) -> None:
             if Changed.ADDRESSES in seen:
                 break
     assert Changed.LINKS not in seen
-    after = {key: link for key, link in Reader().links().items() if link.name == "acc0"}
-    assert [(link.oper_state, link.master) for link in after.values()] == [
-        (link.oper_state, link.master) for link in before.values()
-    ]
+    after = Reader().link("acc0")
+    assert (after.oper_state, after.master) == (before.oper_state, before.master)
 
 
-def test_a_session_has_a_rule_and_a_host_route(steering: Steering) -> None:
-    steering.steer("acc0", ADDRESS)
-    state = steering.read()
-    assert state.rules == {"acc0": TABLE}
-    assert state.host_routes == {str(ADDRESS): index("acc0")}
-    assert state.handoff is None
+def test_one_rule_steers_all_sessions(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    assert FaultKind.STEERING in plane.apply(FIRST)
+    plane.apply(SECOND)
+    assert rules() == [RULE]
+    assert routes() == {HANDOFF, ("100.64.0.9/32", None, "acc0"), ("100.64.0.10/32", None, "acc1")}
 
 
-def test_a_second_time_changes_nothing(steering: Steering) -> None:
-    steering.steer("acc0", ADDRESS)
-    steering.hand_off("cgnat0", APPLIANCE)
-    before = steering.read(), Reader().rules()
-    steering.steer("acc0", ADDRESS)
-    steering.hand_off("cgnat0", APPLIANCE)
-    assert (steering.read(), Reader().rules()) == before
+def test_an_address_outside_the_range_is_not_steered(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    assert FaultKind.STEERING not in plane.apply(session(1, "acc0", IPv4Address("192.0.2.9")))
+    assert routes() == {HANDOFF}
+
+
+def test_a_second_time_changes_nothing(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.apply(FIRST)
+    before = rules(), routes()
+    plane.configure(CGNAT)
+    assert plane.apply(FIRST) == ()
+    assert (rules(), routes()) == before
+
+
+def test_nothing_is_left_of_a_session(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.apply(FIRST)
+    plane.apply(SECOND)
+    plane.remove(FIRST)
+    assert routes() == {HANDOFF, ("100.64.0.10/32", None, "acc1")}
+    plane.remove(FIRST)
+
+
+def test_an_address_belongs_to_the_newest_session(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.apply(FIRST)
+    newer = session(2, "acc1", ADDRESS)
+    plane.apply(newer)
+    # The former session is still there for a while.
+    plane.apply(FIRST)
+    assert routes() == {HANDOFF, ("100.64.0.9/32", None, "acc1")}
+    plane.remove(FIRST)
+    assert routes() == {HANDOFF, ("100.64.0.9/32", None, "acc1")}
 
 
 @pytest.mark.parametrize(
-    "damage", [f"rule del iif acc0 lookup {TABLE}", f"route del {ADDRESS} dev acc0 table {TABLE}"]
-)
-def test_what_is_missing_is_put_back(steering: Steering, damage: str) -> None:
-    steering.steer("acc0", ADDRESS)
-    before = steering.read()
-    ip(damage)
-    assert steering.read() != before
-    steering.steer("acc0", ADDRESS)
-    assert steering.read() == before
+    ("cgnat", "rule", "left"),
+    [
+        (replace(CGNAT, source_range=NARROW), (1500, TABLE, str(NARROW), None, 140), {HANDOFF}),
+        (replace(CGNAT, enabled=False), None, set()),
+    ],
+)  # fmt: skip
+def test_another_range_changes_the_rule(
+    plane: DataPlane, cgnat: Cgnat, rule: tuple[object, ...] | None, left: set[object]
+) -> None:
+    plane.configure(CGNAT)
+    plane.configure(cgnat)
+    assert rules() == ([] if rule is None else [rule])
+    assert routes() == left
 
 
-def test_nothing_is_left_of_a_session(steering: Steering) -> None:
-    steering.steer("acc0", ADDRESS)
-    steering.steer("acc1", OTHER)
-    steering.unsteer("acc0", ADDRESS)
-    assert steering.read().rules == {"acc1": TABLE}
-    assert steering.read().host_routes == {str(OTHER): index("acc1")}
-    steering.unsteer("acc0", ADDRESS)
+def test_another_table_takes_the_routes_along(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.apply(FIRST)
+    before = routes()
+    plane.configure(replace(CGNAT, vrf_table=100))
+    assert rules() == [(1500, 100, "100.64.0.0/10", None, 140)]
+    assert routes(100) == before
+    assert routes(TABLE) == set()
 
 
-def test_an_address_that_moved_keeps_its_route(steering: Steering) -> None:
-    steering.steer("acc0", ADDRESS)
-    steering.steer("acc1", ADDRESS)
-    steering.unsteer("acc0", ADDRESS)
-    assert steering.read().host_routes == {str(ADDRESS): index("acc1")}
+def test_packets_are_steered_while_the_table_changes(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.apply(FIRST)
+    watched = subprocess.Popen(["ip", "monitor", "rule", "route"], stdout=subprocess.PIPE, text=True)
+    with watched as monitor:
+        try:
+            assert monitor.stdout is not None
+            ip("route add 198.51.100.0/24 dev acc1")
+            while "198.51.100.0/24" not in monitor.stdout.readline():
+                # It listens from now on, or did before.
+                pass
+            plane.configure(replace(CGNAT, vrf_table=100))
+            ip("route add 203.0.113.0/24 dev acc1")
+            lines = []
+            while "203.0.113.0/24" not in (line := monitor.stdout.readline()):
+                lines.append(line)
+        finally:
+            monitor.kill()
+    steps = [
+        ("Deleted " if line.startswith("Deleted") else "") + ("rule" if "lookup" in line else "route")
+        for line in lines
+    ]
+    assert steps == ["route", "route", "rule", "Deleted rule", "Deleted route", "Deleted route"]
 
 
-def test_the_rule_of_a_device_that_is_gone_is_seen_and_removed(steering: Steering) -> None:
-    # Left alone, it would steer the next subscriber whose device gets the name.
-    steering.steer("acc1", OTHER)
-    ip("link del acc1")
-    assert steering.read().rules == {"acc1": TABLE}
-    assert steering.read().host_routes == {}
-    steering.unsteer("acc1", OTHER)
-    assert steering.read().rules == {}
+def test_the_handoff_moves_to_another_gateway(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.configure(replace(CGNAT, handoff_gateway=IPv4Address("10.255.1.3")))
+    assert routes() == {("0.0.0.0/0", "10.255.1.3", "cgnat0")}
 
 
-def test_a_device_that_is_gone_is_an_error_of_its_own(steering: Steering) -> None:
-    with pytest.raises(NoDevice):
-        steering.steer("ppp7", ADDRESS)
-    assert steering.read().rules == {}
+def test_the_rules_of_an_earlier_life_go(plane: DataPlane) -> None:
+    ip(
+        "rule add iif acc0 lookup 99 priority 1500 protocol 140",
+        "rule add from 10.0.0.0/8 lookup 99 priority 1500 protocol 140",
+    )
+    plane.configure(CGNAT)
+    assert rules() == [RULE]
 
 
-def test_the_handoff_moves_to_another_gateway(steering: Steering) -> None:
-    steering.hand_off("cgnat0", APPLIANCE)
-    steering.hand_off("cgnat0", IPv4Address("10.255.1.3"))
-    assert steering.read().handoff == ("10.255.1.3", index("cgnat0"))
-    steering.remove_hand_off()
-    assert steering.read().handoff is None
-    steering.remove_hand_off()
-
-
-def test_rules_and_routes_of_others_stay(steering: Steering) -> None:
+def test_rules_and_routes_of_others_stay(plane: DataPlane) -> None:
     ip(f"rule add iif acc0 lookup {TABLE} priority 99", f"route add {OTHER} dev acc1 table {TABLE}")
-    steering.unsteer("acc0", OTHER)
-    assert steering.read().rules == {}
+    plane.configure(CGNAT)
+    plane.configure(replace(CGNAT, enabled=False))
+    plane.remove(SECOND)
     assert [rule.priority for rule in Reader().rules() if rule.iif == "acc0"] == [99]
     assert str(OTHER) + "/32" in {route.destination for route in Reader().routes([TABLE])}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.netlink import fib, links, qdiscs
+from gateway_api.core.gateways.linux.netlink import dumps, entries, fib, links, qdiscs
 from gateway_api.core.gateways.linux.netlink import messages as nl
 from gateway_api.core.gateways.linux.netlink import reader as netlink
 from gateway_api.core.gateways.linux.netlink.fib import NextHop
@@ -70,6 +70,9 @@ PARSERS: list[tuple[Callable[[bytes], object], bytes]] = [
     (qdiscs.qdisc, HTB),
     (qdiscs.htb_class, CLASS),
     (qdiscs.packet_filter, REDIRECT),
+    (entries.link_entry, VLAN),
+    (entries.qdisc_entry, HTB),
+    (entries.fib_entry, VIA_IPV6),
 ]
 
 
@@ -200,14 +203,14 @@ def test_an_event_of_another_kind_changes_nothing() -> None:
 
 def test_lists_that_changes_interrupt_each_time_are_united(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([([b"a", b"b"], True), ([b"b", b"c"], True), ([b"c"], True), ([b"a"], True)])
-    monkeypatch.setattr(netlink, "_exchange", lambda *_: next(replies))
-    assert netlink._dump("read", 0, b"", bytes) == [b"a", b"b", b"c"]
+    monkeypatch.setattr(dumps, "_exchange", lambda *_: next(replies))
+    assert dumps.dump("read", 0, b"", bytes) == [b"a", b"b", b"c"]
 
 
 def test_an_interrupted_list_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([([b"a", b"b"], True), ([b"b", b"c"], False)])
-    monkeypatch.setattr(netlink, "_exchange", lambda *_: next(replies))
-    assert netlink._dump("read", 0, b"", bytes) == [b"b", b"c"]
+    monkeypatch.setattr(dumps, "_exchange", lambda *_: next(replies))
+    assert dumps.dump("read", 0, b"", bytes) == [b"b", b"c"]
 
 
 def test_an_error_of_the_kernel_has_its_number() -> None:

@@ -5,6 +5,7 @@ import logging
 from functools import partial
 from typing import Any
 
+from gateway_api.core.gateways.linux.netlink.entries import QdiscEntry
 from gateway_api.core.gateways.linux.netlink.kernel import unless
 from gateway_api.core.gateways.linux.netlink.links import Link
 from gateway_api.core.gateways.linux.netlink.qdiscs import ROOT, HtbClass, Qdisc
@@ -75,6 +76,10 @@ class Htb:
             return False
         return unless(*GONE, change=lambda: ip.tc("del", "htb", link.index, _HTB))
 
+    def entries(self, ifindex: int) -> tuple[QdiscEntry, QdiscEntry]:
+        """The qdiscs of a device with a limit: the root, and the queue in its class."""
+        return QdiscEntry(ifindex, ROOT, _HTB, "htb"), QdiscEntry(ifindex, CLASS, _LEAF, self._leaf)
+
     def limit(self, ifindex: int) -> int | None:
         """The limit of a device now, bits per second."""
         return next((8 * each.ceil for each in self._reader.classes(ifindex) if each.handle == CLASS), None)
@@ -95,11 +100,11 @@ def is_ours(root: Qdisc) -> bool:
     return root.kind == "htb" and root.handle == _HTB and root.default_class == _DEFAULT
 
 
-def limit_of(bps: int, profile: OverheadProfile, link: Link) -> HtbClass:
+def limit_of(bps: int, profile: OverheadProfile, *, has_ethernet_header: bool) -> HtbClass:
     """The class for packets of a session's device. A profile counts from the IP packet; where the kernel
     counts the Ethernet header already, it isn't added again."""
     rate = max(bps // 8, _LEAST_RATE)
-    counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
+    counted = _ETHERNET_HEADER if has_ethernet_header else 0
     return HtbClass(CLASS, rate, rate, max(profile.overhead - counted, 0), profile.mpu)
 
 

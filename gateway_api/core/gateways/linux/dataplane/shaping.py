@@ -5,15 +5,16 @@ redirected to the IFB. Rates change in place: no qdisc goes, no packet is lost.
 """
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from gateway_api.core.gateways.linux.dataplane.htb import CLASS, GONE, Htb, is_ours, limit_of
+from gateway_api.core.gateways.linux.dataplane.htb import CLASS, GONE, Htb, limit_of
+from gateway_api.core.gateways.linux.netlink.entries import LinkEntry, QdiscEntry
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
 from gateway_api.core.gateways.linux.netlink.links import Link
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT, PacketFilter, Qdisc
+from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, PacketFilter
 from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, Reader
 from gateway_api.core.session import IFB_PREFIX, LONGEST_NAME
 from gateway_api.wire.contract import Enumeration, Record
@@ -38,18 +39,6 @@ class Part(Enumeration):
     REDIRECT = "redirect", "The redirect from the session's device to the IFB."
 
 
-class DeviceShaping(Record, frozen=True):
-    """What a device has now. An IFB of ours that belongs to no session is an orphan."""
-
-    interface: str
-    is_ifb: bool
-    #: HTB as `shape` makes it.
-    has_htb: bool
-    #: The queue in the class; None without the class.
-    leaf: str | None
-    has_ingress: bool
-
-
 class SessionShaping(Record, frozen=True):
     """What limits a session now, bits per second; None for a direction without a limit."""
 
@@ -71,8 +60,46 @@ class Shaper:
     ) -> tuple[Part, ...]:
         """Limits a session, and returns what was missing or different. A rate of 0 is no limit; the least
         limit is 8 kbit/s."""
+        return (
+            *self.shape_downstream(interface, down_bps, profile),
+            *self.shape_upstream(interface, ifb, up_bps, profile),
+        )
+
+    def shape_downstream(self, interface: str, bps: int, profile: OverheadProfile) -> tuple[Part, ...]:
+        """As `shape`, for one direction."""
         return self._kernel.change(
-            f"shape {interface}", lambda ip: self._shape(ip, interface, ifb, down_bps, up_bps, profile)
+            f"shape {interface}", lambda ip: self._shape_downstream(ip, interface, bps, profile)
+        )
+
+    def shape_upstream(
+        self, interface: str, ifb: str, bps: int, profile: OverheadProfile
+    ) -> tuple[Part, ...]:
+        """As `shape`, for one direction."""
+        return self._kernel.change(
+            f"shape {interface} by {ifb}", lambda ip: self._shape_upstream(ip, interface, ifb, bps, profile)
+        )
+
+    def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
+        """The qdiscs of a session with limits each way, by the indexes of device and IFB: for the downstream,
+        and for the upstream."""
+        return self._htb.entries(ifindex), (
+            QdiscEntry(ifindex, INGRESS, INGRESS_HANDLE, "ingress"),
+            *self._htb.entries(ifb),
+        )
+
+    def is_exact(
+        self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
+    ) -> bool:
+        """True when the rates and the redirect of a session, which has all qdiscs, are those of `shape`."""
+        limit = partial(limit_of, profile=profile, has_ethernet_header=link.has_ethernet_header)
+        if down_bps and limit(down_bps) not in self._reader.classes(link.ifindex):
+            return False
+        if not up_bps:
+            return not self._our_filters(link.ifindex)
+        return (
+            ifb is not None
+            and limit(up_bps) in self._reader.classes(ifb.ifindex)
+            and self._our_filters(link.ifindex) == [PacketFilter(_PRIORITY, ifb.ifindex)]
         )
 
     def unshape(self, *sessions: tuple[str, str]) -> None:
@@ -82,20 +109,26 @@ class Shaper:
             f"remove the limits of {len(sessions)} sessions", lambda ip: self._unshape(ip, sessions)
         )
 
-    def read(self) -> dict[str, DeviceShaping]:
-        """What each device has, by name: those with a part of a shaper, and all IFBs named like ours. Rates
-        and redirects are left out, for each costs a question: `shape` and `limits` look at them."""
-        qdiscs: dict[int, dict[int, Qdisc]] = {}
-        for qdisc in self._reader.qdiscs():
-            qdiscs.setdefault(qdisc.ifindex, {})[qdisc.parent] = qdisc
-        shapings = (
-            _device_shaping(link, qdiscs.get(link.index, {})) for link in self._reader.links().values()
-        )
-        return {
-            shaping.interface: shaping
-            for shaping in shapings
-            if shaping.is_ifb or shaping.has_htb or shaping.has_ingress
-        }
+    def remove_surplus(
+        self, links: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
+    ) -> list[str]:
+        """Removes IFBs named like ours, and limits of devices that are redirected to one, unless their names
+        are kept. Returns the names. The kernel has these links and qdiscs."""
+        names = {link.ifindex: name for name, link in links.items()}
+        ifbs = {index for index, name in names.items() if name.startswith(IFB_PREFIX)}
+        surplus = {}
+        for qdisc in qdiscs:
+            name = names.get(qdisc.ifindex)
+            if qdisc.parent == INGRESS and name is not None and name not in kept:
+                for each in self._our_filters(qdisc.ifindex):
+                    # The index is 0 when the IFB is gone.
+                    if each.redirect == 0 or each.redirect in ifbs:
+                        surplus[name] = names.get(each.redirect, IFB_PREFIX + name)
+        alone = {names[index] for index in ifbs} - set(surplus.values())
+        removed = {name: name for name in alone if name not in kept and self._is_ifb(name)} | surplus
+        if removed:
+            self.unshape(*removed.items())
+        return list(removed)
 
     def limits(self, interface: str, ifb: str) -> SessionShaping:
         """What limits a session."""
@@ -106,22 +139,30 @@ class Shaper:
             up = None
         return SessionShaping(down, up)
 
-    def _shape(
-        self, ip: Any, interface: str, ifb: str, down_bps: int, up_bps: int, profile: OverheadProfile
+    def _shape_downstream(
+        self, ip: Any, interface: str, bps: int, profile: OverheadProfile
+    ) -> tuple[Part, ...]:
+        link = self._reader.link(interface)
+        if bps:
+            limit = limit_of(bps, profile, has_ethernet_header=link.has_ethernet_header)
+            changed = self._htb.set(ip, link, limit)
+        else:
+            changed = self._htb.remove(ip, link)
+        return (Part.DOWNSTREAM,) if changed else ()
+
+    def _shape_upstream(
+        self, ip: Any, interface: str, ifb: str, bps: int, profile: OverheadProfile
     ) -> tuple[Part, ...]:
         link = self._reader.link(interface)
         changed = []
-        if down_bps:
-            if self._htb.set(ip, link, limit_of(down_bps, profile, link)):
-                changed.append(Part.DOWNSTREAM)
-        elif self._htb.remove(ip, link):
-            changed.append(Part.DOWNSTREAM)
-        if up_bps:
+        if bps:
             # The redirect comes last: packets to an IFB that is down, or gone, are lost.
             device, is_new = self._ifb(ip, ifb)
             if is_new:
                 changed.append(Part.IFB)
-            if self._htb.set(ip, device, limit_of(up_bps, profile, link)):
+            if self._htb.set(
+                ip, device, limit_of(bps, profile, has_ethernet_header=link.has_ethernet_header)
+            ):
                 changed.append(Part.UPSTREAM)
             if self._set_redirect(ip, link, device):
                 changed.append(Part.REDIRECT)
@@ -144,6 +185,12 @@ class Shaper:
                 pass
             ifbs.append(ifb)
         self._remove_ifbs(ip, ifbs)
+
+    def _is_ifb(self, name: str) -> bool:
+        try:
+            return self._reader.link(name).kind == "ifb"
+        except NoDevice:
+            return False
 
     def _ifb(self, ip: Any, name: str) -> tuple[Link, bool]:
         """The IFB, up, and whether it had to be made or set up."""
@@ -172,7 +219,7 @@ class Shaper:
             ip.tc("add", "ingress", link.index, INGRESS_HANDLE)
         elif ingress.kind != "ingress":
             raise KernelError(f"redirect {link.name}", f"another program added the qdisc {ingress.kind}")
-        ours = self._our_filters(link)
+        ours = self._our_filters(link.index)
         if ours == [PacketFilter(_PRIORITY, ifb.index)]:
             return False
         if ours:
@@ -182,15 +229,15 @@ class Shaper:
 
     def _remove_redirect(self, ip: Any, link: Link) -> bool:
         """True when something changed."""
-        if not self._our_filters(link):
+        if not self._our_filters(link.index):
             return False
         done = unless(*GONE, change=lambda: _change_redirect(ip, "del-filter", link, 0))
         if not self._reader.ingress_filters(link.index):
             unless(*GONE, change=lambda: ip.tc("del", "ingress", link.index, INGRESS_HANDLE))
         return done
 
-    def _our_filters(self, link: Link) -> list[PacketFilter]:
-        return [each for each in self._reader.ingress_filters(link.index) if each.priority == _PRIORITY]
+    def _our_filters(self, ifindex: int) -> list[PacketFilter]:
+        return [each for each in self._reader.ingress_filters(ifindex) if each.priority == _PRIORITY]
 
     def _remove_ifbs(self, ip: Any, names: Iterable[str]) -> bool:
         """True when there was one. No redirect leads to them: its packets would be lost."""
@@ -206,17 +253,6 @@ class Shaper:
         if removed:
             ip.link("del", group=_OUTGOING)
         return removed
-
-
-def _device_shaping(link: Link, qdiscs: dict[int, Qdisc]) -> DeviceShaping:
-    root, leaf, ingress = qdiscs.get(ROOT), qdiscs.get(CLASS), qdiscs.get(INGRESS)
-    return DeviceShaping(
-        interface=link.name,
-        is_ifb=link.kind == "ifb" and link.name.startswith(IFB_PREFIX),
-        has_htb=root is not None and is_ours(root),
-        leaf=None if leaf is None else leaf.kind,
-        has_ingress=ingress is not None and ingress.kind == "ingress",
-    )
 
 
 def _change_redirect(ip: Any, change: str, link: Link, ifb: int) -> None:

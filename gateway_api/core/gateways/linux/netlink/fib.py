@@ -25,7 +25,7 @@ _FAMILY = struct.Struct("=H")
 # Attributes of a route.
 _DST, _OIF, _GATEWAY, _METRIC, _SOURCE, _MULTIPATH, _TABLE, _VIA = 1, 4, 5, 6, 7, 9, 15, 18
 # Attributes of a rule, whose table has the number of the route's.
-_IIF, _PRIORITY, _PROTOCOL = 3, 6, 21
+_FROM, _IIF, _PRIORITY, _PROTOCOL = 2, 3, 6, 21
 
 _FAMILIES: dict[int, AddressFamily] = {
     socket.AF_INET: AddressFamily.INET,
@@ -67,10 +67,12 @@ class RouteEntry(Record, frozen=True):
 
 
 class Rule(Record, frozen=True):
-    """A policy rule. `iif` is the device on which a packet arrived; it may be gone."""
+    """An IPv4 policy rule. `source` is a network, None for any. `iif` is the device on which a packet
+    arrived; it may be gone."""
 
     priority: int
     table: int
+    source: str | None
     iif: str | None
     protocol: int
 
@@ -99,12 +101,13 @@ def route(body: bytes) -> RouteEntry:
 
 def rule(body: bytes) -> Rule:
     """The rule of an RTM_NEWRULE."""
-    table = unpacked(_HEADER, body)[4]
+    _, _, length, _, table, *_ = unpacked(_HEADER, body)
     found = attributes(body, _HEADER.size)
     listed = found.get(_TABLE)
     return Rule(
         priority=u32(found.get(_PRIORITY)) or 0,
         table=table if listed is None else u32(listed) or 0,
+        source=f"{address(socket.AF_INET, found[_FROM])}/{length}" if _FROM in found else None,
         iif=text(found[_IIF]) if _IIF in found else None,
         protocol=found.get(_PROTOCOL, b"\0")[0] if found.get(_PROTOCOL) else 0,
     )

@@ -1,0 +1,253 @@
+"""The data plane of all sessions: makes what each must have in the kernel, and tells what is missing."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+
+from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
+from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
+from gateway_api.core.gateways.linux.dataplane.routes import SessionRoutes, destination, surplus
+from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
+from gateway_api.core.gateways.linux.dataplane.steering import Steering
+from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, Wanted
+from gateway_api.core.gateways.linux.netlink.changes import refusal
+from gateway_api.core.gateways.linux.netlink.entries import FibEntry
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+
+
+class DataPlane:
+    """Any thread may call. Methods raise KernelError."""
+
+    def __init__(self, kernel: Kernel, reader: Reader) -> None:
+        self._reader = reader
+        self._shaper = Shaper(kernel, reader)
+        self._routes = SessionRoutes(reader)
+        self._steering = Steering(reader)
+        self._lock = threading.RLock()
+        self._applied: dict[int, Wanted] = {}
+        #: By device or destination: of several sessions with one, the newest has it.
+        self._holders: dict[object, int] = {}
+        #: Counts configurations: a reading of before must not decide what is left over.
+        self._revision = 0
+
+    def configure(self, cgnat: Cgnat) -> None:
+        """Steers by another configuration: its routes and rule come first, then the former ones go. What the
+        kernel refuses, the next comparison finds."""
+        with self._lock:
+            self._revision += 1
+            unused = self._steering.configure(cgnat)
+            links = self._reader.link_entries()
+            routes = [
+                route
+                for wanted in self._applied.values()
+                if wanted.device in links
+                and (route := self._steered(wanted, links[wanted.device].ifindex)) is not None
+            ]
+            self._routes.replace(routes)
+            own = self._routes.own()
+            self._steering.settle(self._reader.rules(), own)
+            self._routes.remove(route for route in own if route.table == unused)
+
+    def apply(self, wanted: Wanted) -> tuple[FaultKind, ...]:
+        """Makes all of a session, and returns the kinds that were missing or different. Raises NoDevice when
+        its device is gone. When the kernel refuses a part, makes the others, then raises."""
+        with self._lock:
+            outcome = self._make(wanted, wanted.sets_host_route)
+        for error in outcome.failed.values():
+            raise error
+        return tuple(dict.fromkeys(place.kind for place in outcome.changed))
+
+    def repair(self, wanted: Wanted, before: Wanted | None) -> Outcome | None:
+        """Makes all of a session. None if what was applied is not `before` any more, or if the device is
+        gone."""
+        with self._lock:
+            if self._applied.get(wanted.session_id) != before:
+                return None
+            try:
+                return self._make(wanted, wanted.sets_host_route or wanted == before)
+            except NoDevice:
+                return None
+
+    def adopt(self, wanted: Wanted) -> None:
+        """Takes a session as applied, which has all in the kernel."""
+        with self._lock:
+            self._applied.setdefault(wanted.session_id, wanted)
+            self._hold([wanted])
+
+    def remove(self, *wanted: Wanted) -> None:
+        """Removes what the kernel has for sessions. Devices may be gone, or belong to other sessions."""
+        with self._lock:
+            for each in wanted:
+                self._applied.pop(each.session_id, None)
+            gone = {each.session_id for each in wanted}
+            self._holders = {key: id for key, id in self._holders.items() if id not in gone}
+            self._remove(wanted)
+
+    def applied(self) -> dict[int, Wanted]:
+        """What was made for each session."""
+        with self._lock:
+            return dict(self._applied)
+
+    def hold(self, wanted: Iterable[Wanted]) -> None:
+        """Replaces the sessions that compete for devices and addresses."""
+        with self._lock:
+            self._holders.clear()
+            self._hold(wanted)
+
+    def claim(self, wanted: Iterable[Wanted]) -> None:
+        """Gives devices and addresses to sessions, of which the newest gets them."""
+        with self._lock:
+            self._hold(wanted)
+
+    def read(self) -> KernelState:
+        """What the kernel has now."""
+        revision = self._revision
+        return KernelState(
+            links=self._reader.link_entries(),
+            qdiscs=frozenset(self._reader.qdisc_entries()),
+            routes=self._routes.read(),
+            rules=self._reader.rules(),
+            revision=revision,
+        )
+
+    def settle_steering(self, state: KernelState) -> Outcome:
+        """Repairs the rule and the route to the appliance."""
+        with self._lock:
+            if state.revision != self._revision:
+                return Outcome((), {})
+            return self._steering.settle(state.rules, state.routes.own)
+
+    def differs(self, wanted: Wanted, state: KernelState) -> bool:
+        """True when something of a session with a device is missing or different, as far as `state` shows."""
+        link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
+        if self._has_other(wanted.device, wanted):
+            return False
+        down, up = self._shaper.entries(link.ifindex, 0 if ifb is None else ifb.ifindex)
+        if not (state.qdiscs.issuperset(down) if wanted.rate_down else down[0] not in state.qdiscs):
+            return True
+        if wanted.rate_up:
+            if ifb is None or not ifb.is_up or not state.qdiscs.issuperset(up):
+                return True
+        elif ifb is not None:
+            return True
+        return not all(state.routes.has(route) for _, route in self.routes(wanted, link.ifindex))
+
+    def is_exact(self, wanted: Wanted, state: KernelState) -> bool:
+        """True when rates and redirect, too, are what they must be. It costs some questions."""
+        if self._has_other(wanted.device, wanted):
+            return True
+        link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
+        return self._shaper.is_exact(link, ifb, wanted.rate_down, wanted.rate_up, wanted.profile)
+
+    def routes(self, wanted: Wanted, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
+        """The routes of a session, without those that a newer session has."""
+        host = wanted.host_route(ifindex)
+        if host is not None and not self._has_other(host.destination, wanted):
+            yield FaultKind.HOST_ROUTE, host
+            steered = self._steered(wanted, ifindex)
+            if steered is not None:
+                yield FaultKind.STEERING, steered
+        for route in wanted.delegated_routes(ifindex):
+            if not self._has_other((route.destination, route.length), wanted):
+                yield FaultKind.DELEGATED_PREFIX, route
+
+    def remove_surplus(self, state: KernelState, expected: Set[FibEntry]) -> list[str]:
+        """Removes what an earlier life left: routes that are not expected, IFBs named like ours, redirects to
+        them. Returns what was removed, as texts."""
+        with self._lock:
+            if state.revision != self._revision:
+                return []
+            routes = self._routes.remove(surplus(state.routes.own, expected | self._handoff()))
+            shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._holders.keys())
+            return [*map(destination, routes), *shaped]
+
+    def _make(self, wanted: Wanted, set_host_route: bool) -> Outcome:
+        before = self._applied.get(wanted.session_id)
+        if before is not None and (before.device, before.ifb) != (wanted.device, wanted.ifb):
+            # First: both may have the same IFB.
+            self._remove([before])
+        ifindex = self._reader.link(wanted.device).index
+        self._hold([wanted])
+        changed: list[Place] = []
+        failed: dict[Place, KernelError] = {}
+        if not self._has_other(wanted.device, wanted):
+            for place, shape in self._shapers(wanted):
+                try:
+                    if shape():
+                        changed.append(place)
+                except NoDevice:
+                    raise
+                except KernelError as error:
+                    failed[place] = error
+        routes = list(self.routes(wanted, ifindex))
+        to_add = [
+            (Place(kind, destination(route)), route)
+            for kind, route in routes
+            if set_host_route or kind != FaultKind.HOST_ROUTE
+        ]
+        for place, code in self._routes.add(wanted.device, ifindex, to_add):
+            if code == 0:
+                changed.append(place)
+            else:
+                failed[place] = refusal(f"add the route to {place.object} on {wanted.device}", code)
+        if before is not None and before.device == wanted.device:
+            former = {route for _, route in self.routes(before, ifindex)}
+            self._routes.remove(surplus(former, {route for _, route in routes}))
+        self._applied[wanted.session_id] = wanted
+        return Outcome(tuple(changed), failed)
+
+    def _shapers(self, wanted: Wanted) -> Iterator[tuple[Place, Callable[[], object]]]:
+        device, ifb, profile = wanted.device, wanted.ifb, wanted.profile
+        yield (
+            Place(FaultKind.SHAPER, device),
+            lambda: self._shaper.shape_downstream(device, wanted.rate_down, profile),
+        )
+        yield (
+            Place(FaultKind.IFB, ifb),
+            lambda: self._shaper.shape_upstream(device, ifb, wanted.rate_up, profile),
+        )
+
+    def _handoff(self) -> set[FibEntry]:
+        try:
+            handoff = self._steering.handoff()
+        except NoDevice:
+            return set()
+        return set() if handoff is None else {handoff}
+
+    def _steered(self, wanted: Wanted, ifindex: int) -> FibEntry | None:
+        return None if wanted.address is None else self._steering.host_route(wanted.address, ifindex)
+
+    def _hold(self, wanted: Iterable[Wanted]) -> None:
+        for each in wanted:
+            for key in _keys(each):
+                if self._holders.get(key, 0) <= each.session_id:
+                    self._holders[key] = each.session_id
+
+    def _has_other(self, key: object, wanted: Wanted) -> bool:
+        return self._holders.get(key, wanted.session_id) != wanted.session_id
+
+    def _remove(self, wanted: Sequence[Wanted]) -> None:
+        gone: list[FibEntry] = []
+        for each in wanted:
+            try:
+                ifindex = self._reader.link(each.device).index
+            except NoDevice:
+                # Its routes went with it.
+                continue
+            gone += [route for _, route in self.routes(each, ifindex)]
+        self._routes.remove(gone)
+        self._shaper.unshape(
+            *((each.device, each.ifb) for each in wanted if not self._has_other(each.device, each))
+        )
+
+
+def _keys(wanted: Wanted) -> Iterator[object]:
+    """What only one session can have."""
+    yield wanted.device
+    yield wanted.ifb
+    if wanted.address is not None:
+        yield wanted.address.packed
+    for each in wanted.delegated:
+        yield each.prefix.network_address.packed, each.prefix.prefixlen

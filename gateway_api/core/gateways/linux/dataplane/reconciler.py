@@ -1,0 +1,294 @@
+"""Keeps the data plane as it must be.
+
+It compares the kernel with the sessions, every few seconds and when the kernel tells of a change, and repairs
+what differs.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, islice
+from typing import Protocol
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.clock import Clock
+from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
+from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place, listed
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, Wanted
+from gateway_api.core.gateways.linux.netlink.entries import FibEntry
+from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.core.gateways.linux.netlink.reader import Watcher
+
+#: Seconds between two sweeps.
+_INTERVAL = 5.0
+#: Seconds after a change in the kernel, for others that follow.
+_DEBOUNCE = 0.2
+#: A sweep rests so many times as long as it took: changes without an end must not take the whole processor.
+_REST = 10
+#: Seconds in which every session's rates and redirect are looked at: each costs questions of its own.
+_ROUND = 60.0
+#: Seconds that a device, or a VLAN, may be missing while its session ends.
+_GRACE = 2 * _INTERVAL
+#: Repairs in one sweep, of some 5 ms each: new sessions must not wait for the end of all.
+_AT_ONCE = 200
+#: Attempts in one sweep at what could not be repaired before.
+_RETRIES = 50
+#: Sessions applied before their changes are looked for again.
+_BATCH = 50
+
+_log = logging.getLogger(__name__)
+
+
+class Demand(Protocol):
+    """The sessions that must be in the kernel. Any thread may call."""
+
+    def wanted(self) -> Mapping[int, Wanted]:
+        """By session id. Nobody changes it afterwards."""
+
+    def is_complete(self) -> bool:
+        """Every source has replied since the start: what belongs to no session is left over."""
+
+    def is_fresh(self) -> bool:
+        """Every source replied when it was last asked: no session is stale."""
+
+    def restore_vlan(self, interface: str) -> None:
+        """Makes the device of a VLAN again. Raises GatewayApiError, with a text for the log."""
+
+
+class Reconciler:
+    """Makes what new sessions need, removes what former ones had, and repairs. What it makes for the first
+    time is no repair. `findings` has the repairs and the faults. Any thread may call `changed` and `stop`."""
+
+    def __init__(self, plane: DataPlane, demand: Demand, clock: Clock) -> None:
+        self.findings = Findings(clock.wall)
+        self._plane = plane
+        self._demand = demand
+        self._now = clock.steady
+        self._work = threading.Condition()
+        self._stopping = False
+        self._failure: BaseException | None = None
+        #: In the order of the calls.
+        self._changed: dict[int, None] = {}
+        self._sweep_at = self._rest_until = self._looked_at = self._now()
+        self._place = 0
+        #: Since when something of a session is missing that is not ours to make.
+        self._missing: dict[int, float] = {}
+        #: Since when a session must have something else than what was applied.
+        self._differing: dict[int, float] = {}
+        self._shaped: Callable[[], set[int]] = set
+
+    def changed(self, *ids: int) -> None:
+        """Applies sessions soon: those that are new, different or gone."""
+        with self._work:
+            self._changed.update(dict.fromkeys(ids))
+            self._work.notify()
+
+    def stop(self) -> None:
+        """Has `run` return."""
+        with self._work:
+            self._stopping = True
+            self._work.notify()
+
+    def run(self) -> None:
+        """Works until `stop`; what the sessions have stays. Raises the error that ended the watching of the
+        kernel."""
+        with Watcher() as watcher:
+            self._shaped = watcher.shaped
+            thread = threading.Thread(target=self._watch, args=(watcher,), name="kernel watcher", daemon=True)
+            thread.start()
+            try:
+                while self._is_running():
+                    self._turn()
+            finally:
+                watcher.close()
+                thread.join()
+
+    def sweep(self) -> None:
+        """Compares all, and repairs what differs, or a part of it. Raises KernelError when the kernel cannot
+        be read."""
+        started = self._now()
+        # Before the sessions: a source that replies in between has its sessions in the next sweep.
+        is_complete, is_fresh = self._demand.is_complete(), self._demand.is_fresh()
+        # Before the sessions too: one that appears in between must not count as gone.
+        applied = self._plane.applied()
+        present = self._demand.wanted()
+        self._plane.hold(present.values())
+        self._forget([wanted for id, wanted in applied.items() if id not in present], present)
+        state = self._plane.read()
+        steering = self._plane.settle_steering(state)
+        self.findings.settle(None, steering.failed)
+        self.findings.repaired(steering.changed)
+        todo, expected = self._compare(present, applied, state, is_fresh)
+        self._rest_until = self._now() + _REST * (self._now() - started)
+        is_done = self._repair(todo)
+        if is_complete:
+            removed = self._plane.remove_surplus(state, expected)
+            if removed:
+                _log.info("removed what belongs to no session: %s", listed(removed))
+        self.findings.report()
+        with self._work:
+            now = self._now()
+            self._sweep_at = max(now + _INTERVAL, self._rest_until) if is_done else now
+
+    def _is_running(self) -> bool:
+        """Waits for work. False after `stop`."""
+        with self._work:
+            while not (self._stopping or self._failure or self._changed):
+                rest = self._sweep_at - self._now()
+                if rest <= 0:
+                    break
+                self._work.wait(rest)
+            if self._failure is not None:
+                raise self._failure
+            return not self._stopping
+
+    def _turn(self) -> None:
+        try:
+            self._apply_changed()
+            if self._sweep_at <= self._now():
+                self.sweep()
+        except KernelError as error:
+            _log.warning("cannot compare the data plane with the sessions: %s", error)
+            with self._work:
+                self._sweep_at = self._now() + _INTERVAL
+
+    def _watch(self, watcher: Watcher) -> None:
+        try:
+            for _ in watcher:
+                with self._work:
+                    soon = max(self._now() + _DEBOUNCE, self._rest_until)
+                    if soon < self._sweep_at:
+                        self._sweep_at = soon
+                        self._work.notify()
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            with self._work:
+                self._failure = error
+                self._work.notify()
+
+    def _apply_changed(self) -> None:
+        with self._work:
+            ids = list(islice(self._changed, _BATCH))
+            for id in ids:
+                del self._changed[id]
+        if not ids:
+            return
+        applied = self._plane.applied()
+        present = self._demand.wanted()
+        new = [present[id] for id in ids if id in present]
+        # Before the others go: a new one may have the device of a former one.
+        self._plane.claim(new)
+        self._forget([applied[id] for id in ids if id in applied and id not in present], present)
+        for wanted in new:
+            self._make(wanted, applied.get(wanted.session_id))
+        self.findings.report()
+
+    def _forget(self, gone: list[Wanted], present: Mapping[int, Wanted]) -> None:
+        if gone:
+            self._plane.remove(*gone)
+        for id in self.findings.faulty():
+            if id is not None and id not in present:
+                self.findings.settle(id, {})
+
+    def _compare(
+        self, present: Mapping[int, Wanted], applied: Mapping[int, Wanted], state: KernelState, is_fresh: bool
+    ) -> tuple[list[tuple[Wanted, Wanted | None]], set[FibEntry]]:
+        """Sessions to make or repair, each with what was applied; and all routes that may be there."""
+        due = self._due(present, state)
+        retried = set(islice(self.findings.faulty(), _RETRIES))
+        faulty = set(self.findings.faulty())
+        todo: list[tuple[Wanted, Wanted | None]] = []
+        expected: set[FibEntry] = set()
+        missing: dict[int, tuple[Place, str]] = {}
+        differing: dict[int, float] = {}
+        now = self._now()
+        for id, wanted in present.items():
+            lacking = _lacking(wanted, state)
+            link, before = state.links.get(wanted.device), applied.get(id)
+            if link is not None:
+                expected.update(route for _, route in self._plane.routes(wanted, link.ifindex))
+            if lacking is not None:
+                missing[id] = lacking
+            elif link is not None and before is not None and before != wanted:
+                expected.update(route for _, route in self._plane.routes(before, link.ifindex))
+                # A change of its rates may be between kernel and table.
+                differing[id] = self._differing.get(id, now)
+                if now - differing[id] >= _INTERVAL:
+                    todo.append((wanted, before))
+            elif id in faulty:
+                if id in retried:
+                    todo.append((wanted, before))
+            elif self._plane.differs(wanted, state) or (
+                (before is None or id in due) and not self._plane.is_exact(wanted, state)
+            ):
+                todo.append((wanted, before))
+            elif before is None:
+                self._plane.adopt(wanted)
+        self._differing = differing
+        self._note_missing(missing, now, is_fresh)
+        return todo, expected
+
+    def _due(self, present: Mapping[int, Wanted], state: KernelState) -> set[int]:
+        """Ids of the sessions whose rates and redirect are looked at: in turn, and those that the kernel told
+        of."""
+        now = self._now()
+        number = min(len(present), int(len(present) * (now - self._looked_at) / _ROUND) + 1)
+        start = self._place % (len(present) or 1)
+        due = set(islice(chain(present, present), start, start + number))
+        self._place, self._looked_at = start + number, now
+        shaped = self._shaped()
+        if shaped:
+            names = {name for name, link in state.links.items() if link.ifindex in shaped}
+            due.update(id for id, wanted in present.items() if wanted.device in names or wanted.ifb in names)
+        return due
+
+    def _note_missing(self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool) -> None:
+        """Restores VLANs, and makes faults of what is missing for long."""
+        # While a source does not reply, its sessions may be over: the time does not count.
+        self._missing = {id: self._missing.get(id, now) if is_fresh else now for id in missing}
+        outcomes: dict[Place, str | None] = {}
+        for id, (place, reason) in missing.items():
+            if now - self._missing[id] < _GRACE:
+                continue
+            if place not in outcomes:
+                outcomes[place] = self._restored(place.object) if place.kind == FaultKind.VLAN else reason
+            failed = outcomes[place]
+            self.findings.settle(id, {} if failed is None else {place: failed})
+
+    def _restored(self, vlan: str) -> str | None:
+        """None, or why it could not be."""
+        try:
+            self._demand.restore_vlan(vlan)
+        except GatewayApiError as error:
+            return str(error)
+        self.findings.repaired([Place(FaultKind.VLAN, vlan)])
+        return None
+
+    def _repair(self, todo: Iterable[tuple[Wanted, Wanted | None]]) -> bool:
+        """True when all were tried."""
+        for number, (wanted, before) in enumerate(todo):
+            if number == _AT_ONCE or (number % _BATCH == _BATCH - 1 and self._changed):
+                return False
+            self._make(wanted, before)
+        return True
+
+    def _make(self, wanted: Wanted, before: Wanted | None) -> None:
+        outcome = self._plane.repair(wanted, before)
+        if outcome is None:
+            # It is changing, or its device is gone: the next comparison sees it.
+            return
+        self.findings.settle(wanted.session_id, outcome.failed)
+        if before == wanted:
+            self.findings.repaired(outcome.changed)
+
+
+def _lacking(wanted: Wanted, state: KernelState) -> tuple[Place, str] | None:
+    """What a session needs, and is not ours to make."""
+    if wanted.access_interface not in state.links:
+        return Place(FaultKind.VLAN, wanted.access_interface), "there is no such device"
+    link = state.links.get(wanted.device)
+    if link is None:
+        return Place(FaultKind.SHAPER, wanted.device), "there is no such device"
+    if not link.is_up:
+        return Place(FaultKind.SHAPER, wanted.device), "the device is down"
+    return None

@@ -1,0 +1,107 @@
+"""Routes of sessions in the kernel: read, added and removed."""
+
+import errno
+import socket
+from collections.abc import Iterable, Iterator, Set
+
+from gateway_api.core.gateways.linux.dataplane.findings import Place
+from gateway_api.core.gateways.linux.dataplane.wanted import MAIN_TABLE, RouteState
+from gateway_api.core.gateways.linux.netlink import changes
+from gateway_api.core.gateways.linux.netlink.entries import FibEntry
+from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL
+from gateway_api.core.gateways.linux.netlink.messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+#: Whose routes to a session are as good as ours: kernel, boot and static (linux/rtnetlink.h). Not those of
+#: routing daemons, of which there may be a million.
+_OTHERS = (
+    (socket.AF_INET, 2),
+    (socket.AF_INET, 3),
+    (socket.AF_INET, 4),
+    (socket.AF_INET6, 3),
+    (socket.AF_INET6, 4),
+)
+
+
+class SessionRoutes:
+    """Any thread may call. Methods raise KernelError."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def read(self) -> RouteState:
+        """All routes that may be those of sessions."""
+        others = [
+            entry
+            for family, protocol in _OTHERS
+            for entry in self._reader.fib_entries(family, protocol, table=MAIN_TABLE)
+        ]
+        return _state(self.own(), others)
+
+    def own(self) -> set[FibEntry]:
+        """Those that the core added."""
+        return {entry for family in _FAMILIES for entry in self._reader.fib_entries(family, OWN_PROTOCOL)}
+
+    def add(
+        self, device: str, ifindex: int, wanted: Iterable[tuple[Place, FibEntry]]
+    ) -> Iterator[tuple[Place, int]]:
+        """Adds routes over a device, in place of those to elsewhere. Gives error numbers, 0 for none, of
+        those that were missing or different. Raises NoDevice."""
+        wanted = list(wanted)
+        step = f"add the routes on {device}"
+        codes = changes.make(step, [changes.add_route(route) for _, route in wanted])
+        present: RouteState | None = None
+        for (place, route), code in zip(wanted, codes, strict=True):
+            if code == errno.EEXIST:
+                present = present or self._on_device(ifindex)
+                if present.has(route):
+                    continue
+                (code,) = changes.make(step, [changes.replace_route(route)])
+            if code == errno.ENODEV:
+                raise NoDevice(step, "it is gone", code)
+            yield place, code
+
+    def replace(self, routes: Iterable[FibEntry]) -> None:
+        """Puts routes, in place of those to elsewhere. What the kernel refuses stays missing."""
+        changes.make("replace routes", [changes.replace_route(route) for route in routes])
+
+    def remove(self, routes: Iterable[FibEntry]) -> list[FibEntry]:
+        """Removes routes of ours, and returns those that were there."""
+        routes = list(routes)
+        codes = changes.make("remove routes", [changes.delete_route(route) for route in routes])
+        return [route for route, code in zip(routes, codes, strict=True) if code == 0]
+
+    def _on_device(self, ifindex: int) -> RouteState:
+        own, found = (
+            {
+                entry
+                for family in _FAMILIES
+                for entry in self._reader.fib_entries(family, protocol, ifindex=ifindex)
+            }
+            for protocol in (OWN_PROTOCOL, 0)
+        )
+        return _state(own, found - own)
+
+
+def surplus(found: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
+    """Routes that are not expected. To delete one without a gateway or source would delete one with them."""
+    kept = {(route.table, route.destination, route.length, route.ifindex) for route in expected}
+    return [
+        route
+        for route in found - expected
+        if (route.table, route.destination, route.length, route.ifindex) not in kept
+    ]
+
+
+def destination(route: FibEntry) -> str:
+    """As text, with the length of the prefix."""
+    family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
+    return f"{socket.inet_ntop(family, route.destination)}/{route.length}"
+
+
+def _state(own: Set[FibEntry], others: Iterable[FibEntry]) -> RouteState:
+    in_main = {
+        (entry.destination, entry.length, entry.ifindex) for entry in others if entry.table == MAIN_TABLE
+    }
+    return RouteState(own, in_main)

@@ -1,0 +1,85 @@
+"""What the kernel must have for each session, and what it has: records to compare."""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from typing import NamedTuple
+
+from gateway_api.core.gateways.linux.netlink.entries import FibEntry, LinkEntry, QdiscEntry
+from gateway_api.core.gateways.linux.netlink.fib import Rule
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.network import OverheadProfile
+
+#: The main routing table of Linux (linux/rtnetlink.h).
+MAIN_TABLE = 254
+_HOST = 32
+
+
+class DelegatedRoute(Record, frozen=True):
+    """A prefix that is delegated to a session. `next_hop` is the link-local address of the subscriber's
+    router, None if it is unknown, or if the device has one peer only."""
+
+    prefix: IPv6Network
+    next_hop: IPv6Address | None = None
+
+
+class Wanted(Record, frozen=True):
+    """What the kernel must have for a session."""
+
+    session_id: int
+    #: The session's own, such as `ppp0`.
+    device: str
+    ifb: str
+    #: The VLAN that the session arrived on. For DHCP, it may be the device.
+    access_interface: str
+    #: Bits per second; 0 is no limit.
+    rate_down: int
+    rate_up: int
+    profile: OverheadProfile
+    address: IPv4Address | None
+    #: False where the kernel adds the host route with the address of the device, as for PPPoE. It is ours to
+    #: repair all the same.
+    sets_host_route: bool
+    #: The gateway's own address towards the subscriber.
+    gateway: IPv4Address | None
+    delegated: tuple[DelegatedRoute, ...] = ()
+
+    def host_route(self, ifindex: int) -> FibEntry | None:
+        """In the main table; None for a session without an IPv4 address."""
+        if self.address is None:
+            return None
+        source = None if self.gateway is None else self.gateway.packed
+        return FibEntry(MAIN_TABLE, self.address.packed, _HOST, ifindex, None, source)
+
+    def delegated_routes(self, ifindex: int) -> Iterator[FibEntry]:
+        for each in self.delegated:
+            next_hop = None if each.next_hop is None else each.next_hop.packed
+            prefix = each.prefix
+            yield FibEntry(
+                MAIN_TABLE, prefix.network_address.packed, prefix.prefixlen, ifindex, next_hop, None
+            )
+
+
+class RouteState(NamedTuple):
+    """The routes that the kernel has, of those that may belong to sessions."""
+
+    #: Those that the core added.
+    own: Set[FibEntry]
+    #: In the main table, by others: destination, its length and the index of the device.
+    others: Set[tuple[bytes, int, int]]
+
+    def has(self, route: FibEntry) -> bool:
+        """In the main table, a route of others to the same device is as good."""
+        return route in self.own or (
+            route.table == MAIN_TABLE and (route.destination, route.length, route.ifindex) in self.others
+        )
+
+
+class KernelState(NamedTuple):
+    """What the kernel has, of all that a comparison looks at."""
+
+    links: Mapping[str, LinkEntry]
+    qdiscs: frozenset[QdiscEntry]
+    routes: RouteState
+    rules: Sequence[Rule]
+    #: Of the configuration at that time.
+    revision: int

@@ -1,0 +1,567 @@
+"""The data plane of sessions in the kernel: made, compared, repaired and removed."""
+
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace as configured
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+import pytest
+from msgspec.structs import replace
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.clock import Clock
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Shaper
+from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, Wanted
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from tests.support.clocks import StillClock
+from tests.support.namespaces import can, ip, network_namespace, tc
+from tests.support.stack import wait_for
+
+pytestmark = pytest.mark.skipif(
+    not can(
+        "ip link add v type veth peer name w",
+        "ip link add i type ifb",
+        "tc qdisc add dev v root htb",
+        "tc qdisc add dev v ingress",
+        "tc filter add dev v parent ffff: u32 match u32 0 0 action mirred egress redirect dev i",
+    ),
+    reason="needs to be root, and a kernel with veth, ifb, HTB, u32 and mirred",
+)
+
+DOWN, UP = 20_000_000, 5_000_000
+CGNAT = Cgnat(True, "cgnat", 100, "cgnat0", IPv4Address("10.255.1.2"), IPv4Network("100.64.0.0/10"))
+NEXT_HOP = IPv6Address("fe80::9")
+WANTED = Wanted(
+    session_id=7,
+    device="acc0",
+    ifb="ifb-acc0",
+    access_interface="acc0",
+    rate_down=DOWN,
+    rate_up=UP,
+    profile=OVERHEAD_PROFILES["ipoe_ethernet"],
+    address=IPv4Address("100.64.0.9"),
+    sets_host_route=True,
+    gateway=IPv4Address("100.64.0.1"),
+    delegated=(DelegatedRoute(IPv6Network("2001:db8:9::/56"), NEXT_HOP),),
+)
+ALL = (
+    FaultKind.SHAPER, FaultKind.IFB, FaultKind.HOST_ROUTE, FaultKind.STEERING, FaultKind.DELEGATED_PREFIX,
+)  # fmt: skip
+NONE = dict.fromkeys(FaultKind, 0)
+
+
+class Sessions:
+    """The demand, which a test changes."""
+
+    def __init__(self) -> None:
+        self.present: Mapping[int, Wanted] = {}
+        self.complete = self.fresh = True
+        self.restored: list[str] = []
+        self.refusal: str | None = None
+
+    def wanted(self) -> Mapping[int, Wanted]:
+        return self.present
+
+    def is_complete(self) -> bool:
+        return self.complete
+
+    def is_fresh(self) -> bool:
+        return self.fresh
+
+    def restore_vlan(self, interface: str) -> None:
+        self.restored.append(interface)
+        if self.refusal is not None:
+            raise GatewayApiError(self.refusal)
+        make_line(interface)
+
+
+def make_line(name: str) -> None:
+    """A device of a session, as a VLAN is one."""
+    ip(f"link add {name} type veth peer name far-{name}", f"link set {name} up", f"link set far-{name} up")
+
+
+@pytest.fixture
+def namespace() -> Iterator[None]:
+    with network_namespace():
+        make_line("acc0")
+        make_line("cgnat0")
+        ip("address add 100.64.0.1/32 dev lo", "address add 10.255.1.1/24 dev cgnat0")
+        yield
+
+
+@pytest.fixture
+def kernel(namespace: None) -> Iterator[Kernel]:
+    with Kernel() as kernel:
+        yield kernel
+
+
+@pytest.fixture
+def plane(kernel: Kernel) -> DataPlane:
+    plane = DataPlane(kernel, Reader())
+    plane.configure(CGNAT)
+    return plane
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions()
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def reconciler(plane: DataPlane, sessions: Sessions, clock: StillClock) -> Reconciler:
+    """With one session, which has all."""
+    reconciler = Reconciler(plane, sessions, clock)
+    sessions.present = {7: WANTED}
+    reconciler.sweep()
+    assert plane.apply(WANTED) == ()
+    return reconciler
+
+
+def repairs(reconciler: Reconciler) -> dict[FaultKind, int]:
+    """Without those that are zero."""
+    return {kind: number for kind, number in reconciler.findings.repairs().items() if number}
+
+
+def text(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def run(command: str) -> None:
+    subprocess.run(command.split(), check=True)
+
+
+def routes() -> str:
+    return text("ip", "route", "show", "table", "all", "proto", "140") + text(
+        "ip", "-6", "route", "show", "table", "all", "proto", "140"
+    )
+
+
+def test_a_session_gets_all_it_needs(plane: DataPlane) -> None:
+    assert plane.apply(WANTED) == ALL
+    assert "100.64.0.9 dev acc0 scope link src 100.64.0.1" in routes()
+    assert "100.64.0.9 dev acc0 table 100 scope link" in routes()
+    assert "2001:db8:9::/56 via fe80::9 dev acc0" in routes()
+
+
+def test_a_second_time_changes_nothing(plane: DataPlane) -> None:
+    plane.apply(WANTED)
+    before = text("tc", "qdisc"), routes()
+    assert plane.apply(WANTED) == ()
+    assert (text("tc", "qdisc"), routes()) == before
+
+
+def test_nothing_is_left_of_a_session(plane: DataPlane) -> None:
+    before = text("tc", "qdisc"), routes(), text("ip", "link")
+    plane.apply(WANTED)
+    plane.remove(WANTED)
+    assert (text("tc", "qdisc"), routes(), text("ip", "link")) == before
+    plane.remove(WANTED)
+
+
+def test_a_device_that_is_gone_is_an_error_of_its_own(plane: DataPlane) -> None:
+    with pytest.raises(NoDevice):
+        plane.apply(replace(WANTED, device="ppp7"))
+
+
+def test_a_host_route_of_the_kernel_is_enough(plane: DataPlane, sessions: Sessions) -> None:
+    ip("address add 100.64.0.1 peer 100.64.0.9 dev acc0")
+    wanted = replace(WANTED, sets_host_route=False)
+    assert FaultKind.HOST_ROUTE not in plane.apply(wanted)
+    sessions.present = {7: wanted}
+    reconciler = Reconciler(plane, sessions, StillClock())
+    reconciler.sweep()
+    assert repairs(reconciler) == {}
+    ip("route del 100.64.0.9 dev acc0")
+    reconciler.sweep()
+    assert repairs(reconciler) == {FaultKind.HOST_ROUTE: 1}
+    assert "100.64.0.9 dev acc0 scope link src 100.64.0.1" in routes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({"rate_down": 2 * DOWN}, (FaultKind.SHAPER,)),
+        ({"rate_up": 0}, (FaultKind.IFB,)),
+        ({"address": IPv4Address("100.64.0.77")}, (FaultKind.HOST_ROUTE, FaultKind.STEERING)),
+        ({"address": None}, ()),
+        ({"gateway": None}, (FaultKind.HOST_ROUTE,)),
+        ({"delegated": (DelegatedRoute(IPv6Network("2001:db8:9::/56")),)}, (FaultKind.DELEGATED_PREFIX,)),
+    ],
+)
+def test_a_changed_session_has_nothing_of_before(
+    plane: DataPlane, changes: dict[str, object], kinds: tuple[FaultKind, ...]
+) -> None:
+    plane.apply(WANTED)
+    changed = replace(WANTED, **changes)
+    assert plane.apply(changed) == kinds
+    after = routes()
+    plane.remove(changed)
+    plane.apply(changed)
+    assert routes() == after
+
+
+def test_a_session_that_moves_leaves_nothing_on_its_former_device(plane: DataPlane) -> None:
+    make_line("acc1")
+    plane.apply(WANTED)
+    plane.apply(replace(WANTED, device="acc1", ifb="ifb-acc1"))
+    assert "acc0" not in routes()
+    assert "htb" not in text("tc", "qdisc", "show", "dev", "acc0")
+    assert "ifb-acc0" not in text("ip", "link")
+
+
+def test_a_refused_part_keeps_no_other_part_away(plane: DataPlane) -> None:
+    with pytest.raises(KernelError, match=r"ifb-trunk0\.50\.4000"):
+        plane.apply(replace(WANTED, ifb="ifb-trunk0.50.4000"))
+    assert "100.64.0.9 dev acc0 scope link src 100.64.0.1" in routes()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        ("tc qdisc del dev acc0 root", FaultKind.SHAPER),
+        ("tc qdisc del dev acc0 parent 1:10", FaultKind.SHAPER),
+        ("tc qdisc del dev acc0 ingress", FaultKind.IFB),
+        ("tc qdisc del dev ifb-acc0 root", FaultKind.IFB),
+        ("ip link del ifb-acc0", FaultKind.IFB),
+        ("ip link set ifb-acc0 down", FaultKind.IFB),
+        ("ip route del 100.64.0.9 dev acc0", FaultKind.HOST_ROUTE),
+        ("ip route change 100.64.0.9 dev cgnat0 proto 140", FaultKind.HOST_ROUTE),
+        ("ip -6 route del 2001:db8:9::/56", FaultKind.DELEGATED_PREFIX),
+        ("ip -6 route change 2001:db8:9::/56 via fe80::8 dev acc0 proto 140", FaultKind.DELEGATED_PREFIX),
+        ("ip rule del priority 1500", FaultKind.STEERING),
+        ("ip route del 100.64.0.9 table 100", FaultKind.STEERING),
+        ("ip route del default table 100", FaultKind.STEERING),
+    ],
+)
+def test_what_is_damaged_is_repaired_and_counted(
+    reconciler: Reconciler, damage: str, kind: FaultKind
+) -> None:
+    before = text("ip", "rule"), routes()
+    run(damage)
+    reconciler.sweep()
+    assert repairs(reconciler) == {kind: 1}
+    assert (text("ip", "rule"), routes()) == before
+    reconciler.sweep()
+    assert repairs(reconciler) == {kind: 1}
+    assert reconciler.findings.faults() == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        ("tc class change dev acc0 parent 1: classid 1:10 htb rate 1gbit", FaultKind.SHAPER),
+        ("tc class change dev ifb-acc0 parent 1: classid 1:10 htb rate 1gbit", FaultKind.IFB),
+        ("tc filter del dev acc0 parent ffff: prio 10", FaultKind.IFB),
+    ],
+)
+def test_what_costs_a_question_for_each_session_is_found_within_a_minute(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock, damage: str, kind: FaultKind
+) -> None:
+    names = [f"acc{number}" for number in range(1, 12)]
+    for number, name in enumerate(names, 8):
+        make_line(name)
+        sessions.present = {
+            **sessions.present,
+            number: replace(
+                WANTED, session_id=number, device=name, ifb=f"ifb-{name}", access_interface=name,
+                address=None, delegated=(),
+            ),
+        }  # fmt: skip
+    reconciler.sweep()
+    run(damage)
+    for _ in range(12):
+        clock.now += 5
+        reconciler.sweep()
+    assert repairs(reconciler) == {kind: 1}
+
+
+@pytest.fixture
+def running(reconciler: Reconciler, plane: DataPlane, sessions: Sessions) -> Iterator[Reconciler]:
+    """One with the machine's clock, in a thread."""
+    reconciler = Reconciler(plane, sessions, Clock("boot"))
+    thread = threading.Thread(target=reconciler.run)
+    thread.start()
+    try:
+        yield reconciler
+    finally:
+        reconciler.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        ("tc qdisc del dev acc0 root", FaultKind.SHAPER),
+        ("tc filter del dev acc0 parent ffff: prio 10", FaultKind.IFB),
+        ("ip rule del priority 1500", FaultKind.STEERING),
+        ("ip route del 100.64.0.9 dev acc0", FaultKind.HOST_ROUTE),
+    ],
+)
+def test_a_change_in_the_kernel_starts_a_comparison(
+    running: Reconciler, damage: str, kind: FaultKind
+) -> None:
+    run(damage)
+    wait_for("the repair", lambda: repairs(running) == {kind: 1})
+
+
+def test_a_new_session_is_applied_and_a_former_one_removed(running: Reconciler, sessions: Sessions) -> None:
+    make_line("acc1")
+    new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
+    sessions.present = {8: new}
+    running.changed(7, 8)
+    wait_for("the new one", lambda: "100.64.0.9 dev acc1" in routes() and "ifb-acc1" in text("ip", "link"))
+    wait_for("the end", lambda: "acc0" not in routes() and "ifb-acc0" not in text("ip", "link"))
+    assert repairs(running) == {}
+
+
+def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler, sessions: Sessions) -> None:
+    make_line("acc1")
+    new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
+    sessions.present = {8: new}
+    reconciler.sweep()
+    assert "acc0" not in routes()
+    assert "100.64.0.9 dev acc1" in routes()
+    assert repairs(reconciler) == {}
+
+
+def test_a_new_rate_is_kept(
+    reconciler: Reconciler, plane: DataPlane, sessions: Sessions, kernel: Kernel
+) -> None:
+    # The kernel has it before the table of sessions.
+    changed = replace(WANTED, rate_down=2 * DOWN)
+    plane.apply(changed)
+    reconciler.sweep()
+    sessions.present = {7: changed}
+    reconciler.sweep()
+    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+    assert repairs(reconciler) == {}
+
+
+def test_a_change_that_nobody_told_of_is_applied_after_a_while(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock, kernel: Kernel
+) -> None:
+    sessions.present = {7: replace(WANTED, rate_down=2 * DOWN)}
+    reconciler.sweep()
+    clock.now += 5
+    reconciler.sweep()
+    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+    assert repairs(reconciler) == {}
+
+
+def test_what_cannot_be_repaired_is_a_fault_until_it_can(
+    reconciler: Reconciler, clock: StillClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
+    reconciler.sweep()
+    (fault,) = reconciler.findings.faults()
+    assert (fault.kind, fault.object, fault.session_id) == (FaultKind.IFB, "ifb-acc0", 7)
+    assert fault.reason == "cannot shape by ifb-acc0: it is not an IFB"
+    assert fault.since == int(clock.wall())
+    assert reconciler.findings.faults_of(7) == [fault]
+    clock.now += 5
+    reconciler.sweep()
+    assert reconciler.findings.faults() == [fault]
+    assert caplog.text.count("it is not an IFB") == 1
+    ip("link del ifb-acc0")
+    reconciler.sweep()
+    assert reconciler.findings.faults() == []
+    assert repairs(reconciler) == {FaultKind.IFB: 1}
+
+
+def test_a_fault_ends_with_its_session(reconciler: Reconciler, sessions: Sessions) -> None:
+    ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
+    reconciler.sweep()
+    assert reconciler.findings.faults() != []
+    ip("link del ifb-acc0")
+    sessions.present = {}
+    reconciler.sweep()
+    assert reconciler.findings.faults() == []
+
+
+def test_a_missing_way_to_the_appliance_is_a_fault_of_no_session(reconciler: Reconciler) -> None:
+    ip("link del cgnat0")
+    reconciler.sweep()
+    (fault,) = reconciler.findings.faults()
+    assert (fault.kind, fault.object, fault.session_id) == (FaultKind.STEERING, "0.0.0.0/0", None)
+    make_line("cgnat0")
+    ip("address add 10.255.1.1/24 dev cgnat0")
+    reconciler.sweep()
+    assert reconciler.findings.faults() == []
+
+
+def test_a_vanished_device_is_no_fault_while_its_session_ends(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    ip("link del acc0")
+    reconciler.sweep()
+    clock.now += 5
+    reconciler.sweep()
+    assert (reconciler.findings.faults(), sessions.restored, repairs(reconciler)) == ([], [], {})
+
+
+def test_the_vlan_of_a_session_that_stays_is_restored(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    ip("link del acc0")
+    reconciler.sweep()
+    clock.now += 10
+    reconciler.sweep()
+    assert sessions.restored == ["acc0"]
+    reconciler.sweep()
+    found = repairs(reconciler)
+    assert found.pop(FaultKind.VLAN) == 1
+    assert set(found) == set(ALL)
+
+
+def test_a_vlan_that_cannot_be_restored_is_a_fault(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    sessions.refusal = "cannot make acc0: the trunk is gone"
+    ip("link del acc0")
+    reconciler.sweep()
+    clock.now += 10
+    reconciler.sweep()
+    (fault,) = reconciler.findings.faults_of(7)
+    assert (fault.kind, fault.object, fault.reason) == (FaultKind.VLAN, "acc0", sessions.refusal)
+    sessions.refusal = None
+    reconciler.sweep()
+    assert reconciler.findings.faults() == []
+
+
+def test_a_stale_session_without_device_is_no_fault(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    sessions.fresh = False
+    ip("link del acc0")
+    for _ in range(4):
+        reconciler.sweep()
+        clock.now += 10
+    assert (reconciler.findings.faults(), sessions.restored) == ([], [])
+
+
+def test_a_device_that_is_down_gets_its_routes_back_when_it_is_up(
+    reconciler: Reconciler, clock: StillClock
+) -> None:
+    ip("link set acc0 down")
+    reconciler.sweep()
+    assert reconciler.findings.faults() == []
+    clock.now += 10
+    reconciler.sweep()
+    (fault,) = reconciler.findings.faults()
+    assert (fault.kind, fault.object, fault.reason) == (FaultKind.SHAPER, "acc0", "the device is down")
+    ip("link set acc0 up")
+    reconciler.sweep()
+    assert reconciler.findings.faults() == []
+    assert repairs(reconciler)[FaultKind.HOST_ROUTE] == 1
+
+
+def left_over() -> None:
+    """What an earlier life left."""
+    make_line("acc9")
+    ip(
+        "link add ifb-acc8 type ifb",
+        "link add ifb-acc9 type ifb",
+        "route add 100.64.0.99 dev acc9 proto 140",
+        "route add 100.64.0.99 dev acc9 table 55 proto 140",
+        "-6 route add 2001:db8:99::/56 dev acc9 proto 140",
+    )
+    tc("qdisc add dev acc9 ingress")
+    to_ifb = "match u32 0 0 action mirred egress redirect dev ifb-acc9"
+    tc(f"filter add dev acc9 parent ffff: prio 10 protocol all u32 {to_ifb}")
+
+
+def traces() -> list[bool]:
+    everything = text("ip", "link") + routes() + text("tc", "qdisc", "show", "dev", "acc9")
+    return [
+        trace in everything
+        for trace in (
+            "ifb-acc8",
+            "ifb-acc9",
+            "100.64.0.99 dev acc9 scope",
+            "table 55",
+            "2001:db8:99::",
+            "ingress",
+        )
+    ]
+
+
+def test_what_belongs_to_no_session_is_removed(reconciler: Reconciler) -> None:
+    before = text("ip", "rule"), routes(), text("tc", "qdisc")
+    left_over()
+    assert all(traces())
+    reconciler.sweep()
+    assert not any(traces())
+    ip("link del acc9")
+    assert (text("ip", "rule"), routes(), text("tc", "qdisc")) == before
+
+
+def test_nothing_is_removed_before_every_source_has_replied(
+    reconciler: Reconciler, sessions: Sessions
+) -> None:
+    sessions.complete = False
+    left_over()
+    reconciler.sweep()
+    assert all(traces())
+
+
+def test_routes_of_others_stay(reconciler: Reconciler) -> None:
+    ip("route add 198.51.100.0/24 dev acc0", "route add 203.0.113.0/24 dev acc0 table 100 proto static")
+    reconciler.sweep()
+    assert "198.51.100.0/24 dev acc0" in text("ip", "route")
+    assert "203.0.113.0/24 dev acc0" in text("ip", "route", "show", "table", "100")
+
+
+def test_another_configuration_is_no_repair(reconciler: Reconciler, plane: DataPlane) -> None:
+    plane.configure(configured(CGNAT, vrf_table=200))
+    reconciler.sweep()
+    assert repairs(reconciler) == {}
+    assert "table 100" not in routes()
+
+
+def test_many_repairs_of_a_kind_are_one_line(
+    reconciler: Reconciler, sessions: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    def other(number: int) -> Wanted:
+        name = f"acc{number}"
+        make_line(name)
+        return replace(
+            WANTED, session_id=number, device=name, ifb=f"ifb-{name}", access_interface=name,
+            address=None, delegated=(),
+        )  # fmt: skip
+
+    sessions.present = {number: other(number) for number in range(20, 28)}
+    reconciler.sweep()
+    for number in range(20, 28):
+        tc(f"qdisc del dev acc{number} root")
+    caplog.clear()
+    reconciler.sweep()
+    (line,) = caplog.messages
+    assert line == "repaired 8 of kind shaper: acc20, acc21, acc22, acc23, acc24 and 3 more"
+
+
+def test_the_newest_of_two_sessions_with_one_device_has_it(
+    reconciler: Reconciler, sessions: Sessions, kernel: Kernel
+) -> None:
+    newer = replace(WANTED, session_id=8, rate_down=2 * DOWN, address=IPv4Address("100.64.0.10"))
+    sessions.present = {7: WANTED, 8: newer}
+    for _ in range(3):
+        reconciler.sweep()
+    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0").down_bps == 2 * DOWN
+    sessions.present = {8: newer}
+    reconciler.sweep()
+    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+    assert "100.64.0.9 " not in routes()
+    assert repairs(reconciler) == {}
