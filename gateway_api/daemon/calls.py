@@ -21,6 +21,7 @@ from gateway_api.base.errors import (
 from gateway_api.wire.contract import Command, Method, reply_of
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
+from gateway_api.wire.core.impact import CommitDropsSessionsError
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -141,6 +142,13 @@ def _translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
             return Invalid(*_problems(decoded(wire.ConfigurationInvalidError, error.parameters).problems))
         case "ConfigurationChanged":
             return Stale(decoded(wire.ConfigurationChangedError, error.parameters).etag)
+        case "CommitDropsSessions":
+            drops = decoded(CommitDropsSessionsError, error.parameters)
+            ended = f"{drops.sessions_dropped} session{'' if drops.sessions_dropped == 1 else 's'}"
+            return Conflict(
+                f"The commit would end {ended}, and max_sessions_dropped is {drops.allowed}. "
+                "Nothing was changed"
+            )
         case "StepFailed":
             failed = decoded(wire.StepFailedError, error.parameters)
             return NotDone(failed.step, failed.reason)

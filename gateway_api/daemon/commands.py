@@ -90,7 +90,7 @@ class Daemon(Calls):
         reply = self.fields(call, "configuration", "etag")
         return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
 
-    def compare(self, revision: int | None) -> wire.ConfigurationDifference:
+    def compare(self, revision: int | None) -> wire.ComparisonReply:
         """From the running configuration, or from an archived revision, to the candidate. Raises NotFound."""
         return self.reply(wire.CompareConfiguration(None if revision is None else _revision(revision)))
 
@@ -110,10 +110,15 @@ class Daemon(Calls):
             raise NotFound(f"operations.{error.number}: {error}") from error
 
     def commit(
-        self, author: str, comment: str | None, confirm_seconds: int | None, if_match: IfMatch
+        self,
+        author: str,
+        comment: str | None = None,
+        confirm_seconds: int | None = None,
+        max_sessions_dropped: int | None = None,
+        if_match: IfMatch = None,
     ) -> wire.CommitReply:
-        """Raises Invalid."""
-        call = wire.CommitCandidate(author, comment, confirm_seconds, if_match)
+        """Raises Invalid, and Conflict if more sessions would end than `max_sessions_dropped`."""
+        call = wire.CommitCandidate(author, comment, confirm_seconds, max_sessions_dropped, if_match)
         return self.reply(call, timeout=_COMMIT_TIMEOUT)
 
     def replace(self, document: dict[str, Any], author: str, if_match: IfMatch) -> wire.CommitReply:

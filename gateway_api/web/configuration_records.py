@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.web.records import Object, done
 from gateway_api.wire.contract import Record, about
-from gateway_api.wire.core import configuration
+from gateway_api.wire.core import configuration, impact
 
 
 class VlanProfile(Record, frozen=True):
@@ -111,6 +111,7 @@ class Difference(Record, frozen=True):
 
     diff: configuration.Difference
     confirm_deadline: configuration.Deadline
+    impact: impact.Foreseen
 
 
 class Committed(Record, frozen=True):
@@ -124,6 +125,7 @@ class Committed(Record, frozen=True):
     comment: configuration.Comment
     committed_at: configuration.CommittedAt
     confirm_deadline: configuration.Deadline
+    impact: impact.Effect
 
 
 class RolledBack(Record, frozen=True):

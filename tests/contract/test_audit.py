@@ -210,6 +210,7 @@ def test_a_commit_keeps_what_it_changed_and_what_it_made(gateway: Gateway) -> No
     assert f'"{record["before"]["etag"]}"' == compared.headers["ETag"]
     assert f'"{record["after"]["etag"]}"' == answer.headers["ETag"]
     assert record["after"]["archived_revision"] == 1
+    assert record["after"]["impact"]["sessions_dropped"] == 0
     assert record["body"] == {"comment": "why not"}
 
 

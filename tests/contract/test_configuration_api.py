@@ -23,6 +23,7 @@ from tests.support.stack import Api, core_of, descendants, running_stack, wait_f
 CONFIG = "/system/config"
 NOT_ADMIN = {"detail": "Admin role required"}
 MASK = "********"
+NO_IMPACT = {"services": [], "sessions_dropped": 0, "sessions": []}
 EDITORS = 16
 
 Running = tuple[Api, "subprocess.Popen[bytes]"]
@@ -232,6 +233,7 @@ def test_a_commit_says_all_that_there_is_to_say(stack: Api) -> None:
         "author": "admin",
         "comment": "a new name",
         "confirm_deadline": None,
+        "impact": NO_IMPACT,
     }
 
 
@@ -254,7 +256,9 @@ def test_a_commit_without_a_body_is_one_without_a_comment(stack: Api) -> None:
     assert running_name(stack) == name
 
 
-@pytest.mark.parametrize("body", [{}, {"comment": None}, {"confirm_seconds": None}])
+@pytest.mark.parametrize(
+    "body", [{}, {"comment": None}, {"confirm_seconds": None}, {"max_sessions_dropped": None}]
+)
 def test_a_commit_takes_a_body_that_says_nothing(stack: Api, body: dict[str, Any]) -> None:
     stage_a_name(stack)
     said = done(post(stack, "commit", body))
@@ -610,6 +614,14 @@ def test_the_time_to_confirm_is_an_integer_up_to_a_day(stack: Api, seconds: Any)
     stage_a_name(stack)
     before = tag(stack)
     assert refused(post(stack, "commit", {"confirm_seconds": seconds}), 400) == ["confirm_seconds"]
+    assert tag(stack) == before
+
+
+@pytest.mark.parametrize("most", [-1, 1 << 31, 1 << 70, "5", True, 1.5])
+def test_the_most_sessions_that_a_commit_may_end_is_a_number(stack: Api, most: Any) -> None:
+    stage_a_name(stack)
+    before = tag(stack)
+    assert refused(post(stack, "commit", {"max_sessions_dropped": most}), 400) == ["max_sessions_dropped"]
     assert tag(stack) == before
 
 

@@ -331,7 +331,11 @@ def test_without_a_trunk_its_sessions_and_vlans_are_gone_and_others_stay(still: 
     left = {name: vlan for name, vlan in vlans(still).items() if vlan["trunk"] == "trunk0"}
     assert gone
     assert gone != set(known)
-    commit(still, setting("demux.trunks", ["trunk0"]))
+    assert still.send("POST", f"{CONFIG}/set", json={"path": "demux.trunks", "value": ["trunk0"]}).ok
+    impact = {"services": [], "sessions_dropped": len(gone), "sessions": sorted(gone)[:100]}
+    assert still.get(f"{CONFIG}/compare", "admin")["impact"] == impact
+    committed = still.send("POST", f"{CONFIG}/commit", json={"max_sessions_dropped": len(gone)})
+    assert committed.json()["data"]["impact"] == impact
     assert sessions(still) == {id: session for id, session in known.items() if id not in gone}
     assert vlans(still) == left
     assert still.get("/subscribers/summary")["total"] == len(known) - len(gone)
@@ -342,6 +346,18 @@ def test_without_a_trunk_its_sessions_and_vlans_are_gone_and_others_stay(still: 
     assert {item["session_id"] for item in still.get("/qos")["sessions"]} == set(known) - gone
     routes = still.get("/routing/routes")["routes"]
     assert {route["session_id"] for route in routes} - {None} == set(known) - gone
+
+
+def test_a_commit_that_would_end_more_sessions_than_allowed_is_409_and_changes_nothing(still: Api) -> None:
+    assert still.send("POST", f"{CONFIG}/set", json={"path": "demux.trunks", "value": ["trunk1"]}).ok
+    known, compared = sessions(still), still.get(f"{CONFIG}/compare", "admin")
+    dropped, running = compared["impact"]["sessions_dropped"], still.get(CONFIG)
+    refused = still.send("POST", f"{CONFIG}/commit", json={"max_sessions_dropped": dropped - 1})
+    assert (refused.status_code, refused.json()["status"]) == (409, "error")
+    assert str(dropped) in refused.json()["message"]
+    assert str(dropped - 1) in refused.json()["message"]
+    assert (sessions(still), still.get(CONFIG)) == (known, running)
+    assert still.get(f"{CONFIG}/compare", "admin") == compared
 
 
 def test_a_trunk_that_is_no_interface_any_more_is_not_listed(still: Api) -> None:

@@ -188,6 +188,7 @@ def test_an_option_that_is_none_is_refused(desk: Desk, script: str) -> None:
         ("gateway-login", "--user"),
         ("gateway-list", "--sort"),
         ("gateway-restore", "--within"),
+        ("gateway-restore", "--max-dropped"),
         ("gateway-follow", "--after"),
         ("check_gateway", "-t"),
     ],
@@ -767,6 +768,22 @@ def test_a_dry_run_shows_the_difference_and_leaves_nothing_staged(admin: Desk, b
     assert '+ system.hostname = "other"' in shown
     assert staged(admin.api) == ""
     assert admin.api.get("/system/config")["system"]["hostname"] == "bng1"
+
+
+def test_a_restore_ends_no_more_sessions_than_it_may(admin: Desk, backup: str) -> None:
+    document = json.loads(Path(backup).read_text())
+    document["demux"]["trunks"] = ["trunk0"]
+    file = admin.write("other.json", json.dumps(document))
+    known = admin.api.get("/subscribers/summary")["total"]
+    shown = re.search(
+        r"^Sessions that end: ([1-9]\d*)$", admin.done("gateway-restore", "--dry-run", file), re.M
+    )
+    assert shown
+    ended = admin.run("gateway-restore", "--yes", "--max-dropped", str(int(shown[1]) - 1), file)
+    assert ended.status == FAILED
+    assert f"would end {shown[1]} sessions" in ended.err
+    assert admin.api.get("/subscribers/summary")["total"] == known
+    assert staged(admin.api) == ""
 
 
 def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: Desk, backup: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.support.browser import Screen, screen
 from tests.support.stack import Api, running_stack
@@ -109,6 +109,33 @@ def test_only_what_was_looked_at_is_committed(shown: Screen) -> None:
     assert shown.api.get("/system/config")["qos"]["default_up"] != "8mbit"
     shown.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(shown.page.locator("#diff ins")).to_contain_text(["6mbit", "8mbit"])
+
+
+def one_session_less(route: Route) -> None:
+    """The impact before another session came."""
+    answer = route.fetch()
+    document = answer.json()
+    document["data"]["impact"]["sessions_dropped"] -= 1
+    route.fulfill(response=answer, json=document)
+
+
+def test_no_more_sessions_end_than_the_dialog_says(shown: Screen) -> None:
+    shown.page.route("**/compare", one_session_less)
+    stage(shown, "demux.trunks", '["trunk0"]')
+    expect(shown.page.locator("#diff ins").first).to_be_visible()
+    dropped = shown.api.get("/system/config/compare", "admin")["impact"]["sessions_dropped"]
+    assert dropped > 2
+    shown.page.get_by_role("button", name="Commit…").click()
+    dialog, said = shown.page.get_by_role("dialog"), shown.page.locator("#commit-impact")
+    expect(said).to_have_text(f"No service reloads or restarts. {dropped - 1} sessions end.")
+    shown.page.unroute("**/compare")
+    dialog.get_by_role("button", name="Commit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text(f"would end {dropped} sessions")
+    expect(said).to_contain_text(f"{dropped} sessions end.")
+    assert shown.api.get("/subscribers/summary")["total"] == 20
+    dialog.get_by_role("button", name="Commit").click()
+    expect(shown.page.locator("#configuration-state")).to_contain_text("Committed")
+    assert shown.api.get("/subscribers/summary")["total"] == 20 - dropped
 
 
 def test_a_commit_that_waits_is_confirmed(shown: Screen) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 from gateway_api.core.configuration.edit import Operation
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.services import GatewayServices
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.gateways.lab.gateway import LabServices
 from tests.support.clocks import StillClock
 
 ADMIN = ChangeRequest("admin")
+_NO_SERVICES = LabServices()
 
 
 @contextmanager
@@ -22,9 +25,10 @@ def opened(
     document: dict[str, Any],
     clock: StillClock,
     check: Callable[[Path], None] = lambda _: None,
+    services: GatewayServices = _NO_SERVICES,
 ) -> Iterator[Workspace]:
     store = Store(folder)
-    yield Workspace(store, lambda: RunningConfiguration.of(document), clock, check)
+    yield Workspace(store, lambda: RunningConfiguration.of(document), clock, check, services)
     store.close()
 
 

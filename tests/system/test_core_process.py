@@ -428,6 +428,7 @@ def test_an_unknown_interface_is_named(shared: Path, dry_run: bool) -> None:
         ("SetSessionRate", {"id": 1, "rate_down_bps": 400_000_000_001, "rate_up_bps": 1}, "rate_down_bps"),
         ("CommitCandidate", {"author": "alice", "confirm_seconds": 0}, "confirm_seconds"),
         ("CommitCandidate", {"author": "alice", "confirm_seconds": 86_401}, "confirm_seconds"),
+        ("CommitCandidate", {"author": "alice", "max_sessions_dropped": -1}, "max_sessions_dropped"),
         ("ListSessions", {"sort": "gateway"}, "sort"),
         ("ListSessions", {"filter": {"type": "PPPoE"}}, "filter.type"),
         ("ListSessions", {"filter": {"vlan": 5}}, "filter.vlan"),

@@ -791,6 +791,7 @@ class Pair:
         state = self.store.state
         assert state is not None
         services = self.store.services(state.running)
+        assert self.applied == (services, self.workspace.view.running.sections)
         running = self.model.running.document
         files = {"accel-ppp.conf", "frr.conf", "qos.conf"}
         files |= (
@@ -802,15 +803,23 @@ class Pair:
 
     def _start(self, factory: Callable[[], RunningConfiguration] | None) -> None:
         self.store = Store(Path(self.folder.name))
-        self.workspace = Workspace(self.store, factory or _no_factory, ModelClock(self.model), self._check)
+        clock = ModelClock(self.model)
+        self.workspace = Workspace(self.store, factory or _no_factory, clock, self._check, self)
+        self.workspace.apply_running()
         self.runs_before_start = self.model.runs
         self.compared, self.looked_at = "", 0
         self.followed: list[Configuration] = []
         self.workspace.follow(self.followed.append)
 
     def _check(self, _: Path) -> None:
-        if self.model.refusing:
+        if self.model.refusing and self.model.runs % 2:
             raise StepFailed("check the services' files", "they are refused")
+
+    def apply(self, files: Path, configuration: Configuration) -> None:
+        """As the services: they refuse where the check does not."""
+        if self.model.refusing:
+            raise StepFailed("reload a service", "it refuses its files")
+        self.applied = files, configuration
 
     def _both(self, what: str, of_workspace: Callable[[], Any], of_model: Callable[[], Any]) -> Any:
         """What came of it where it was done."""

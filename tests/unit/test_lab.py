@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
@@ -21,6 +23,7 @@ from gateway_api.wire.contract import Page
 from gateway_api.wire.core.network import Interface, Route
 from gateway_api.wire.core.sessions import SessionDetail, SessionFilter
 from tests.support.clocks import NOW, StillClock
+from tests.support.documents import valid_document
 
 START = float(NOW)
 
@@ -969,6 +972,11 @@ def test_new_default_rates_are_those_of_new_sessions_only(lab: Lab, document: di
     assert rates == {(True, 250_000_000, 50_000_000), (False, 100_000_000, 20_000_000)}
 
 
+TRUNKS = st.permutations(["trunk0", "trunk1", "trunk2"]).flatmap(
+    lambda names: st.integers(0, 3).map(lambda number: names[:number])
+)
+
+
 def without_trunk1(document: dict[str, Any]) -> Configuration:
     document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["trunk0"]
     return parsed(document)
@@ -986,6 +994,28 @@ def test_sessions_on_a_trunk_that_is_removed_end_and_the_rest_go_on(
     assert {vlan.trunk for vlan in made(gateway.vlans())} == {"trunk0"}
     assert [name for name in interfaces(gateway) if name.startswith("trunk1")] == []
     assert_counters_add_up(gateway)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(before=TRUNKS, after=TRUNKS, sessions=st.sampled_from([0, 1, 30, 250]), keeps_profiles=st.booleans())
+def test_a_new_configuration_ends_exactly_the_sessions_of_its_impact(
+    before: list[str], after: list[str], sessions: int, keeps_profiles: bool
+) -> None:
+    document = valid_document()
+    document["interfaces"]["trunks"] = ["trunk0", "trunk1", "trunk2"]
+    document["demux"]["trunks"] = before
+    clock = StillClock(START)
+    gateway = LabGateway(parsed(document), Population(sessions, 5.0, 1), Journal("life"), clock)
+    # Some are due to come and to go.
+    clock.now += 20
+    document["demux"]["trunks"] = after
+    if not keeps_profiles:
+        document["demux"]["vlan_profiles"] = []
+    impact = gateway.impact(parsed(document))
+    there = {session.id for session in everyone(gateway)}
+    gateway.configure(parsed(document))
+    ended = sorted(there - {session.id for session in everyone(gateway)})
+    assert (impact.sessions_dropped, list(impact.sessions)) == (len(ended), ended[:100])
 
 
 def test_a_trunk_without_demux_has_no_sessions_and_stays_an_interface(

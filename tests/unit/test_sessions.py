@@ -21,7 +21,7 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.indexes import Index
 from gateway_api.core.journal import Journal
@@ -764,7 +764,7 @@ def clock() -> StillClock:
 def service(document: dict[str, Any], tmp_path: Path, clock: StillClock) -> Iterator[CoreService]:
     """150 sessions that stay; every third of them has rates of its own."""
     running, store = RunningConfiguration.of(document), Store(tmp_path)
-    workspace = Workspace(store, lambda: running, StillClock(), lambda _: None)
+    workspace = Workspace(store, lambda: running, StillClock(), lambda _: None, LabServices())
     journal = Journal("life")
     gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, StillClock())
     for id in range(1, 151, 3):

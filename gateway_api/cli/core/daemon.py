@@ -22,7 +22,7 @@ from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.services import check
+from gateway_api.core.configuration.services import GatewayServices, check
 from gateway_api.core.configuration.store import Store, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
@@ -31,10 +31,13 @@ from gateway_api.core.service import IDENTITY, CoreService
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 
-#: Seconds between two checks of the deadline of a commit.
+#: Seconds between two checks of the deadline of a commit, and between two of the services.
 _TICK = 0.05
-#: Seconds until a failed return to the former configuration is tried again.
+#: Seconds until a failed return to the former configuration, or a service that refused, is tried again.
 _RETRY = 5.0
+
+_NOT_RETURNED = "cannot keep the deadline of an unconfirmed commit"
+_NOT_APPLIED = "the services do not run by the running configuration"
 
 _log = logging.getLogger("gateway_api.core")
 
@@ -69,7 +72,11 @@ def parser_of(command: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def serve(options: CoreOptions, open_gateway: Callable[[Configuration, Journal, Clock], Opened]) -> int:
+def serve(
+    options: CoreOptions,
+    services: GatewayServices,
+    open_gateway: Callable[[Configuration, Journal, Clock], Opened],
+) -> int:
     """Serves the gateway that `open_gateway` makes, until SIGTERM or SIGINT: 0. It may raise GatewayApiError
     and OSError, which end the start: 1."""
     _begin_log()
@@ -82,15 +89,16 @@ def serve(options: CoreOptions, open_gateway: Callable[[Configuration, Journal, 
     try:
         clock = Clock(options.boot_id or boot_id())
         factory = partial(_factory, options.factory, options.users)
-        workspace = Workspace(Store(options.configuration), factory, clock, check)
+        workspace = Workspace(Store(options.configuration), factory, clock, check, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
         name = hashlib.blake2b(workspace.view.state.key.encode(), digest_size=8).hexdigest()
         changes = ChangeLog(options.configuration / "changes", name)
         workspace.note(changes.settle)
         # Before the gateway exists: its sessions must not start with a configuration that is to be undone.
-        _return_if_due(workspace)
+        _done(workspace.return_if_due, _NOT_RETURNED)
         journal = Journal(secrets.token_hex(8))
         gateway, run_gateway = open_gateway(workspace.view.running.sections, journal, clock)
+        workspace.foresee(gateway.impact)
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         service = CoreService(gateway, journal, workspace, changes, clock)
@@ -100,7 +108,10 @@ def serve(options: CoreOptions, open_gateway: Callable[[Configuration, Journal, 
         return 1
     found = len(gateway.sessions)
     never_stops = _or_end(run_gateway, "the gateway stopped")
-    for run in (server.serve_forever, never_stops, partial(_watch_deadline, workspace)):
+    # Each on its own: a service that refuses must not delay the return to the former configuration.
+    keep_deadline = partial(_keep, workspace.return_if_due, _NOT_RETURNED)
+    keep_services = partial(_keep, workspace.apply_running, _NOT_APPLIED)
+    for run in (server.serve_forever, never_stops, keep_deadline, keep_services):
         threading.Thread(target=run, daemon=True).start()
     _log.info("serving %d sessions at %s", found, options.socket)
     if address := os.environ.get("NOTIFY_SOCKET"):
@@ -123,18 +134,18 @@ def _begin_log() -> None:
         _log.error("%s; the log has its default format and level", wrong)
 
 
-def _watch_deadline(workspace: Workspace) -> None:
+def _keep(act: Callable[[], object], failure: str) -> None:
     while True:
-        time.sleep(_TICK if _return_if_due(workspace) else _RETRY)
+        time.sleep(_TICK if _done(act, failure) else _RETRY)
 
 
-def _return_if_due(workspace: Workspace) -> bool:
-    """False after a failure: the former configuration cannot run now, or the deadline cannot be stored."""
+def _done(act: Callable[[], object], failure: str) -> bool:
+    """False after a failure, which is logged."""
     try:
-        workspace.return_if_due()
+        act()
     except Exception:  # noqa: BLE001 - logged, and tried again
         # The automatic rollback may be the operator's only way back to the machine.
-        _log.critical("cannot keep the deadline of an unconfirmed commit", exc_info=True)
+        _log.critical(failure, exc_info=True)
         return False
     return True
 

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 from gateway_api.cli.core.daemon import CoreOptions, Opened, parser_of, serve
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import MAX_SESSIONS
 from gateway_api.core.journal import Journal
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     """Exit status 0 after a signal, 1 if it could not start."""
     options = _parser().parse_args(arguments, LabOptions())
     population = Population(options.sessions, options.arrivals, options.seed)
-    return serve(options, partial(_open, population))
+    return serve(options, LabServices(), partial(_open, population))
 
 
 def _open(population: Population, configuration: Configuration, journal: Journal, clock: Clock) -> Opened:

@@ -1,7 +1,8 @@
-"""How a change of the configuration takes effect: on disk, noted with its caller, and followed."""
+"""How a change of the configuration takes effect: applied, on disk, noted with its caller, and followed."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,39 +13,50 @@ from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import Change, diff_text
 from gateway_api.core.configuration.running import RunningConfiguration, View, note_of, renewed
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.services import render
-from gateway_api.core.configuration.store import Commit, State, Store
+from gateway_api.core.configuration.services import GatewayServices, render
+from gateway_api.core.configuration.store import Commit, State, StepFailed, Store
 from gateway_api.wire.core.configuration import CommitReply, ConfigurationDifference
+from gateway_api.wire.core.impact import CommitDropsSessionsError, Impact
+from gateway_api.wire.core.interface import CORE
 
 _log = logging.getLogger(__name__)
 
 #: Archived revisions beside the running one.
 ARCHIVED = 49
 
+_NO_IMPACT = Impact()
+
 
 @dataclass(frozen=True)
 class ChangeRequest:
     """What a change needs besides its values: the author and the comment of the commit; entity tags, one of
-    which must be the current one; and the caller for the note. None in `if_match` matches any tag. Without a
-    `caller`, the change is not noted."""
+    which must be the current one; the caller for the note; and the most sessions that the commit may end.
+    None in `if_match` matches any tag. Without a `caller`, the change is not noted."""
 
     author: str = ""
     comment: str | None = None
     if_match: Sequence[str] | None = None
     caller: Caller | None = None
+    max_sessions_dropped: int | None = None
 
 
 class Publisher:
     """The running and the staged configuration, in a store. `check` checks a folder of rendered files, and
-    raises StepFailed."""
+    raises StepFailed. `services` run by the files."""
 
     #: The current configurations.
     view: View
 
-    def __init__(self, store: Store, clock: Clock, check: Callable[[Path], None]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, check: Callable[[Path], None], services: GatewayServices
+    ) -> None:
         self._store = store
         self._clock = clock
         self._check = check
+        self._services = services
+        #: False while the services may run by other files than those of the running configuration.
+        self._applied = False
+        self._impact: Callable[[Configuration], Impact] = lambda _: _NO_IMPACT
         self._followers: list[Callable[[Configuration], None]] = []
         self._tell: Callable[[Note], None] = lambda _: None
 
@@ -53,6 +65,11 @@ class Publisher:
         raise: the configuration already runs."""
         self._followers.append(follower)
 
+    def foresee(self, impact: Callable[[Configuration], Impact]) -> None:
+        """Asks `impact` what a configuration would do before it runs. Without a gateway there is no session
+        to end."""
+        self._impact = impact
+
     def note(self, tell: Callable[[Note], None]) -> None:
         """Calls `tell` with the note of each change, once it is on disk. Also calls it now, with the last
         note: the process may have ended before the call."""
@@ -60,28 +77,64 @@ class Publisher:
         if self.view.state.change is not None:
             tell(self.view.state.change)
 
-    def _run(self, configuration: RunningConfiguration, request: ChangeRequest, state: State) -> None:
-        """Makes a configuration run, with the candidate and the deadline of `state`. The baseline of the
-        deadline may be a revision that does not count yet."""
+    def _run(self, configuration: RunningConfiguration, request: ChangeRequest, state: State) -> Impact:
+        """Makes a configuration run, with the candidate and the deadline of `state`, and returns what that
+        did. The baseline of the deadline may be a revision that does not count yet. Raises
+        CommitDropsSessions."""
         rendered = render(configuration.sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
         number = self._store.add(configuration.document, commit, rendered, keep=state.names())
-        self._check(self._store.services(number))
+        files = self._store.services(number)
+        self._check(files)
+        impact = self._allowed(configuration.sections, request)
         archive = (state.running, *state.archive)[:ARCHIVED] if state.running else ()
         users = self.view.running.sections.api.users
         generations = renewed(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
         view = View(state, configuration, (commit, *self.view.commits[:ARCHIVED]))
-        self._publish(view, "replace the running configuration", request.caller)
+        with self._applying(files, configuration.sections):
+            self._publish(view, "replace the running configuration", request.caller, impact)
         _log.info("revision %d runs, committed by %s", number, commit.author)
         for follower in self._followers:
             follower(configuration.sections)
+        return impact
+
+    def _allowed(self, configuration: Configuration, request: ChangeRequest) -> Impact:
+        """What a configuration would do. Raises CommitDropsSessions if the request does not allow it."""
+        impact, most = self._impact(configuration), request.max_sessions_dropped
+        if most is not None and impact.sessions_dropped > most:
+            raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, most))
+        return impact
+
+    @contextmanager
+    def _applying(self, files: Path, configuration: Configuration) -> Iterator[None]:
+        """Makes the services run by these files. If the block fails, they run as before again."""
+        if not self.view.state.running:
+            # The first files are applied after the start: a service that refuses must not stop the core.
+            yield
+            return
+        self._services.apply(files, configuration)
+        self._applied = False
+        try:
+            yield
+        except StepFailed:
+            try:
+                self._apply_running()
+            except StepFailed as error:
+                _log.critical("the services run by the files of a failed commit: %s", error)
+            raise
+        self._applied = True
+
+    def _apply_running(self) -> None:
+        """Raises StepFailed."""
+        self._services.apply(self._store.services(self.view.state.running), self.view.running.sections)
+        self._applied = True
 
     def _amend(self, state: State, step: str, caller: Caller | None) -> None:
         self._publish(View(state, self.view.running, self.view.commits), step, caller)
 
-    def _publish(self, view: View, step: str, caller: Caller | None) -> None:
-        note = None if caller is None else note_of(caller, self._clock.wall(), self.view, view)
+    def _publish(self, view: View, step: str, caller: Caller | None, impact: Impact = _NO_IMPACT) -> None:
+        note = None if caller is None else note_of(caller, self._clock.wall(), self.view, view, impact)
         if note is not None:
             # With the change, in one rename: after a crash, both are on disk or neither.
             view.state = replace(view.state, change=note)
@@ -90,7 +143,9 @@ class Publisher:
         if note is not None:
             self._tell(note)
 
-    def _reply(self, number: int, before: ConfigurationDifference) -> CommitReply:
+    def _reply(
+        self, number: int, before: ConfigurationDifference, impact: Impact = _NO_IMPACT
+    ) -> CommitReply:
         """`number` is that of the changed values; without any, the commit is an older one."""
         commit = self.view.commits[0]
         now = self._difference(self.view, [])
@@ -103,6 +158,7 @@ class Publisher:
             committed_at=commit.committed_at,
             confirm_deadline=now.confirm_deadline,
             etag=now.etag,
+            impact=impact,
             before=before,
         )
 

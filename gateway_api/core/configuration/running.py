@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.fields import broken_rules, key_of, schema_of
 from gateway_api.core.configuration.sections import NAME_OF_AN_INTERFACE, ROOT, Configuration, User
 from gateway_api.core.configuration.store import Commit, State, read_json
+from gateway_api.wire.core.impact import Impact
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +143,11 @@ class View:
         """From the running configuration to the candidate."""
         return changes(self.running.document, self.candidate)
 
+    @cached_property
+    def next(self) -> RunningConfiguration:
+        """What a commit makes run. Raises Invalid."""
+        return RunningConfiguration.of(self.candidate, self.running)
+
     def archived(self, revision: int) -> int:
         """The number of an archived revision; 1 is the newest. Raises NotFound."""
         if not 1 <= revision <= len(self.state.archive):
@@ -148,12 +155,18 @@ class View:
         return self.state.archive[revision - 1]
 
 
-def note_of(caller: Caller, at: float, before: View, after: View) -> Note | None:
-    """The note of a change, secrets masked; None without a difference. `at` is epoch seconds."""
+def note_of(caller: Caller, at: float, before: View, after: View, impact: Impact) -> Note | None:
+    """The note of a change, secrets masked; None without a difference. `at` is epoch seconds, `impact` that
+    of a configuration that runs now."""
     if after.running is not before.running:
         found = changes(before.running.document, after.running.document)
         commit = after.commits[0]
-        now = {"changes": len(found), "committed_at": commit.committed_at, **_waits(after)}
+        now = {
+            "changes": len(found),
+            "committed_at": commit.committed_at,
+            "sessions_dropped": impact.sessions_dropped,
+            **_waits(after),
+        }
         was = {"diff": diff_text(found)}
         return Note.of(caller, at, was, now, author=commit.author, comment=commit.comment)
     was, now = ({"diff": diff_text(view.changes()), **_waits(view)} for view in (before, after))

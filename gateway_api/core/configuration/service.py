@@ -86,7 +86,7 @@ class ConfigurationService:
         with self._errors(call.revision):
             return self._workspace.rollback(call.revision, _request("rollback", call, peer))
 
-    def compare_configuration(self, call: wire.CompareConfiguration) -> wire.ConfigurationDifference:
+    def compare_configuration(self, call: wire.CompareConfiguration) -> wire.ComparisonReply:
         with self._errors(call.revision):
             return self._workspace.compare(call.revision)
 
@@ -159,7 +159,7 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
         raise invalid_parameter("action")
     noted = fields.get("request_id") is None
     caller = Caller(action or f"configuration.{verb}", peer) if noted else None
-    return ChangeRequest(author, comment, fields.get("if_match"), caller)
+    return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))
 
 
 def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:

@@ -1,4 +1,4 @@
-"""The files of the gateway's services: rendered from a configuration, then checked.
+"""The files of the gateway's services: rendered from a configuration, then checked, then applied.
 
 accel-ppp (PPPoE and IPoE), FRR, a RADIUS client or pppd's chap-secrets, and the defaults of the shaping.
 Nothing is escaped here: the schema allows no text that a service would misread. FRR's own parser checks its
@@ -11,6 +11,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
@@ -45,6 +46,15 @@ _SHAPES = {
     _CHAP_SECRETS: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII),
     _QOS: re.compile(r"#.*|[a-z_]+=[0-9]+", re.ASCII),
 }
+
+
+class GatewayServices(Protocol):
+    """The services that run by the files."""
+
+    def apply(self, files: Path, configuration: Configuration) -> None:
+        """Makes the services run by the files in a folder, which may be gone after the call. Services that
+        run by the same files already continue undisturbed. It takes at most 20 s: the API waits 30 s for a
+        commit. Raises StepFailed: then every service runs as before."""
 
 
 def render(configuration: Configuration) -> Mapping[str, str]:

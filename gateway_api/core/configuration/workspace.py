@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gateway_api.base.errors import Invalid, Stale
 from gateway_api.core.changes import Caller
@@ -20,9 +20,10 @@ from gateway_api.core.configuration.documents import changes, merged, unmasked
 from gateway_api.core.configuration.edit import Operation, edited
 from gateway_api.core.configuration.publisher import ChangeRequest, Publisher
 from gateway_api.core.configuration.running import RunningConfiguration, View, refuse_too_large, renewed
-from gateway_api.core.configuration.services import render
+from gateway_api.core.configuration.services import GatewayServices, render
 from gateway_api.core.configuration.store import Commit, Deadline, State, StepFailed, Store, Unreadable
 from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.interface import CORE
 
 _log = logging.getLogger(__name__)
@@ -47,8 +48,9 @@ class Workspace(Publisher):
         factory: Callable[[], RunningConfiguration],
         clock: Clock,
         check: Callable[[Path], None],
+        services: GatewayServices,
     ) -> None:
-        super().__init__(store, clock, check)
+        super().__init__(store, clock, check, services)
         self._lock = threading.RLock()
         if store.state is None:
             self.view = View(State(running=0, key=secrets.token_hex(16)), factory(), ())
@@ -68,6 +70,16 @@ class Workspace(Publisher):
                 # The gateway must start anyway. The next change stores them.
                 _log.error("tokens end with the next start unless a change is stored before: %s", error)
 
+    def apply_running(self) -> None:
+        """Makes the services run by the files of the running configuration, unless they do: after a start,
+        and after a commit that failed and could not be undone. Raises StepFailed."""
+        if self._applied:
+            return
+        # No client waits for it.
+        with self._lock:
+            if not self._applied:
+                self._apply_running()
+
     def edit(self, operations: Sequence[Operation], request: ChangeRequest) -> wire.EditReply:
         """Stages all operations or none. Raises OperationRefused, and Invalid for too large a candidate."""
         with self._staging(request):
@@ -78,25 +90,26 @@ class Workspace(Publisher):
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
         """Drops all staged changes."""
         with self._staging(request):
-            before = self.compare(None)
+            before = self._staged()
             self._stage(self.view.running.document, request)
             return wire.DiscardReply(self.view.etag, before)
 
     def rollback(self, revision: int, request: ChangeRequest) -> wire.RollbackReply:
         """Makes the candidate an archived configuration; 1 is the newest. Raises NotFound and Unreadable."""
         with self._staging(request):
-            before = self.compare(None)
+            before = self._staged()
             self._stage(self.archived(revision)[1], request)
             return wire.RollbackReply(len(self.view.changes()), self.view.etag, before)
 
-    def compare(self, revision: int | None) -> wire.ConfigurationDifference:
+    def compare(self, revision: int | None) -> wire.ComparisonReply:
         """From the running configuration, or from an archived one, to the candidate. Raises NotFound and
         Unreadable."""
         view = self.view
-        before = view.running.document
-        if revision is not None:
-            before = self._store.document(view.archived(revision))
-        return self._difference(view, changes(before, view.candidate))
+        if revision is None:
+            found, impact = view.changes(), self._foreseen(view)
+        else:
+            found, impact = changes(self._store.document(view.archived(revision)), view.candidate), None
+        return wire.ComparisonReply(**asdict(self._difference(view, found)), impact=impact)
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
         """Makes the candidate run. With `confirm_seconds`, the former configuration returns after that time
@@ -113,8 +126,7 @@ class Workspace(Publisher):
                 baseline = view.state.running if waiting is None else waiting.baseline
                 deadline = Deadline.after(confirm_seconds, baseline, self._clock)
             if view.state.candidate is not None:
-                candidate = RunningConfiguration.of(view.candidate, view.running)
-                return self._run_if_other(candidate, request, deadline)
+                return self._run_if_other(view.next, request, deadline)
             before = self._difference(view, [])
             if deadline is not None and waiting is not None:
                 self._amend(replace(view.state, deadline=deadline), "move the deadline", request.caller)
@@ -167,7 +179,8 @@ class Workspace(Publisher):
     def return_if_due(self) -> bool:
         """Makes the configuration before an unconfirmed commit run again, once the deadline has passed. True
         when that was now. Until then, the deadline on disk follows a clock that is set. Raises StepFailed."""
-        with self._writing():
+        # A service may take long for a commit, and no client waits for this.
+        with self._lock:
             state, held = self.view.state, self._store.state
             if state.deadline is None:
                 return False
@@ -203,6 +216,18 @@ class Workspace(Publisher):
         view = self.view
         number = view.archived(revision)
         return view.commits[revision], self._store.document(number)
+
+    def _staged(self) -> wire.ConfigurationDifference:
+        return self._difference(self.view, self.view.changes())
+
+    def _foreseen(self, view: View) -> Impact | None:
+        """What a commit would do; None for an invalid candidate."""
+        if view.state.candidate is None:
+            return Impact()
+        try:
+            return self._impact(view.next.sections)
+        except Invalid:
+            return None
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -245,5 +270,6 @@ class Workspace(Publisher):
         if found:
             if candidate is not None:
                 candidate = merged(running, candidate, configuration.document)
-            self._run(configuration, request, replace(view.state, candidate=candidate, deadline=deadline))
-        return self._reply(len(found), before)
+            state = replace(view.state, candidate=candidate, deadline=deadline)
+            return self._reply(len(found), before, self._run(configuration, request, state))
+        return self._reply(0, before)

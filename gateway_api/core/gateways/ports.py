@@ -11,6 +11,7 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Session
 from gateway_api.core.sessions import SessionTable
+from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail
 
 
@@ -24,6 +25,10 @@ class Gateway(Protocol):
     def configure(self, configuration: Configuration) -> None:
         """Applies a new running configuration. Sessions on a removed trunk end, the others stay. Steering
         and limits change at once; default rates apply to new sessions."""
+
+    def impact(self, configuration: Configuration) -> Impact:
+        """The sessions that `configure` would end now, and the services that reload or restart for this
+        configuration. Never fails: a return to the former configuration asks, too."""
 
     def detail(self, id: int) -> SessionDetail | None:
         """The record of a session, with its traffic until now. None for an unknown id."""

@@ -4,6 +4,7 @@ import {POLL} from './api.js';
 import {ask, attempt} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
 import {Confirmation} from './confirmation.js';
+import {count} from './format.js';
 import {shown} from './panel.js';
 import {Paths} from './paths.js';
 import {Poll} from './poll.js';
@@ -14,6 +15,7 @@ const TIMEOUT = 40_000;
 
 export class Configuration {
   #etag = null;
+  #impact = null;
 
   constructor(api, archive) {
     this.api = api;
@@ -44,6 +46,7 @@ export class Configuration {
     await shown('waiting-problem', async () => {
       const {data, etag} = await this.api.ask('GET', '/system/config/compare', {headers: POLL});
       this.#etag = etag;
+      this.#impact = data.impact;
       this.#draw(data.diff);
       this.confirmation.await(data.confirm_deadline);
     });
@@ -83,16 +86,35 @@ export class Configuration {
     write('commit-text', `${byId('waiting-count').textContent} of the diff take effect at once.`);
     byId('commit-comment').value = '';
     const asSeen = this.#asSeen;
+    let most = this.#warn();
     ask('commit-dialog', async () => {
       const window = byId('commit-window').value;
-      const body = {comment: byId('commit-comment').value || null, confirm_seconds: window ? Number(window) : null};
-      const done = await this.#settle('/system/config/commit', body, asSeen);
+      const body = {
+        comment: byId('commit-comment').value || null,
+        confirm_seconds: window ? Number(window) : null,
+        max_sessions_dropped: most,
+      };
+      let done;
+      try {
+        done = await this.#settle('/system/config/commit', body, asSeen);
+      } catch (error) {
+        // More sessions may end by now: the next attempt is for the new number.
+        most = this.#warn();
+        throw error;
+      }
       return () => {
         this.#tell(`${done.message}.`);
         this.confirmation.await(done.confirm_deadline);
         byId('configuration-title').focus();
       };
     });
+  }
+
+  /** Says what a commit does to services and sessions. Returns how many sessions end, null if that is unknown. */
+  #warn() {
+    write('commit-services', this.#impact ? servicesText(this.#impact.services) : '');
+    write('commit-sessions', this.#impact ? sessionsText(this.#impact.sessions_dropped) : 'What this does to sessions is unknown.');
+    return this.#impact?.sessions_dropped ?? null;
   }
 
   #askDiscard() {
@@ -121,3 +143,8 @@ export class Configuration {
     write('configuration-state', text);
   }
 }
+
+const servicesText = services => services.length
+  ? `${services.map(({name, action}) => `${name} ${action}s`).join(', ')}.`
+  : 'No service reloads or restarts.';
+const sessionsText = dropped => dropped ? `${count(dropped)} ${dropped === 1 ? 'session ends' : 'sessions end'}.` : 'No session ends.';

@@ -49,8 +49,9 @@ def candidate() -> Response:
 @responses.data(Difference, headers=("ETag",), errors=(404,), conditional=False)
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
-    """The difference from the running configuration, or from an archived revision, to the candidate. The
-    entity tag is for If-Match: it stands for both configurations, not for the deadline or the archive."""
+    """The difference from the running configuration, or from an archived revision, to the candidate, and what
+    a commit would do to services and sessions. The entity tag is for If-Match: it stands for both
+    configurations, not for the deadline, the archive or the sessions."""
     found = msgspec.structs.asdict(daemon().compare(query.get("revision")))
     return responses.ok(found, etag=found.pop("etag"))
 
@@ -84,10 +85,11 @@ def edit_all(body: dict[str, list[Edit]]) -> Response:
 
 @routes.post("/commit")
 @access.admin
-@responses.data(Committed, headers=("ETag",), errors=(412,))
+@responses.data(Committed, headers=("ETag",), errors=(409, 412))
 @parse.body(Commit, optional=True)
 def commit(body: dict[str, Any]) -> Response:
-    """Commits the candidate, for good or until a deadline for its confirmation."""
+    """Commits the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
+    `max_sessions_dropped` would end."""
     return committed_response(daemon().commit(caller().sub, **body, if_match=headers.if_match()))
 
 

@@ -11,6 +11,7 @@ from gateway_api.daemon.commands import Edit
 from gateway_api.hub.destination import LONGEST, PATTERN, check_url
 from gateway_api.hub.message import key_of
 from gateway_api.wire.core.configuration import EditAction
+from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.sessions import EventName
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the largest rate.
@@ -170,6 +171,12 @@ class Commit(Schema):
         allow_none=True,
         validate=validate.Range(1, 86_400, error="must be 1 to 86400"),
         metadata=says("Seconds after which it is undone unless confirmed.", 120),
+    )
+    max_sessions_dropped = Whole(
+        load_default=None,
+        allow_none=True,
+        validate=validate.Range(0, LARGEST_LIMIT, error=f"must be 0 to {LARGEST_LIMIT}"),
+        metadata=says("Fails with 409 if more sessions would end; no limit without.", 0),
     )
 
 

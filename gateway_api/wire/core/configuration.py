@@ -17,6 +17,7 @@ from gateway_api.wire.contract import (
     about,
     count,
 )
+from gateway_api.wire.core.impact import Effect, Foreseen, MostDropped
 
 #: Seconds that a commit may wait to be confirmed.
 LONGEST_CONFIRMATION = 86_400
@@ -169,9 +170,13 @@ class RollbackCandidate(Command[RollbackReply], frozen=True):
     if_match: IfMatch = None
 
 
-class CompareConfiguration(Method[ConfigurationDifference], frozen=True):
+class ComparisonReply(ConfigurationDifference, frozen=True):
+    impact: Foreseen = None
+
+
+class CompareConfiguration(Method[ComparisonReply], frozen=True):
     """The difference from the running configuration, or from an archived one, to the candidate, secrets
-    masked."""
+    masked; and whom a commit would hurt."""
 
     revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
 
@@ -190,16 +195,17 @@ class CommitReply(Record, frozen=True, kw_only=True):
     committed_at: CommittedAt
     confirm_deadline: Deadline = None
     etag: Etag
+    impact: Effect
     before: Annotated[
         ConfigurationDifference, about("The committed changes; etag and confirm_deadline before the commit.")
     ]
 
 
 class CommitCandidate(Command[CommitReply], frozen=True):
-    """Makes the candidate run: checks it, renders and checks the services' files, archives what ran before.
-    While a commit waits for its confirmation, another commit with confirm_seconds moves the deadline, and a
-    commit of changes without confirm_seconds confirms. When the reply comes, the gateway follows the
-    configuration, and a power cut does not undo it."""
+    """Makes the candidate run: checks it, renders, checks and applies the services' files, archives what ran
+    before. While a commit waits for its confirmation, another commit with confirm_seconds moves the deadline,
+    and a commit of changes without confirm_seconds confirms. When the reply comes, services and gateway
+    follow the configuration, and a power cut does not undo it."""
 
     author: Author
     comment: Comment = None
@@ -207,6 +213,7 @@ class CommitCandidate(Command[CommitReply], frozen=True):
         Annotated[int, Meta(ge=1, le=LONGEST_CONFIRMATION)] | None,
         about("Seconds, 1 to 86400, after which the commit is undone unless ConfirmCommit was called.", 120),
     ] = None
+    max_sessions_dropped: MostDropped = None
     if_match: IfMatch = None
 
 

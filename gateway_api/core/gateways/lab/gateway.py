@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gateway_api.core.clock import Clock
@@ -13,11 +14,19 @@ from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Chained, Rows, Sorted
+from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
 
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
 _AT_ONCE = 500
+
+
+class LabServices:
+    """The services of the lab: it has none."""
+
+    def apply(self, files: Path, configuration: Configuration) -> None:
+        """Nothing reads the files."""
 
 
 class LabGateway:
@@ -52,6 +61,10 @@ class LabGateway:
     def configure(self, configuration: Configuration) -> None:
         with self._present() as now:
             self._world.configure(configuration, now)
+
+    def impact(self, configuration: Configuration) -> Impact:
+        with self._present():
+            return self._world.impact(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         with self._lock:

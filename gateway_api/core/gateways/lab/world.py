@@ -12,11 +12,12 @@ from itertools import count
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.lab.access import LabSession, Meter, Traffic, VlanTable
+from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan, Meter, Traffic, VlanTable
 from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
+from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 
 MAX_SESSIONS = 200_000
@@ -133,13 +134,19 @@ class World:
         self.vlans.changed(before, after, now)
         return after
 
+    def impact(self, configuration: Configuration) -> Impact:
+        """As `Gateway.impact`."""
+        lost = {vlan.line.name for vlan in self._lost_vlans(configuration)}
+        sessions = self.sessions.all() if lost else ()
+        return Impact.of([session.id for session in sessions if session.access_interface in lost])
+
     def configure(self, configuration: Configuration, now: float) -> None:
         """As `Gateway.configure`."""
         source_range = configuration.cgnat.source_range
         if source_range != self.configuration.cgnat.source_range:
             self._shared = AddressPool(source_range)
         self.configuration = configuration
-        for vlan in [v for v in self.vlans if v.line.trunk not in configuration.demux.trunks]:
+        for vlan in self._lost_vlans(configuration):
             for session in self.sessions.on_access_interface(vlan.line.name):
                 self._leave(session.id, "port_unneeded", now)
             self.vlans.remove(vlan.line.name)
@@ -148,6 +155,10 @@ class World:
         self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
         self._draw_next_event(now)
+
+    def _lost_vlans(self, configuration: Configuration) -> list[ManagedVlan]:
+        """Those on trunks that a new configuration does not have."""
+        return [vlan for vlan in self.vlans if vlan.line.trunk not in configuration.demux.trunks]
 
     def _draw_next_event(self, now: float) -> None:
         # The next event depends on the number of sessions: the event drawn before may no longer be possible.

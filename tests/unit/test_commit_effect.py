@@ -1,0 +1,220 @@
+"""What a commit does to services and sessions, and what becomes of it if they refuse."""
+
+import json
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.publisher import ChangeRequest
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.wire.core.impact import Impact
+from gateway_api.wire.varlink.protocol import ErrorReply
+from tests.support.clocks import StillClock
+from tests.support.workspaces import ADMIN, commit, opened, stage
+
+
+def running_number(folder: Path) -> int:
+    """The revision that counts on disk."""
+    number: int = json.loads((folder / "state.json").read_text())["running"]
+    return number
+
+
+def hostname(workspace: Workspace) -> Any:
+    return workspace.view.running.document["system"]["hostname"]
+
+
+class Services:
+    """Services that note what they are given, and do before that what a test wants."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.meanwhile = meanwhile
+        #: The numbers of revisions.
+        self.applied: list[int] = []
+
+    def apply(self, files: Path, configuration: Configuration) -> None:
+        self.meanwhile()
+        assert (files / "frr.conf").read_text().count(f"hostname {configuration.system.hostname}\n") == 1
+        self.applied.append(int(files.parent.name))
+
+
+def refuse() -> None:
+    raise StepFailed("reload accel-ppp", "it refuses its files")
+
+
+def fill_the_disk() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+
+
+@pytest.fixture
+def _disk_with_space() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_the_services_have_the_files_before_the_revision_counts(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services = Services()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        seen: list[int] = []
+        services.meanwhile = lambda: seen.append(running_number(tmp_path))
+        commit(workspace, "bng2")
+        assert (seen, services.applied, running_number(tmp_path)) == ([1], [2], 2)
+
+
+def test_a_service_that_refuses_makes_the_commit_fail_with_everything_as_it_was(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services = Services()
+    followed: list[Configuration] = []
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        workspace.follow(followed.append)
+        stage(workspace, "bng2")
+        before = workspace.view
+        services.meanwhile = refuse
+        with pytest.raises(StepFailed, match="cannot reload accel-ppp: it refuses its files"):
+            workspace.commit(ADMIN)
+        assert workspace.view is before
+        assert (followed, running_number(tmp_path)) == ([], 1)
+        services.meanwhile = lambda: None
+        assert workspace.commit(ADMIN).changes == 1
+
+
+@pytest.mark.usefixtures("_disk_with_space")
+def test_a_commit_that_cannot_be_stored_leaves_the_services_with_the_former_files(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services = Services()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        services.meanwhile = fill_the_disk
+        with pytest.raises(StepFailed, match="cannot replace the running configuration"):
+            commit(workspace, "bng2")
+        assert services.applied == [2, 1]
+        assert hostname(workspace) == document["system"]["hostname"]
+        workspace.apply_running()
+        assert services.applied == [2, 1]
+
+
+@pytest.mark.usefixtures("_disk_with_space")
+def test_services_that_do_not_take_the_former_files_back_get_them_until_they_do(
+    tmp_path: Path, document: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    services = Services()
+    steps = [fill_the_disk, refuse, refuse, lambda: None]
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        services.meanwhile = lambda: steps.pop(0)()
+        with pytest.raises(StepFailed, match="cannot replace the running configuration"):
+            commit(workspace, "bng2")
+        assert caplog.records[-1].levelname == "CRITICAL"
+        assert "cannot reload accel-ppp" in caplog.text
+        with pytest.raises(StepFailed, match="reload accel-ppp"):
+            workspace.apply_running()
+        workspace.apply_running()
+        assert (services.applied, steps) == ([2, 1], [])
+
+
+def test_a_start_applies_what_runs_once_and_again_until_it_works(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        commit(workspace, "bng2")
+    services = Services(refuse)
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        for _ in range(2):
+            with pytest.raises(StepFailed, match="reload accel-ppp"):
+                workspace.apply_running()
+        services.meanwhile = lambda: None
+        for _ in range(2):
+            workspace.apply_running()
+        assert services.applied == [2]
+
+
+def test_a_service_that_refuses_the_first_configuration_stops_no_start(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services = Services(refuse)
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        assert running_number(tmp_path) == 1
+        services.meanwhile = lambda: None
+        workspace.apply_running()
+        assert services.applied == [1]
+
+
+def test_a_return_that_a_service_refuses_is_tried_again(tmp_path: Path, document: dict[str, Any]) -> None:
+    clock, services = StillClock(), Services()
+    with opened(tmp_path, document, clock, services=services) as workspace:
+        commit(workspace, "bng2", confirm_seconds=60)
+        clock.now += 60
+        services.meanwhile = refuse
+        with pytest.raises(StepFailed, match="reload accel-ppp"):
+            workspace.return_if_due()
+        assert hostname(workspace) == "bng2"
+        services.meanwhile = lambda: None
+        assert workspace.return_if_due()
+        assert (hostname(workspace), services.applied) == (document["system"]["hostname"], [2, 4])
+
+
+# Sessions
+
+
+def two_of_trunk1(configuration: Configuration) -> Impact:
+    """As of a gateway with two sessions, both on trunk1."""
+    return Impact.of([] if "trunk1" in configuration.demux.trunks else [7, 12])
+
+
+def without_trunk1(workspace: Workspace) -> None:
+    workspace.foresee(two_of_trunk1)
+    workspace.edit([Operation("set", "demux.trunks", ["trunk0"])], ADMIN)
+
+
+def limited(most: int | None) -> ChangeRequest:
+    return replace(ADMIN, max_sessions_dropped=most)
+
+
+@pytest.mark.parametrize("most", [2, 3, None])
+def test_a_commit_says_which_sessions_it_ended(
+    tmp_path: Path, document: dict[str, Any], most: int | None
+) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        without_trunk1(workspace)
+        assert workspace.commit(limited(most)).impact == Impact((), 2, (7, 12))
+        assert workspace.commit(limited(0)).impact == Impact()
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_commit_that_would_end_more_sessions_than_allowed_changes_nothing(
+    tmp_path: Path, document: dict[str, Any], most: int
+) -> None:
+    services = Services()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        without_trunk1(workspace)
+        before = workspace.view
+        with pytest.raises(ErrorReply, match="CommitDropsSessions") as raised:
+            workspace.commit(limited(most))
+        assert json.loads(bytes(raised.value.parameters)) == {"sessions_dropped": 2, "allowed": most}
+        assert (workspace.view, services.applied, running_number(tmp_path)) == (before, [], 1)
+
+
+def test_a_comparison_tells_what_a_commit_would_do_now(tmp_path: Path, document: dict[str, Any]) -> None:
+    with opened(tmp_path, document, StillClock()) as workspace:
+        commit(workspace, "bng2")
+        assert workspace.compare(None).impact == Impact()
+        without_trunk1(workspace)
+        assert workspace.compare(None).impact == Impact((), 2, (7, 12))
+        assert workspace.compare(1).impact is None
+        workspace.edit([Operation("set", "demux.trunks", ["nowhere"])], ADMIN)
+        assert workspace.compare(None).impact is None
+
+
+def test_an_impact_names_the_first_hundred_sessions() -> None:
+    impact = Impact.of(range(5, 255))
+    assert (impact.sessions_dropped, impact.sessions) == (250, tuple(range(5, 105)))
