@@ -333,6 +333,14 @@ def test_a_vlan_is_served_and_released(accel: Accel, source: AccelPpp) -> None:
     assert accel.interfaces() == []
 
 
+def test_a_session_ends_by_the_release_of_its_vlan(accel: Accel, source: AccelPpp) -> None:
+    accel.up(ALICE, BOB)
+    source.sessions()
+    source.release(ALICE.inbound)
+    assert source.reason(ALICE.sid) == "admin_disconnect"
+    assert source.reason(BOB.sid) == "unknown"
+
+
 def test_an_interface_that_does_not_exist_is_refused(accel: Accel, source: AccelPpp) -> None:
     accel.faults(links=[])
     with pytest.raises(SourceRefused, match="No such device"):

@@ -6,7 +6,8 @@ are cut at 127 bytes. accel-ppp reports nothing by itself, and never why a sessi
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -106,17 +107,8 @@ class AccelPpp:
         dead; another within a minute does not."""
         if not is_key(session.key):
             raise ValueError(f"not an id of accel-ppp: {session.key!r}")
-        now = self._clock.steady()
-        with self._lock:
-            recent = {key: at for key, at in self._terminated.items() if now - at < _TERMINATING}
-            # Before the request: a sweep may find the session gone before the reply is here.
-            self._terminated = {**recent, session.key: now}
-        try:
+        with self._terminating(session.key) as recent:
             self._act(f"terminate sid {session.key} {'hard' if session.key in recent else 'soft'}")
-        except GatewayApiError:
-            with self._lock:
-                self._terminated.pop(session.key, None)
-            raise
 
     def serve(self, interface: str, type: SessionType) -> None:
         """As Source. PPPoE starts at once, DHCP within a few seconds: accel-ppp looks for its interfaces at
@@ -130,12 +122,31 @@ class AccelPpp:
     def release(self, interface: str) -> None:
         """As Source. DHCP ends within a few seconds."""
         _check(interface)
-        self._ipoe.release(interface)
-        self._act(f"pppoe interface del {interface}")
+        ending = (session.key for session in self._known.values() if session.access_interface == interface)
+        with self._terminating(*ending):
+            self._ipoe.release(interface)
+            self._act(f"pppoe interface del {interface}")
 
     def reason(self, key: str) -> str:
-        """As Source: `admin_disconnect` for a session whose end was requested here in the last minute."""
+        """As Source: `admin_disconnect` for a session whose end was requested here in the last minute, alone
+        or with its interface."""
         return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
+
+    @contextmanager
+    def _terminating(self, *keys: str) -> Iterator[Container[str]]:
+        """Notes a request to end sessions, unless it fails, and returns the keys of the last minute."""
+        now = self._clock.steady()
+        with self._lock:
+            recent = {key: at for key, at in self._terminated.items() if now - at < _TERMINATING}
+            # Before the request: a sweep may find a session gone before the reply is here.
+            self._terminated = recent | dict.fromkeys(keys, now)
+        try:
+            yield recent
+        except GatewayApiError:
+            with self._lock:
+                for key in keys:
+                    self._terminated.pop(key, None)
+            raise
 
     def _is_terminated(self, key: str) -> bool:
         with self._lock:
