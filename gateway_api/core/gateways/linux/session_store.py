@@ -1,0 +1,236 @@
+"""The sessions on disk, for a restart of the core. Each has an integer id of ours: one for each key of a
+source, ascending, none used twice.
+
+    sessions.sqlite              the sessions, and the next id
+    session-ids-below-2000000    an empty file: all ids ever given are below this number
+
+The second one is for a damaged database: the new one begins at its number. It is a name without content, so
+there is nothing in it to damage, and it changes once in a million ids. A clock gives no such bound: it may be
+years off.
+"""
+
+import logging
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from gateway_api.base import durable
+from gateway_api.base.errors import NotDone
+
+T = TypeVar("T")
+
+#: The ids that damage costs, at most. Readers of JSON know integers below 2**53, so there is room for nine
+#: thousand million times.
+STEP = 1_000_000
+#: Seconds to wait for a backup that reads the database.
+_PATIENCE = 5.0
+
+#: Steps that fail with the disk.
+GIVE_IDS, STORE = "give ids to sessions", "store sessions"
+
+_DATABASE = "sessions.sqlite"
+_BOUND_NAME = "session-ids-below-"
+_BOUND = re.compile(_BOUND_NAME + "([1-9][0-9]{0,15})", re.ASCII)
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS session (
+    id INTEGER PRIMARY KEY, source TEXT NOT NULL, name BLOB NOT NULL,
+    record BLOB NOT NULL, announced INTEGER NOT NULL, UNIQUE (source, name)
+);
+CREATE TABLE IF NOT EXISTS next (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL);
+COMMIT;
+"""
+_INSERT = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
+_UPDATE = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
+
+_log = logging.getLogger(__name__)
+
+
+class SessionStoreUnavailable(NotDone):
+    """The disk failed: nothing was stored, as far as is known."""
+
+
+class SessionKey(NamedTuple):
+    """A session as its source knows it: the name of the source, and its own key of the session."""
+
+    source: str
+    name: str
+
+
+class StoredSession(NamedTuple):
+    """What is kept for a key: `record` is the owner's, `announced` says that its start is no news."""
+
+    id: int
+    record: bytes
+    announced: bool
+
+
+class SessionStore:
+    """The sessions in a folder that only one process uses. A key keeps its id until it is released; if it
+    comes back, it gets a new one. What a method returns is on disk. Any thread may call. All methods but
+    `close` raise SessionStoreUnavailable, and the next call tries again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / _DATABASE
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        #: As on disk, unless there is no connection.
+        self._rows: dict[SessionKey, StoredSession] = {}
+
+    def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
+        """The ids of keys, in one transaction. Those without one get the next ids in the order given, with
+        their records, not announced. The others keep what they have."""
+        with self._lock, self._usable(GIVE_IDS):
+            if new := {key: record for key, record in records.items() if key not in self._rows}:
+                self._rows |= self._written(partial(self._give, new))
+            return {key: self._rows[key].id for key in records}
+
+    def settle(
+        self,
+        *,
+        announced: Iterable[SessionKey] = (),
+        records: Mapping[SessionKey, bytes] | None = None,
+        released: Iterable[SessionKey] = (),
+    ) -> None:
+        """Marks keys as announced, replaces records, and forgets keys, in one transaction. An unknown key is
+        no error."""
+        with self._lock, self._usable(STORE):
+            changed: dict[SessionKey, StoredSession] = {}
+            for key in announced:
+                if key in self._rows:
+                    changed[key] = self._rows[key]._replace(announced=True)
+            for key, record in (records or {}).items():
+                if key in self._rows:
+                    changed[key] = changed.get(key, self._rows[key])._replace(record=record)
+            gone = [key for key in dict.fromkeys(released) if key in self._rows]
+            if changed or gone:
+                ids = [self._rows[key].id for key in gone]
+                self._written(partial(_settle, changed=changed.values(), gone=ids))
+                self._rows |= changed
+                for key in gone:
+                    del self._rows[key]
+
+    def known(self) -> dict[SessionKey, StoredSession]:
+        """All sessions by key, of this moment, in the order of their ids."""
+        with self._lock, self._usable("read the sessions"):
+            return dict(self._rows)
+
+    def close(self) -> None:
+        """Closes the database. A later call opens it again."""
+        with self._lock:
+            self._close()
+
+    @contextmanager
+    def _usable(self, step: str) -> Iterator[None]:
+        try:
+            if self._connection is None:
+                self._open()
+            yield
+        except (OSError, sqlite3.Error) as error:
+            # It is unknown whether the transaction is on disk: the next call reads it.
+            self._close()
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise SessionStoreUnavailable(step, reason or "unknown") from error
+
+    def _written(self, write: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of one transaction. A damaged database is replaced by one with what is in memory."""
+        try:
+            return self._transaction(write)
+        except sqlite3.DatabaseError as error:
+            if not durable.is_damaged(error):
+                raise
+        self._close()
+        self._open()
+        return self._transaction(write)
+
+    def _transaction(self, write: Callable[[sqlite3.Connection], T]) -> T:
+        assert self._connection is not None  # noqa: S101 - `_usable` opened it
+        with self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            return write(connection)
+
+    def _give(
+        self, new: Mapping[SessionKey, bytes], connection: sqlite3.Connection
+    ) -> dict[SessionKey, StoredSession]:
+        ((first,),) = connection.execute("SELECT id FROM next")
+        following = first + len(new)
+        # Before the ids are on disk, or damage now would make the new database give them again.
+        self._raise_bound(following)
+        rows = {key: StoredSession(first + n, new[key], announced=False) for n, key in enumerate(new)}
+        connection.executemany(_INSERT.format("ABORT"), map(_row, rows.items()))
+        connection.execute("UPDATE next SET id = ?", (following,))
+        return rows
+
+    def _open(self) -> None:
+        durable.make_folder(self._folder)
+        if not durable.is_whole(self._path):
+            aside = durable.set_aside(self._path)
+            _log.error("began a new store of sessions: the database is damaged, and is now %s", aside)
+        connection = durable.database(self._path, timeout=_PATIENCE)
+        try:
+            # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.executescript(_SCHEMA)
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                self._begin(connection)
+            rows = connection.execute("SELECT id, source, name, record, announced FROM session ORDER BY id")
+            self._rows = {
+                SessionKey(source, _text(name)): StoredSession(id, record, bool(announced))
+                for id, source, name, record, announced in rows
+            }
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        bound = max(self._bounds(), default=0)
+        connection.execute("INSERT OR IGNORE INTO next VALUES (1, ?)", (max(bound, 1),))
+        # The bound is at most STEP above the next id. A database that is further below came from a backup.
+        connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - STEP))
+        ((following,),) = connection.execute("SELECT id FROM next")
+        self._raise_bound(following)
+        # Some are in memory if the database was damaged while it was in use.
+        connection.executemany(_INSERT.format("IGNORE"), map(_row, self._rows.items()))
+
+    def _raise_bound(self, following: int) -> None:
+        """Makes sure that a name on disk bounds all ids below `following`."""
+        bounds = self._bounds()
+        if following <= max(bounds, default=0):
+            return
+        durable.write(self._folder / f"{_BOUND_NAME}{-(-following // STEP) * STEP}", b"")
+        durable.sync(self._folder)
+        for path in bounds.values():
+            path.unlink()
+
+    def _bounds(self) -> dict[int, Path]:
+        found = ((_BOUND.fullmatch(path.name), path) for path in self._folder.iterdir())
+        return {int(name[1]): path for name, path in found if name}
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _settle(connection: sqlite3.Connection, changed: Iterable[StoredSession], gone: Iterable[int]) -> None:
+    connection.executemany(_UPDATE, ((row.record, row.announced, row.id) for row in changed))
+    connection.executemany("DELETE FROM session WHERE id = ?", ((id,) for id in gone))
+
+
+def _row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes, bool]:
+    (source, name), row = item
+    # A source takes names from the network. SQLite refuses text with a half of a surrogate pair.
+    return row.id, source, name.encode(errors="surrogatepass"), row.record, row.announced
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="surrogatepass")
