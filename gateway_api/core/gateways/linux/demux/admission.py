@@ -3,11 +3,13 @@
 Not thread-safe. Times are seconds of the `clock` that the caller gives.
 """
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Self
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
 from gateway_api.core.gateways.linux.demux.frames import Trigger
@@ -16,6 +18,9 @@ from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds until another attempt at a VLAN that could not be made: a client sends PADI every few seconds.
 HOLD_OFF = 10.0
+_LAST_VLAN = 4094
+#: Of a device, after the name of its trunk.
+_TAGS = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,17 @@ class AccessVlan:
         characters of Linux (IFNAMSIZ)."""
         tags = (self.outer_vlan_id, self.vlan_id)
         return ".".join([self.trunk, *(str(tag) for tag in tags if tag is not None)])
+
+    @classmethod
+    def named(cls, name: str, trunks: Iterable[str]) -> Self | None:
+        """The VLAN with the device of this name, on one of these trunks. None for any other name. The name of
+        a trunk may have dots, too: the longest one counts."""
+        for trunk in sorted(trunks, key=len, reverse=True):
+            if name.startswith(trunk) and (match := _TAGS.fullmatch(name, len(trunk))):
+                outer, inner = None if match[1] is None else int(match[1]), int(match[2])
+                if max(outer or 1, inner) <= _LAST_VLAN:
+                    return cls(trunk, outer, inner)
+        return None
 
     @property
     def protocol(self) -> VlanProtocol:
@@ -97,7 +113,7 @@ class Admission:
         """Applies another configuration, with a full bucket as after a start. VLANs that no profile has any
         longer expire when they have no session."""
         self._demux = demux
-        self._profiles = _Profiles(demux)
+        self._profiles = VlanProfiles(demux)
         self._bucket = _TokenBucket(demux.rate_limits, self._clock())
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
@@ -203,7 +219,7 @@ class Admission:
         return changed
 
 
-class _Profiles:
+class VlanProfiles:
     """The profile of a VLAN, found by bisection: a flood must not search 256 profiles for each frame."""
 
     def __init__(self, demux: Demux) -> None:

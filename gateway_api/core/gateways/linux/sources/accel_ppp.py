@@ -29,6 +29,7 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
 )
 from gateway_api.core.gateways.linux.sources.accel_ipoe import IpoeInterfaces
 from gateway_api.core.gateways.linux.sources.source import (
+    START_JITTER,
     UNKNOWN,
     SourceRefused,
     SourceSession,
@@ -40,9 +41,6 @@ _SHOW = f"show sessions {','.join(COLUMNS)}"
 _SHOW_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name != RATE)}"
 _SHOW_RATES = f"show sessions sid,{RATE}"
 
-#: Uptimes are whole seconds, and a reply takes up to ten: a start that moves further shows a clock that was
-#: set.
-_JITTER = 30
 #: Seconds for which metrics that failed are not read again: a port that hangs would cost each sweep its
 #: timeout.
 _METRICS_PAUSE = 60.0
@@ -195,7 +193,7 @@ class AccelPpp:
         for session in found:
             before = self._known.get(session.key)
             if before is not None and session != before:
-                if abs(session.started_at - before.started_at) <= _JITTER:
+                if abs(session.started_at - before.started_at) <= START_JITTER:
                     session = replace(session, started_at=before.started_at)
                 if session == before:
                     session = before

@@ -16,6 +16,11 @@ from gateway_api.wire.core.sessions import SessionType
 UNKNOWN = "unknown"
 
 
+#: Seconds by which the start of a session may differ after a restart of the core: uptimes are whole seconds,
+#: and a reply takes up to ten. A start that moves further shows a clock that was set.
+START_JITTER = 30
+
+
 class SourceUnavailable(GatewayApiError):
     """The daemon cannot be reached, or does not reply in time, whole and in its format. The text is for the
     log, and has nothing that a subscriber sent."""
@@ -32,7 +37,7 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False):
     #: The source's own id. No other session of the source ever has it.
     key: str
     type: SessionType
-    #: As the subscriber sent it: any characters, for a log line only after escaping.
+    #: As the subscriber sent it: any characters that UTF-8 has, for a log line only after escaping.
     username: str
     #: In lower case, with colons.
     mac_address: str | None
@@ -47,7 +52,8 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False):
     #: Those of DHCPv6 (RFC 8415 section 6.3).
     delegated_prefixes: tuple[str, ...]
     acct_session_id: str
-    #: Epoch seconds. It stays the same while the session lasts, unless the wall clock is set.
+    #: Epoch seconds. It stays the same while the session lasts, unless the wall clock is set; after a restart
+    #: of the core, it is the same within START_JITTER.
     started_at: int
     #: Bits per second. None where the source was not told a rate, as by RADIUS.
     rate_down: int | None

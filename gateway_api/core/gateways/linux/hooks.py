@@ -1,0 +1,71 @@
+"""The socket at which the hooks of pppd and dnsmasq say that something has changed."""
+
+import errno
+import os
+import select
+import socket
+import stat
+from pathlib import Path
+from typing import Self
+
+#: Datagrams in one batch, and the seconds of rest after each: senders without end get no more of the
+#: processor. The kernel holds some more, and drops none: hooks wait, or leave it to the next poll.
+_AT_ONCE = 1024
+_REST = 0.02
+
+
+class HookSocket:
+    """A Unix datagram socket, for root and the group of the process. What a datagram holds is ignored. Raises
+    OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._socket = _bound(path)
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        os.close(self._stop)
+        self._path.unlink(missing_ok=True)
+
+    def wait(self) -> bool:
+        """Waits until hooks have sent something. False after `stop`."""
+        if select.select([self._stop], [], [], _REST)[0]:
+            return False
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        ready.register(self._stop, select.POLLIN)
+        ready.poll()
+        for _ in range(_AT_ONCE):
+            try:
+                self._socket.recv(1)
+            except BlockingIOError:
+                break
+        return not select.select([self._stop], [], [], 0)[0]
+
+    def stop(self) -> None:
+        """Ends `wait`, from any thread."""
+        os.eventfd_write(self._stop, 1)
+
+
+def _bound(path: Path) -> socket.socket:
+    """In place of the socket that an earlier process left. Raises FileExistsError for any other file."""
+    if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
+    # Bound aside: a hook must find one of both.
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    before = os.umask(0o117)
+    try:
+        receiver.bind(str(aside))
+        aside.rename(path)
+    except BaseException:
+        receiver.close()
+        aside.unlink(missing_ok=True)
+        raise
+    finally:
+        os.umask(before)
+    return receiver

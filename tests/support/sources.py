@@ -1,0 +1,166 @@
+"""Sources of sessions in this process, and what is around a tracker, for tests of its logic."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.session import LinuxSession, SessionTerms
+from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.sources.source import UNKNOWN, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.tracker import Tracker
+from gateway_api.core.journal import Journal
+from gateway_api.core.session import Counters
+from gateway_api.wire.core.sessions import SessionEvent, SessionType
+from tests.support.clocks import NOW, StillClock
+from tests.support.documents import valid_document
+
+CGNAT = RunningConfiguration.of(valid_document()).sections.cgnat
+TERMS = SessionTerms("100.64.0.1", "pppoe_ethernet", 50_000_000, 10_000_000, None, 100)
+
+
+def listed(key: str, **fields: Any) -> SourceSession:
+    """A session of PPPoE, as a source lists it."""
+    return SourceSession(
+        **{
+            "key": key,
+            "type": SessionType.PPPOE,
+            "username": f"user-{key}",
+            "mac_address": "02:00:00:00:00:06",
+            "access_interface": "trunk0.100",
+            "interface": "ppp0",
+            "ip_address": "100.64.0.10",
+            "ipv6_address": None,
+            "ipv6_prefix": None,
+            "delegated_prefixes": (),
+            "acct_session_id": key,
+            "started_at": NOW - 60,
+            "rate_down": None,
+            "rate_up": None,
+            **fields,
+        }
+    )
+
+
+class ListedSource:
+    """A Source with the sessions that a test gives it. `at_poll` is called at the start of each poll."""
+
+    def __init__(self, name: str = "accel-ppp") -> None:
+        self.name = name
+        self.listed: dict[str, SourceSession] = {}
+        self.fails = False
+        self.twice = False
+        self.reasons: dict[str, str] = {}
+        self.polls = 0
+        self.at_poll: Callable[[], None] = lambda: None
+        #: The keys of the requests to end a session, which `ends` carries out.
+        self.terminated: list[str] = []
+        self.ends: Callable[[str], None] = self.down
+
+    def up(self, *sessions: SourceSession) -> None:
+        self.listed |= {session.key: session for session in sessions}
+
+    def down(self, key: str, reason: str = "admin_disconnect") -> None:
+        del self.listed[key]
+        self.reasons[key] = reason
+
+    def sessions(self) -> Sequence[SourceSession]:
+        self.polls += 1
+        self.at_poll()
+        if self.fails:
+            raise SourceUnavailable(f"cannot reach {self.name}")
+        return list(self.listed.values()) * (2 if self.twice else 1)
+
+    def terminate(self, session: SourceSession) -> None:
+        if self.fails:
+            raise SourceUnavailable(f"cannot reach {self.name}")
+        self.terminated.append(session.key)
+        if session.key in self.listed:
+            self.ends(session.key)
+
+    def reason(self, key: str) -> str:
+        return self.reasons.get(key, UNKNOWN)
+
+    def serve(self, interface: str, type: SessionType) -> None:
+        raise NotImplementedError
+
+    def release(self, interface: str) -> None:
+        raise NotImplementedError
+
+
+class Surroundings:
+    """What a test wants to be around the sessions, and what they were told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+        self.counted = Counters(1000, 2000, 10, 20)
+
+    def terms(self, _: SourceSession) -> SessionTerms:
+        return TERMS
+
+    def baseline(self, _: SourceSession) -> Counters:
+        return self.counted
+
+    def traffic(self, session: LinuxSession) -> Counters:
+        return session.traffic(self.counted)
+
+    def appeared(self, sessions: Sequence[LinuxSession]) -> None:
+        self.calls.append(("appeared", [session.id for session in sessions]))
+
+    def changed(self, sessions: Sequence[LinuxSession]) -> None:
+        self.calls.append(("changed", [session.id for session in sessions]))
+
+    def gone(self, sessions: Sequence[LinuxSession]) -> None:
+        self.calls.append(("gone", [session.id for session in sessions]))
+
+
+class Lives:
+    """A tracker that is killed and started again on one folder. `events` has those of all its journals."""
+
+    def __init__(self, folder: Path, *sources: ListedSource) -> None:
+        self.sources = sources or (ListedSource(),)
+        self.clock = StillClock()
+        self.surroundings = Surroundings()
+        self.folder = folder
+        self._earlier: list[SessionEvent] = []
+        self.start()
+
+    def start(self) -> None:
+        self.store, self.journal = self.made()
+        self.tracker = Tracker(
+            self.sources, self.store, self.journal, self.clock, CGNAT, self.surroundings, self._pass
+        )
+
+    def made(self) -> tuple[SessionStore, Journal]:
+        return SessionStore(self.folder), Journal("life")
+
+    def kill(self) -> None:
+        self._earlier = self.events
+        self.store.close()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def poll(self) -> None:
+        self.tracker.poll()
+
+    @property
+    def events(self) -> list[SessionEvent]:
+        return self._earlier + events(self.journal)
+
+    def _pass(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+
+def events(journal: Journal) -> list[SessionEvent]:
+    """All that a journal has."""
+    found: list[SessionEvent] = []
+    for reply in journal.follow(None, 0):
+        assert reply is not None
+        found += [msgspec.json.decode(event, type=SessionEvent) for event in reply.events]
+        if len(found) == reply.newest:
+            break
+    return found

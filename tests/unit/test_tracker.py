@@ -1,0 +1,620 @@
+"""The sessions of the Linux gateway: what the table, the journal and the disk have when sources change."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.hooks import HookSocket
+from gateway_api.core.gateways.linux.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
+from gateway_api.core.gateways.linux.session_store import SessionStoreUnavailable
+from gateway_api.core.gateways.linux.sources.source import SourceRefused
+from gateway_api.core.gateways.linux.tracker import NotDisconnected
+from gateway_api.core.session import Counters
+from gateway_api.wire.core.sessions import SessionFilter, SessionType
+from tests.support.documents import valid_document
+from tests.support.sources import CGNAT, TERMS, ListedSource, Lives, listed
+from tests.support.stack import wait_for
+from tests.support.workspaces import no_file_longer_than
+
+
+@pytest.fixture
+def source() -> ListedSource:
+    return ListedSource()
+
+
+@pytest.fixture
+def lives(tmp_path: Path, source: ListedSource) -> Iterator[Lives]:
+    made = Lives(tmp_path / "state", source)
+    yield made
+    made.kill()
+
+
+def told(lives: Lives) -> list[tuple[str, int]]:
+    return [(event.event.removeprefix("session."), event.id) for event in lives.events]
+
+
+def only(lives: Lives) -> LinuxSession:
+    (session,) = lives.tracker.sessions.all()
+    return session
+
+
+def states(lives: Lives) -> list[str]:
+    return [session.summary.state for session in lives.tracker.sessions.all()]
+
+
+# Starts and ends
+
+
+def test_a_session_is_up_once_and_down_once(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a", username="we|ird\r\n"))
+    lives.poll()
+    lives.poll()
+    source.down("a", "user_request")
+    lives.poll()
+    lives.poll()
+    assert told(lives) == [("up", 1), ("down", 1)]
+    up, down = lives.events
+    assert (up.username, up.access_interface, up.at) == ("we|ird\r\n", "trunk0.100", lives.clock.now)
+    assert (down.reason, down.bytes_in, down.bytes_out, down.duration_seconds) == (
+        "user_request",
+        1000,
+        2000,
+        60,
+    )
+
+
+def test_the_table_has_what_the_source_lists(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a", ipv6_address="2001:db8::2", delegated_prefixes=("2001:db8:8::/56",)))
+    lives.poll()
+    summary = only(lives).summary
+    assert (summary.source, summary.ip_address, summary.ipv6_address) == (
+        "accel-ppp",
+        "100.64.0.10",
+        "2001:db8::2",
+    )
+    assert (summary.delegated_prefixes, summary.inner_vlan_id) == (("2001:db8:8::/56",), 100)
+    assert (summary.state, only(lives).gateway, only(lives).vrf_steered) == ("active", "100.64.0.1", True)
+
+
+def test_a_session_without_ipv4_is_not_steered(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a", ip_address=None, ipv6_address="2001:db8::2"))
+    lives.poll()
+    assert (only(lives).summary.ip_address, only(lives).gateway, only(lives).vrf_steered) == (
+        None,
+        None,
+        False,
+    )
+
+
+def test_a_subscriber_that_comes_back_is_another_session(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.down("a")
+    source.up(listed("b"))
+    lives.poll()
+    assert told(lives) == [("up", 1), ("down", 1), ("up", 2)]
+
+
+def test_sources_with_the_same_key_and_user_do_not_mix(tmp_path: Path) -> None:
+    one, two = ListedSource("accel-ppp"), ListedSource("pppoe-server")
+    lives = Lives(tmp_path, one, two)
+    one.up(listed("a", username="alice"))
+    two.up(listed("a", username="alice"))
+    lives.poll()
+    one.down("a", "user_request")
+    two.fails = True
+    lives.poll()
+    assert told(lives) == [("up", 1), ("up", 2), ("down", 1)]
+    assert (only(lives).summary.source, only(lives).summary.state) == ("pppoe-server", "stale")
+    lives.kill()
+
+
+def test_ids_ascend_in_the_table_whichever_source_replies_first(tmp_path: Path) -> None:
+    one, two = ListedSource("accel-ppp"), ListedSource("pppoe-server")
+    lives = Lives(tmp_path, one, two)
+    for number in range(3):
+        one.up(listed(f"a{number}"))
+        two.up(listed(f"b{number}"))
+        lives.poll()
+    one.fails = True
+    lives.restart()
+    lives.poll()
+    assert [session.id for session in lives.tracker.sessions.all()] == [1, 2, 3, 4, 5, 6]
+    assert states(lives) == ["stale", "active"] * 3
+    lives.kill()
+
+
+def test_a_key_twice_is_an_error_of_the_source(
+    lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.twice = True
+    lives.poll()
+    assert (told(lives), states(lives)) == ([("up", 1)], ["stale"])
+    assert "it lists two sessions with one key" in caplog.text
+
+
+# Sources that fail
+
+
+def test_sessions_of_a_source_that_does_not_reply_are_stale(
+    lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    source.up(listed("a"))
+    assert lives.tracker.unavailable_sources == ["accel-ppp"]
+    lives.poll()
+    assert lives.tracker.unavailable_sources == []
+    source.fails = True
+    for _ in range(3):
+        lives.poll()
+    assert (states(lives), lives.tracker.unavailable_sources) == (["stale"], ["accel-ppp"])
+    source.fails = False
+    for _ in range(3):
+        lives.poll()
+    assert (states(lives), told(lives)) == (["active"], [("up", 1)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "the sessions of accel-ppp are stale: cannot reach accel-ppp",
+        "accel-ppp replies again",
+    ]
+
+
+def test_a_source_that_lost_its_sessions_ends_them(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"), listed("b"))
+    lives.poll()
+    source.fails = True
+    lives.poll()
+    source.fails = False
+    source.listed.clear()
+    lives.poll()
+    assert told(lives) == [("up", 1), ("up", 2), ("down", 1), ("down", 2)]
+    assert {event.reason for event in lives.events[2:]} == {"unknown"}
+
+
+# Changes
+
+
+def test_an_address_that_comes_later_is_no_event(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.up(listed("a", ipv6_address="2001:db8::2", ip_address="198.51.100.7"))
+    lives.poll()
+    assert told(lives) == [("up", 1)]
+    assert only(lives).summary.ipv6_address == "2001:db8::2"
+    assert not only(lives).vrf_steered
+    assert lives.tracker.sessions.find(SessionFilter(ip_address="198.51.100.7")) == [only(lives)]
+    assert lives.tracker.sessions.find(SessionFilter(ip_address="100.64.0.10")) == []
+    lives.restart()
+    assert only(lives).summary.ipv6_address == "2001:db8::2"
+
+
+def test_the_last_change_of_a_rate_is_in_force(lives: Lives, source: ListedSource) -> None:
+    def rates() -> tuple[int, int]:
+        return only(lives).summary.rate_down, only(lives).summary.rate_up
+
+    source.up(listed("a", rate_down=20_000_000))
+    lives.poll()
+    assert rates() == (20_000_000, TERMS.rate_up)
+    lives.tracker.set_rates(1, 7_000_000, 3_000_000)
+    # Of the metrics module alone, which has no rates; then an address, with the rate as before.
+    source.up(listed("a"))
+    lives.poll()
+    source.up(listed("a", rate_down=20_000_000, ipv6_address="2001:db8::2"))
+    lives.poll()
+    assert rates() == (7_000_000, 3_000_000)
+    lives.restart()
+    lives.poll()
+    assert rates() == (7_000_000, 3_000_000)
+    source.up(listed("a", rate_down=40_000_000))
+    lives.poll()
+    assert rates() == (40_000_000, 3_000_000)
+
+
+def test_a_change_of_rates_returns_the_session_before_and_after(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    changed = lives.tracker.set_rates(1, 7, 3)
+    assert changed is not None
+    before, after = changed
+    assert (before.summary.rate_down, after.summary.rate_down, after.summary.rate_up) == (50_000_000, 7, 3)
+    assert only(lives) == after
+    assert lives.tracker.set_rates(2, 7, 3) is None
+
+
+def test_what_follows_is_told_in_order(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"), listed("b"))
+    lives.poll()
+    lives.tracker.set_rates(2, 7, 3)
+    for _ in range(2):
+        lives.tracker.configure(replace(CGNAT, enabled=not CGNAT.enabled))
+    source.down("a")
+    lives.poll()
+    source.fails = True
+    lives.poll()
+    assert lives.surroundings.calls == [
+        ("appeared", [1, 2]),
+        ("changed", [2]),
+        ("changed", [1, 2]),
+        ("gone", [1]),
+    ]
+
+
+# Restarts of the core
+
+
+def test_a_session_that_lives_through_a_restart_has_no_event(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"), listed("b"))
+    lives.poll()
+    lives.tracker.set_rates(2, 7, 3)
+    source.down("a")
+    lives.poll()
+    lives.restart()
+    assert (states(lives), lives.tracker.unavailable_sources) == (["stale"], ["accel-ppp"])
+    # An uptime in whole seconds gives another start.
+    source.up(listed("b", started_at=source.listed["b"].started_at + 2))
+    lives.poll()
+    assert told(lives) == [("up", 1), ("up", 2), ("down", 1)]
+    summary = only(lives).summary
+    assert (summary.id, summary.state, summary.rate_down, summary.rate_up) == (2, "active", 7, 3)
+    assert summary.started_at == lives.clock.now - 60
+
+
+def test_a_session_that_ended_during_a_restart_is_down_once(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a", username="alice"))
+    lives.poll()
+    lives.kill()
+    source.down("a", "lost_carrier")
+    source.fails = True
+    lives.start()
+    lives.poll()
+    assert (told(lives), states(lives)) == ([("up", 1)], ["stale"])
+    source.fails = False
+    lives.poll()
+    lives.restart()
+    lives.poll()
+    assert told(lives) == [("up", 1), ("down", 1)]
+    down = lives.events[1]
+    assert (down.username, down.reason, down.interface) == ("alice", "lost_carrier", "ppp0")
+
+
+def test_a_start_that_moved_far_follows_the_clock(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.up(listed("a", started_at=source.listed["a"].started_at + 86_400))
+    lives.poll()
+    assert only(lives).summary.started_at == source.listed["a"].started_at
+
+
+def test_a_record_of_another_version_is_forgotten(
+    lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    lives.store.settle(records=dict.fromkeys(lives.store.known(), b'{"other": 1}'))
+    lives.restart()
+    lives.poll()
+    assert [session.id for session in lives.tracker.sessions.all()] == [2]
+    assert "cannot read the record of session 1" in caplog.text
+
+
+# Disks that fail
+
+
+def full(lives: Lives) -> int:
+    return (lives.folder / "sessions.sqlite").stat().st_size
+
+
+def test_with_a_full_disk_no_session_starts_and_ends_are_events(
+    lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    source.up(listed("a"))
+    lives.poll()
+    many = [listed(f"b{number}") for number in range(200)]
+    source.up(*many)
+    with no_file_longer_than(full(lives)):
+        for _ in range(3):
+            lives.poll()
+        assert [session.id for session in lives.tracker.sessions.all()] == [1]
+        source.down("a")
+        lives.poll()
+        assert told(lives) == [("up", 1), ("down", 1)]
+    lives.poll()
+    lives.restart()
+    lives.poll()
+    assert len(lives.tracker.sessions) == len(lives.store.known()) == 200
+    assert len(told(lives)) == 202
+    ids = [session.id for session in lives.tracker.sessions.all()]
+    assert ids == sorted(ids)
+    logged = [record.getMessage() for record in caplog.records]
+    assert len(logged) == 2
+    assert logged[0].startswith("cannot give ids to sessions: ")
+    assert logged[1] == "the core can give ids to sessions again"
+
+
+def test_rates_that_cannot_be_stored_do_not_change(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    with no_file_longer_than(0), pytest.raises(SessionStoreUnavailable, match="Cannot store sessions"):
+        lives.tracker.set_rates(1, 7, 3)
+    assert only(lives).summary.rate_down == TERMS.rate_down
+    lives.restart()
+    assert only(lives).summary.rate_down == TERMS.rate_down
+
+
+# Disconnects
+
+
+def test_a_disconnect_returns_the_session_at_its_end(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    end = lives.tracker.disconnect(1)
+    assert end is not None
+    assert (end.session.id, end.reason, end.traffic) == (1, "admin_disconnect", lives.surroundings.counted)
+    assert told(lives) == [("up", 1), ("down", 1)]
+    assert lives.tracker.disconnect(1) is None
+
+
+def test_a_session_that_ended_by_itself_is_not_disconnected(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.down("a", "user_request")
+    assert lives.tracker.disconnect(1) is None
+    assert (source.terminated, lives.events[1].reason) == ([], "user_request")
+
+
+def test_a_session_that_does_not_end_is_requested_twice(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.ends = lambda key: source.down(key) if len(source.terminated) == 2 else None
+    began = lives.clock.now
+    assert lives.tracker.disconnect(1) is not None
+    assert source.terminated == ["a", "a"]
+    assert lives.clock.now - began == pytest.approx(3.2, abs=0.2)
+
+
+def test_a_session_that_stays_is_an_error(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"), listed("b"))
+    lives.poll()
+    source.ends = lambda key: source.down(key) if key == "b" else None
+    began = lives.clock.now
+    with pytest.raises(NotDisconnected, match="not gone after 5 s") as caught:
+        lives.tracker.disconnect_many([1, 2, 3])
+    assert lives.clock.now - began == pytest.approx(5, abs=0.2)
+    assert [session.id for session in caught.value.sessions] == [1]
+    assert [(end.session.id, end.reason) for end in caught.value.ends] == [(2, "admin_disconnect")]
+    assert states(lives) == ["active"]
+
+
+def test_a_stale_session_cannot_be_disconnected(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.fails = True
+    for _ in range(2):
+        with pytest.raises(NotDisconnected, match="accel-ppp does not reply"):
+            lives.tracker.disconnect(1)
+    assert (states(lives), source.polls) == (["stale"], 2)
+
+
+def test_a_source_that_refuses_is_an_error_at_once(
+    lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: str) -> None:
+        raise SourceRefused("cannot signal pppd 7")
+
+    source.up(listed("a"))
+    lives.poll()
+    source.ends = refuse
+    began = lives.clock.now
+    with pytest.raises(NotDisconnected, match="accel-ppp refused"):
+        lives.tracker.disconnect(1)
+    assert lives.clock.now == began
+    assert "cannot disconnect session 1: cannot signal pppd 7" in caplog.text
+
+
+def test_callers_at_the_same_time_share_a_poll(lives: Lives, source: ListedSource) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        started.set()
+        assert go_on.wait(60)
+
+    source.at_poll = wait
+    first = threading.Thread(target=lives.poll)
+    first.start()
+    assert started.wait(60)
+    # They come too late for the poll that is under way, and one more serves those that wait.
+    others = [threading.Thread(target=lives.poll) for _ in range(20)]
+    for other in others:
+        other.start()
+    go_on.set()
+    for thread in (first, *others):
+        thread.join()
+    assert 2 <= source.polls < 20
+
+
+# Traffic and terms
+
+
+def test_a_dhcp_session_counts_from_its_start(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a", type=SessionType.DHCP, interface="trunk0.100"), listed("b"))
+    lives.poll()
+    lives.restart()
+    lives.surroundings.counted = Counters(1500, 2700, 15, 27)
+    source.listed.clear()
+    lives.poll()
+    counted = [(event.bytes_in, event.bytes_out) for event in lives.events[2:]]
+    assert counted == [(500, 700), (1500, 2700)]
+
+
+def test_a_device_that_was_made_anew_counts_from_zero(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a", type=SessionType.DHCP, interface="trunk0.100"))
+    lives.poll()
+    assert only(lives).traffic(Counters(5, 6, 1, 1)) == Counters(5, 6, 1, 1)
+    assert only(lives).traffic(lives.surroundings.counted) == NO_COUNTERS
+
+
+@pytest.mark.parametrize(
+    ("interface", "type", "tags", "overhead"),
+    [
+        ("trunk0.100", SessionType.PPPOE, (None, 100), "pppoe_ethernet"),
+        ("trunk0.50.7", SessionType.PPPOE, (50, 7), "pppoe_qinq"),
+        ("trunk0.50.7", SessionType.DHCP, (50, 7), "ipoe_qinq"),
+        ("trunk0.2000", SessionType.PPPOE, (None, 2000), "none"),
+        ("trunk0.2000", SessionType.DHCP, (None, 2000), "ipoe_ethernet"),
+        ("trunk0.5.2000", SessionType.PPPOE, (None, 2000), "pppoe_ethernet"),
+        ("trunk0.4095", SessionType.PPPOE, (None, None), "pppoe_ethernet"),
+        ("trunk0.0100", SessionType.PPPOE, (None, None), "pppoe_ethernet"),
+        ("trunk0.1.2.3", SessionType.PPPOE, (None, None), "pppoe_ethernet"),
+        ("other0.100", SessionType.DHCP, (None, None), "ipoe_ethernet"),
+    ],
+)
+def test_terms_go_by_the_access_interface(
+    interface: str, type: SessionType, tags: tuple[int | None, int | None], overhead: str
+) -> None:
+    document = valid_document()
+    # A trunk may have a name like that of a VLAN.
+    document["interfaces"]["trunks"] = ["trunk0", "trunk0.5"]
+    document["demux"]["trunks"] = ["trunk0"]
+    document["demux"]["vlan_profiles"] = [
+        {"name": "a", "type": "pppoe", "vlan_range": "2000-2001", "outer_vlan_range": None,
+         "overhead_profile": "none"},
+    ]  # fmt: skip
+    terms = ConfiguredTerms(RunningConfiguration.of(document).sections)
+    found = terms(listed("a", access_interface=interface, type=type))
+    assert ((found.outer_vlan_id, found.inner_vlan_id), found.overhead_profile) == (tags, overhead)
+    assert (found.gateway, found.rate_down > found.rate_up > 0) == ("100.64.0.1", True)
+
+
+# Threads
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> Iterator[HookSocket]:
+    with HookSocket(tmp_path / "hooks") as made:
+        yield made
+
+
+@pytest.fixture
+def running(lives: Lives, hooks: HookSocket) -> Iterator[threading.Thread]:
+    """The tracker on threads, after its first poll."""
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks,))
+    thread.start()
+    wait_for("the first poll", lambda: not lives.tracker.unavailable_sources)
+    yield thread
+    hooks.stop()
+    thread.join()
+
+
+def send(path: Path, data: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(data, str(path))
+
+
+@pytest.mark.parametrize("data", [b"", b"<13>Nov 22 10:00:00 ip-up", b"\0" * 100_000])
+@pytest.mark.usefixtures("running")
+def test_any_datagram_of_a_hook_has_the_sources_polled(
+    lives: Lives, source: ListedSource, tmp_path: Path, data: bytes
+) -> None:
+    # Until the next poll without a trigger, some seconds pass.
+    wait_for("the polls at the start", lambda: settled(source))
+    source.up(listed("a"))
+    began = time.monotonic()
+    send(tmp_path / "hooks", data)
+    wait_for("the session", lambda: told(lives) == [("up", 1)])
+    assert time.monotonic() - began < 4
+
+
+def settled(source: ListedSource) -> bool:
+    before = source.polls
+    time.sleep(0.3)
+    return source.polls == before
+
+
+@pytest.mark.usefixtures("running")
+def test_changes_are_found_without_a_trigger(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    wait_for("the session", lambda: told(lives) == [("up", 1)])
+
+
+@pytest.mark.usefixtures("running")
+def test_triggers_without_end_do_not_poll_without_end(lives: Lives, source: ListedSource) -> None:
+    before, began = source.polls, time.monotonic()
+    while time.monotonic() - began < 1:
+        lives.tracker.trigger()
+        time.sleep(0.001)
+    assert 2 < source.polls - before < 30
+
+
+def test_sessions_of_an_earlier_life_appear_before_all_others(
+    lives: Lives, source: ListedSource, hooks: HookSocket
+) -> None:
+    source.up(listed("a"), listed("b"))
+    lives.poll()
+    source.up(listed("c"))
+    source.down("a")
+    lives.restart()
+    lives.surroundings.calls.clear()
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks,))
+    thread.start()
+    wait_for("the session", lambda: len(told(lives)) == 4)
+    hooks.stop()
+    thread.join()
+    assert lives.surroundings.calls == [("appeared", [1, 2]), ("gone", [1]), ("appeared", [3])]
+
+
+def test_sessions_of_a_source_that_there_is_no_longer_end(tmp_path: Path, hooks: HookSocket) -> None:
+    one, two = ListedSource("accel-ppp"), ListedSource("pppoe-server")
+    lives = Lives(tmp_path, one, two)
+    one.up(listed("a"))
+    two.up(listed("a"))
+    lives.poll()
+    lives.sources = (two,)
+    lives.restart()
+    assert lives.tracker.disconnect(1) is None
+    hooks.stop()
+    lives.tracker.run(hooks)
+    assert told(lives) == [("up", 1), ("up", 2), ("down", 1)]
+    assert lives.events[2].reason == "unknown"
+    lives.kill()
+
+
+def test_an_unexpected_error_of_a_source_ends_the_tracker(
+    lives: Lives, source: ListedSource, hooks: HookSocket
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("no error that a source may raise")
+
+    source.at_poll = fail
+    with pytest.raises(RuntimeError, match="no error that a source may raise"):
+        lives.tracker.run(hooks)
+
+
+def test_hooks_of_root_and_the_group_may_send(hooks: HookSocket, tmp_path: Path) -> None:
+    assert (tmp_path / "hooks").stat().st_mode & 0o777 == 0o660
+    assert [path.name for path in tmp_path.iterdir()] == ["hooks"]
+
+
+def test_a_socket_that_was_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "hooks"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left:
+        left.bind(str(path))
+    with HookSocket(path) as hooks:
+        send(path, b"")
+        assert hooks.wait()
+    assert not path.exists()
+
+
+def test_another_file_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "hooks"
+    path.write_text("of an operator")
+    with pytest.raises(FileExistsError):
+        HookSocket(path)
+    assert path.read_text() == "of an operator"
