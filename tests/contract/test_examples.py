@@ -251,6 +251,19 @@ def test_what_the_gateway_says_cannot_move_the_cursor(gateway: Gateway, desk: De
         assert all(letter.isprintable() or letter == "\n" for letter in text)
 
 
+@pytest.mark.parametrize(("ipv6", "address"), [("2001:db8::2", "2001:db8::2"), (None, "-")])
+def test_a_session_without_ipv4_is_listed(
+    gateway: Gateway, desk: Desk, ipv6: str | None, address: str
+) -> None:
+    session = {"id": 1, "type": "PPPoE", "username": "eve", "ip_address": None, "interface": "ppp0"}
+    more = {"ipv6_address": ipv6, "rate_down": 1000, "rate_up": 1000, "started_at": 1}
+    page = {"sessions": [session | more], "next_cursor": None}
+    with pretender(gateway.state, lambda *_: (200, {"status": "ok", "data": page})) as url:
+        desk.environment["GATEWAY_URL"] = url
+        _, line = desk.done("gateway-list").splitlines()
+    assert line.split()[:5] == ["1", "PPPoE", "eve", address, "ppp0"]
+
+
 def test_an_answer_that_is_no_gateways_is_no_success(gateway: Gateway, desk: Desk) -> None:
     with Receiver(
         answer(200, "Content-Type: text/html", body=b"Welcome"), tls=_server_tls(gateway)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.support.browser import Screen, screen
 from tests.support.stack import Api
@@ -48,6 +48,41 @@ def test_a_mac_is_found_however_it_is_spelled(shown: Screen, spelled: str) -> No
     assert session["mac_address"] == "02:00:00:00:00:0b"
     shown.find(spelled)
     expect(shown.page.locator("#record-title")).to_have_text(session["username"])
+
+
+@pytest.mark.parametrize(
+    "text", ["2001:db8:0:7::2", "2001:0DB8:0:7::FFFF", "2001:db8:8000:7ff::192.0.2.1"], ids=str
+)
+def test_a_subscriber_is_found_by_an_address_in_its_ipv6_networks(shown: Screen, text: str) -> None:
+    session = shown.api.get("/subscribers/8")
+    shown.find(text)
+    expect(shown.page.locator("#record-title")).to_have_text(session["username"])
+    fields = shown.page.locator("#record-fields")
+    for name, known in {
+        "IPv6 address": session["ipv6_address"],
+        "IPv6 prefix": session["ipv6_prefix"],
+        "Delegated prefixes": session["delegated_prefixes"][0],
+        "VLAN": f"{session['outer_vlan_id']}.{session['inner_vlan_id']}",
+        "Source": "lab",
+    }.items():
+        expect(fields.locator("div", has=shown.page.get_by_text(name, exact=True))).to_contain_text(known)
+
+
+def test_a_stale_session_with_ipv6_only_is_shown_as_it_is(shown: Screen) -> None:
+    def stale(route: Route) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        body["data"] |= {"state": "stale", "ip_address": None, "mac_address": None, "inner_vlan_id": None}
+        route.fulfill(response=answer, json=body)
+
+    # The lab has no such session.
+    shown.page.route("**/api/v1/subscribers/13", stale)
+    shown.find("13")
+    expect(shown.page.locator("#record-state")).to_have_text("Stale: the source does not reply")
+    expect(rows(shown)).to_contain_text("2001:db8:0:c::2")
+    assert "null" not in shown.page.locator("#record-fields").inner_text()
+    shown.page.get_by_role("button", name="Disconnect…").click()
+    expect(shown.page.get_by_role("dialog")).to_contain_text("(session 13, 2001:db8:0:c::2)")
 
 
 def test_everybody_on_an_access_interface_is_found(shown: Screen) -> None:

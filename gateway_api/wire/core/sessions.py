@@ -72,17 +72,17 @@ Username = Annotated[str, about("Subscriber login.", "subscriber000006@lab.examp
 AssignedAddress = Annotated[str | None, ipv4("Assigned IPv4 address, null for none.", "100.64.0.5")]
 Ipv6Address = Annotated[
     str | None,
-    about("Assigned IPv6 address, null for none.", "2001:db8:0:5::2", format="ipv6", pattern=f"^{IPV6}$"),
+    about("Assigned IPv6 address, null for none.", "2001:db8:0:6::2", format="ipv6", pattern=f"^{IPV6}$"),
 ]
 Ipv6Prefix = Annotated[
     str | None,
     about(
-        "IPv6 network on the session's interface, null for none.", "2001:db8:0:5::/64", pattern=_IPV6_PREFIX
+        "IPv6 network on the session's interface, null for none.", "2001:db8:0:6::/64", pattern=_IPV6_PREFIX
     ),
 ]
 DelegatedPrefixes = Annotated[
     tuple[Annotated[str, Meta(extra_json_schema={"pattern": _IPV6_PREFIX})], ...],
-    about("Networks that DHCPv6 delegated (RFC 8415 section 6.3).", ["2001:db8:8000:500::/56"]),
+    about("Networks that DHCPv6 delegated (RFC 8415 section 6.3).", ["2001:db8:8000:600::/56"]),
 ]
 SessionInterface = Annotated[str, about("Interface of the session.", "ppp5")]
 MacAddress = Annotated[
