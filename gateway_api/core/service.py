@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import asdict
+
 from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
@@ -20,6 +22,7 @@ from gateway_api.core.sessions import SessionTable
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, PagedMethod, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
+from gateway_api.wire.core.faults import FaultKind, RepairCount
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import (
     DisconnectInterface,
@@ -75,12 +78,19 @@ class CoreService:
         return Health(
             uptime_seconds=int(self._clock.steady() - self._started),
             active_sessions=len(self._sessions),
+            stale_sessions=self._sessions.statistics().stale_sessions,
+            unavailable_sources=tuple(self._gateway.unavailable_sources()),
             product=PRODUCT,
             version=VERSION,
         )
 
     def get_statistics(self, _: Method[Any]) -> Statistics:
-        return self._sessions.statistics()
+        repairs = self._gateway.repairs()
+        return Statistics(
+            **asdict(self._sessions.statistics()),
+            faults=len(self._gateway.faults()),
+            repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
+        )
 
     def list_sessions(self, call: ListSessions) -> dict[str, Any]:
         order = call.sort or "id"
@@ -171,6 +181,9 @@ class CoreService:
         with _errors():
             vlans, rate_limited_total = self._gateway.demux_vlans()
         return {**listing("vlans", vlans, call.page, "demux"), "rate_limited_total": rate_limited_total}
+
+    def list_faults(self, call: PagedMethod[Any]) -> dict[str, Any]:
+        return listing("faults", self._gateway.faults(), call.page, "faults")
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))

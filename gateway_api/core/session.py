@@ -1,7 +1,7 @@
 """One session of a subscriber, and the records that show it."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +11,7 @@ from gateway_api.core import ipv6
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.wire.contract import Record
+from gateway_api.wire.core.faults import Fault
 from gateway_api.wire.core.network import CgnatSession, SessionQos
 from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, SessionSummary, SessionType
 
@@ -67,7 +68,7 @@ class Session(Record, frozen=True):
     def is_pppoe(self) -> bool:
         return self.summary.type == _PPPOE
 
-    def detail(self, counters: Counters) -> SessionDetail:
+    def detail(self, counters: Counters, faults: Iterable[Fault] = ()) -> SessionDetail:
         return SessionDetail(
             id=self.id,
             session_type=self.summary.type,
@@ -91,6 +92,7 @@ class Session(Record, frozen=True):
             outer_vlan_id=self.summary.outer_vlan_id,
             inner_vlan_id=self.summary.inner_vlan_id,
             source=self.summary.source,
+            faults=tuple(faults),
         )
 
     def qos(self) -> SessionQos:

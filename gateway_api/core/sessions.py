@@ -14,7 +14,7 @@ from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.indexes import Index, NetworkIndex
 from gateway_api.core.paging import Rows, Sorted
 from gateway_api.core.session import IFB_PREFIX, LONGEST_NAME, Session
-from gateway_api.wire.core.sessions import SessionFilter, SessionType, Statistics
+from gateway_api.wire.core.sessions import SessionFilter, SessionState, SessionStatistics, SessionType
 
 S = TypeVar("S", bound=Session)
 
@@ -83,16 +83,17 @@ class SessionTable(Generic[S]):
         found = self.find(SessionFilter(interface=interface))
         return [session for session in found if session.access_interface == interface]
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> SessionStatistics:
         """Costs the same for any number of sessions."""
         with self.lock:
-            return Statistics(
+            return SessionStatistics(
                 active_sessions=len(self),
                 pppoe_sessions=self._counts[SessionType.PPPOE],
                 dhcp_sessions=self._counts[SessionType.DHCP],
                 vrf_steered_sessions=self._counts["steered"],
                 public_ip_sessions=self._counts["public"],
                 qos_sessions=self._counts["shaped"],
+                stale_sessions=self._counts[SessionState.STALE],
             )
 
     def qos(self) -> Rows:
@@ -195,7 +196,7 @@ class SessionTable(Generic[S]):
 
 
 def _counted(session: Session) -> list[str]:
-    counted: list[str] = [session.summary.type]
+    counted: list[str] = [session.summary.type, session.summary.state]
     if session.vrf_steered:
         counted.append("steered")
     if session.summary.ip_address is not None and not session.shared_address:

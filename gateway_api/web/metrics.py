@@ -153,8 +153,16 @@ class _State(Collector):
             ("svc_active_sessions_total", "Total active subscriber sessions", counts.active_sessions),
             ("svc_vrf_steered_sessions", "VRF-steered CGNAT sessions", counts.vrf_steered_sessions),
             ("svc_qos_sessions", "Sessions with QoS applied", counts.qos_sessions),
+            ("gateway_sessions_stale", "Sessions whose source does not reply", counts.stale_sessions),
+            ("gateway_core_faults", "Faults that the core could not repair", counts.faults),
         ):
             yield GaugeMetricFamily(name, text, value)
+        repairs = CounterMetricFamily(
+            "gateway_core_repairs", "Repairs of the data plane by the core", labels=["kind"]
+        )
+        for kind in counts.repairs:
+            repairs.add_metric([kind.kind], kind.repairs)
+        yield repairs
 
     def _of_hub(self) -> Iterator[Metric]:
         counts = self._hub.reply(GetCounts())

@@ -198,7 +198,7 @@ def test_every_metric_is_ours_and_has_help_and_type_once(lonely: Api) -> None:
     typed = re.findall(r"^# TYPE (\S+) (?:counter|gauge|histogram)$", text, re.MULTILINE)
     assert helped == typed
     assert len(set(helped)) == len(helped)
-    assert {name for name in helped if not name.startswith("gateway_api_")} == OF_THE_CONTRACT
+    assert {name for name in helped if not name.startswith("gateway_")} == OF_THE_CONTRACT
     for series in samples(lonely):
         name = series.partition("{")[0]
         assert {name, re.sub("_(bucket|sum|count)$", "", name)} & set(helped), series
@@ -267,7 +267,7 @@ def test_promtool_takes_the_configuration_and_its_rules(lonely: Api, tools: Path
 def test_rules_and_dashboard_ask_for_what_there_is(lonely: Api) -> None:
     health(lonely)
     there = {series.partition("{")[0] for series in samples(lonely)}
-    asked = set(re.findall(r"\b(?:gateway_api|svc)_\w+", "\n".join([*EXPRESSIONS, RULES.read_text()])))
+    asked = set(re.findall(r"\b(?:gateway|svc)_\w+", "\n".join([*EXPRESSIONS, RULES.read_text()])))
     assert asked <= there
     assert asked >= OF_THE_CONTRACT
 

@@ -18,6 +18,7 @@ import requests
 from gateway_api.base.settings import KNOWN, Settings, log_format, log_level
 from gateway_api.base.settings import TOKEN as TOKEN_PROFILE
 from gateway_api.base.settings import USERS as USERS_PROFILE
+from gateway_api.core.gateways.linux.services import places
 from gateway_api.serving import users as configuration
 from gateway_api.serving.configuration import common
 from tests.support.stack import Api, free_port, wait_for
@@ -26,8 +27,11 @@ REPOSITORY = Path(__file__).parents[2]
 UNITS = sorted((REPOSITORY / "systemd").iterdir())
 PROGRAMS = [unit for unit in UNITS if unit.suffix == ".service"]
 ONCE = ("gateway-api-certificate", "gateway-api-renewal")
-SERVICES = [unit for unit in PROGRAMS if unit.stem not in ONCE]
-USERS = {"gateway-core-lab": "gateway-core"}
+#: Debian's daemons, which the core starts and stops.
+DAEMONS = ("gateway-dnsmasq", "gateway-pppoe@")
+SERVICES = [unit for unit in PROGRAMS if unit.stem not in (*ONCE, *DAEMONS)]
+CORES = ("gateway-core-lab", "gateway-core-linux")
+USERS = dict.fromkeys(CORES, "gateway-core")
 #: Of 10, by systemd's own count.
 MOST_EXPOSED = {
     "gateway-api": 1.0,
@@ -35,6 +39,10 @@ MOST_EXPOSED = {
     "gateway-api-certificate": 0.3,
     "gateway-api-renewal": 1.0,
     "gateway-core-lab": 0.3,
+    "gateway-core-linux": 2.1,
+    "gateway-dnsmasq": 1.8,
+    # As root, with /dev/ppp.
+    "gateway-pppoe@": 2.8,
 }
 
 
@@ -76,9 +84,10 @@ def test_a_unit_starts_however_often_it_is_started(unit: Path) -> None:
     assert value(unit, "Unit", "StartLimitIntervalSec") == "0"
 
 
-def test_the_core_is_told_which_boot_it_is_where_the_kernels_file_is_hidden() -> None:
-    assert service("gateway-core-lab.service")["ProcSubset"] == "pid"
-    assert "--boot-id %b" in service("gateway-core-lab.service")["ExecStart"]
+@pytest.mark.parametrize("core", CORES)
+def test_the_core_is_told_which_boot_it_is_where_the_kernels_file_is_hidden(core: str) -> None:
+    assert service(f"{core}.service")["ProcSubset"] == "pid"
+    assert "--boot-id %b" in service(f"{core}.service")["ExecStart"]
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
@@ -96,15 +105,54 @@ def test_a_unit_is_hardly_exposed(unit: Path) -> None:
 
 @pytest.mark.parametrize(
     ("unit", "most"),
-    [("gateway-api", "1G"), ("gateway-api-token", "1G"), ("gateway-core-lab", "3G")],
+    [
+        *(("gateway-api", "1G"), ("gateway-api-token", "1G")),
+        *(("gateway-core-lab", "3G"), ("gateway-core-linux", "3G")),
+    ],
 )
 def test_the_memory_of_a_service_is_bounded(unit: str, most: str) -> None:
     assert service(f"{unit}.service")["MemoryMax"] == most
 
 
-def test_the_lab_is_the_core_only_for_who_enables_it() -> None:
-    assert read("gateway-core-lab.service")["Install"]["Alias"] == "gateway-core.service"
+@pytest.mark.parametrize("core", CORES)
+def test_a_core_runs_only_for_who_enables_it(core: str) -> None:
+    assert read(f"{core}.service")["Install"]["Alias"] == "gateway-core.service"
     assert not (REPOSITORY / "systemd" / "gateway-core.service").exists()
+
+
+def test_the_core_has_the_capabilities_that_it_needs_and_no_others() -> None:
+    section = service("gateway-core-linux.service")
+    assert section["CapabilityBoundingSet"] == "CAP_NET_ADMIN CAP_NET_RAW CAP_KILL"
+    assert section["AmbientCapabilities"] == section["CapabilityBoundingSet"]
+
+
+def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
+    pppoe, dnsmasq = service("gateway-pppoe@.service"), service("gateway-dnsmasq.service")
+    folder = REPOSITORY / "packaging" / "pppoe"
+    options = (folder / "options").read_text().splitlines()
+    assert Path("/run", pppoe["RuntimeDirectory"]) == places.PPPD_RECORDS
+    assert f"set GATEWAY_SESSIONS={places.PPPD_RECORDS}" in options
+    assert f"set GATEWAY_TRIGGER={places.TRIGGER}" in options
+    assert dnsmasq["Environment"] == f"GATEWAY_TRIGGER={places.TRIGGER}"
+    assert f"settings={places.PPPOE_SETTINGS}/$interface" in (folder / "server").read_text()
+    radius = (folder / "options.radius").read_text()
+    assert f"radius-config-file {places.SERVICES}/radiusclient.conf" in radius
+    assert dnsmasq["PIDFile"] == str(places.DNSMASQ_PID)
+    assert dnsmasq["LoadCredential"] == f"dnsmasq.conf:{places.SERVICES}/dnsmasq.conf"
+    assert Path("/var/lib", dnsmasq["StateDirectory"]) == places.DNSMASQ_LEASES.parent
+    assert Path("/run", dnsmasq["RuntimeDirectory"]) == places.DNSMASQ_RECORDS.parent
+    assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == places.TRIGGER.parent
+
+
+@pytest.mark.parametrize("unit", DAEMONS)
+def test_a_daemon_leaves_its_records_to_the_core_when_it_stops(unit: str) -> None:
+    assert service(f"{unit}.service")["RuntimeDirectoryPreserve"] == "yes"
+
+
+def test_shellcheck_has_nothing_to_say_of_the_program_that_runs_pppoe_server() -> None:
+    program = REPOSITORY / "packaging" / "pppoe" / "server"
+    said = subprocess.run(["shellcheck", program], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,25 @@
 """The grammar of accel-ppp.conf(5), strictly, without the meaning of options.
 
 Debian has no package of it. What its parser would treat otherwise than as plain text, these readers refuse:
-included files, nested options, references to other options, lines that don't fit into its buffers.
+nested options, references to other options, lines that don't fit into its buffers. A file is included by the
+last line only: its lines belong to the section before them.
 """
 
 #: With the line's end and the closing NUL.
 _BUFFER, _SECRETS_BUFFER = 1024, 4096
 _SPACE = " \t"
+_INCLUDE = "$include"
 
 Options = list[tuple[str, str | None]]
 
 
 def configuration(text: str) -> dict[str, Options]:
-    """The options of each section, in order; None for one without a value. Raises ValueError."""
+    """The options of each section, in order; None for one without a value. An included file is the option
+    `$include`. Raises ValueError."""
     sections: dict[str, Options] = {}
     options: Options | None = None
     for line in text.splitlines():
+        _refuse(options is not None and options[-1:] != [] and options[-1][0] == _INCLUDE, line)
         _refuse(len(line) + 2 > _BUFFER, line)
         line = line.strip(_SPACE)
         if not line or line.startswith("#"):
@@ -24,6 +28,11 @@ def configuration(text: str) -> dict[str, Options]:
             name = line[1:].partition("]")[0]
             _refuse(line != f"[{name}]" or name in sections, line)
             options = sections[name] = []
+            continue
+        if line.startswith(f"{_INCLUDE} /"):
+            _refuse(options is None or " " in line.removeprefix(f"{_INCLUDE} "), line)
+            assert options is not None
+            options.append((_INCLUDE, line.removeprefix(f"{_INCLUDE} ")))
             continue
         name = _until(line, f"{_SPACE}=")
         rest = line[len(name) :]

@@ -10,7 +10,7 @@ from gateway_api.web import configuration_records, records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
 from gateway_api.wire.contract import PagedMethod, reply_of
-from gateway_api.wire.core import configuration, network, sessions
+from gateway_api.wire.core import configuration, faults, network, sessions
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
@@ -79,6 +79,7 @@ ROUTES = (
     Route("GET", "/system/version", ALWAYS, data=records.Version),
     Route("GET", "/system/health", ALWAYS, data=sessions.Health),
     Route("GET", "/health", ALWAYS, data=sessions.Health),
+    _list("/system/faults", faults.ListFaults),
     Route("GET", "/system/config", ANY_ROLE, data=configuration_records.Configuration),
     # In this order each works after the former ones.
     Route("POST", "/system/config/set", ADMIN, nothing=True, body=_HOSTNAME, free=("value",)),

@@ -235,12 +235,14 @@ def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: st
 
 
 @contextmanager
-def running_core(socket_path: Path, factory: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+def running_core(
+    socket_path: Path, factory: Path, *arguments: str, module: str = "gateway_api.cli.core"
+) -> Iterator["subprocess.Popen[bytes]"]:
     """The embedded core alone, until the end of the block. Its configuration is in a folder beside the
-    socket, and begins as `factory`."""
+    socket, and begins as `factory`. `module` is the program."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "gateway_api.cli.core", "lab", "--socket", str(socket_path)),
+            *(sys.executable, "-m", module, "lab", "--socket", str(socket_path)),
             *("--configuration", str(socket_path.parent / "configuration")),
             *("--factory", str(factory), *arguments),
         ]

@@ -81,6 +81,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "ListRoutes": {"page": {"limit": 50}},
     "ListCgnatSessions": {},
     "GetDemuxState": {},
+    "ListFaults": {"page": {"limit": 5}},
 }
 
 
@@ -182,13 +183,13 @@ def answers(path: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of a core with 60 sessions, for the tests that leave most of them."""
+    """The socket of a core with 60 sessions and some faults, for the tests that leave most of them."""
     folder = tmp_path_factory.mktemp("core")
     document = json.loads((FILE.parents[2] / "etc" / "factory.json").read_text())
     document["api"]["users"] = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
     document["radius"]["secret"] = "between-us"
     document["api"]["webhooks"] = {"denied_networks": ["192.0.2.0/24"]}
-    with core_of(folder, document, "--sessions", "60") as _:
+    with core_of(folder, document, "--sessions", "60", module="tests.support.faulty_core") as _:
         with client(folder / "core") as core:
             edit = {"action": "set", "path": "system.hostname", "value_json": '"bng2"'}
             core.EditCandidate(edits=[edit])
@@ -197,10 +198,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @contextmanager
-def core_of(folder: Path, document: dict[str, Any], *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+def core_of(
+    folder: Path, document: dict[str, Any], *arguments: str, **more: str
+) -> Iterator["subprocess.Popen[bytes]"]:
     """A core at the socket `core` in the folder, which answers."""
     configure(folder, document)
-    with running_core(folder / "core", folder / "factory.json", *arguments) as process:
+    with running_core(folder / "core", folder / "factory.json", *arguments, **more) as process:
         wait_for("the core to answer", lambda: answers(folder / "core"))
         yield process
 

@@ -13,7 +13,6 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Shaper
@@ -21,6 +20,7 @@ from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, Wan
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, network_namespace, tc
 from tests.support.stack import wait_for

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from gateway_api.base.errors import Invalid
+from gateway_api.core.gateways.linux.services import places
 from tests.support import accel_ppp
 from tests.support.documents import put
 from tests.support.frr import Frr
@@ -247,9 +248,9 @@ def test_pppds_radius_client_reads_its_files_as_they_were_set(
     document["radius"] = {**RADIUS, "secret": secret}
     put(document, "system.hostname", hostname)
     files = rendered(document)
-    (tmp_path / "servers").write_text(files["radius-servers"])
+    (tmp_path / "radius-servers").write_text(files["radius-servers"])
     client = tmp_path / "radiusclient.conf"
-    client.write_text(files["radiusclient.conf"].replace("/etc/radiusclient/servers", f"{tmp_path}/servers"))
+    client.write_text(files["radiusclient.conf"].replace(str(places.SERVICES), str(tmp_path)))
     assert pppd.radius(client) == {
         "authserver": ["192.0.2.5", 2812],
         "acctserver": ["192.0.2.5", 2813],
@@ -280,22 +281,22 @@ def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[
     assert ("ac-name", hostname) in read["pppoe"]
     gateway = str(IPv4Network(document["cgnat"]["source_range"])[1])
     assert read["ip-pool"] == [("gw-ip-address", gateway), (document["cgnat"]["source_range"], None)]
+    options = dict(read["radius"])
+    assert options["nas-identifier"] == hostname
     if document["radius"]:
-        options = dict(read["radius"])
-        assert options["nas-identifier"] == hostname
         server = accel_ppp.radius_server(options["server"] or "")
         assert (server["address"], server["secret"]) == (
             document["radius"]["server"],
             document["radius"]["secret"],
         )
-    watched = [value for kind in ("pppoe", "ipoe") for name, value in read[kind] if name == "vlan-mon"]
     trunks = document["demux"]["trunks"]
-    inner = {one["vlan_range"] for one in document["demux"]["vlan_profiles"]}
-    assert {(value or "").rpartition(",")[2] for value in watched} == (inner if trunks else set())
-    for kind in ("pppoe", "ipoe"):
-        for pattern in (value or "" for name, value in read[kind] if name == "interface"):
-            vlans = [f"{trunk}.{tags}" for trunk in trunks for tags in ("7", "7.7")]
-            assert any(re.match(pattern.removeprefix("re:"), vlan) for vlan in vlans)
+    for pattern in (value or "" for name, value in read["pppoe"] if name == "interface"):
+        vlans = [f"{trunk}.{tags}" for trunk in trunks for tags in ("7", "7.7")]
+        assert any(re.match(pattern.removeprefix("re:"), vlan) for vlan in vlans)
+    # An expression would never let an interface go.
+    assert "interface" not in dict(read["ipoe"])
+    assert [*read][-1] == "ipoe"
+    assert read["ipoe"][-1] == ("$include", str(places.IPOE_INTERFACES))
 
 
 def test_accel_ppp_reads_every_secret_as_it_was_set(document: dict[str, Any]) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import Wanted
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.reader import Changed, Reader, Watcher
+from gateway_api.wire.core.faults import FaultKind
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 
 pytestmark = pytest.mark.skipif(

@@ -97,43 +97,17 @@ def test_the_same_configuration_gives_the_same_files(document: dict[str, Any]) -
 # accel-ppp.
 
 
-def test_accel_ppp_has_the_default_rates_in_kbit(document: dict[str, Any]) -> None:
-    document["qos"] = {"default_down": "1.5gbit", "default_up": "64kbit"}
-    assert value(document, "shaper", "rate-limit") == "1500000/64"
-
-
-def test_a_default_rate_under_a_kbit_is_one(document: dict[str, Any]) -> None:
-    document["qos"] = {"default_down": "1", "default_up": "1999"}
-    assert value(document, "shaper", "rate-limit") == "1/1"
+def test_accel_ppp_shapes_nobody_by_itself(document: dict[str, Any]) -> None:
+    assert "shaper" not in section(document, "modules")
+    document["radius"] = RADIUS
+    assert "shaper" in section(document, "modules")
+    # Without a rate of RADIUS, it sets no limit.
+    assert values(document, "shaper", "rate-limit") == []
 
 
 def test_accel_ppp_says_its_hosts_name(document: dict[str, Any]) -> None:
     put(document, "system.hostname", "bng9.isp.example")
     assert value(document, "pppoe", "ac-name") == "bng9.isp.example"
-
-
-def test_accel_ppp_watches_the_vlans_of_each_profile_on_each_trunk(document: dict[str, Any]) -> None:
-    document["demux"]["vlan_profiles"] = [
-        profile("one", "pppoe", "100-199"),
-        profile("two", "dhcp", "200"),
-        profile("three", "pppoe", "5-9"),
-    ]
-    assert values(document, "pppoe", "vlan-mon") == [
-        *("trunk0,100-199", "trunk0,5-9", "trunk1,100-199", "trunk1,5-9")
-    ]
-    assert values(document, "ipoe", "vlan-mon") == ["trunk0,200", "trunk1,200"]
-
-
-def test_accel_ppp_watches_the_inner_vlans_of_each_outer_one(document: dict[str, Any]) -> None:
-    document["demux"]["trunks"] = ["trunk1"]
-    document["demux"]["vlan_profiles"] = [
-        profile("one", "dhcp", "100-199", "10-12"),
-        profile("two", "dhcp", "200", "7"),
-    ]
-    assert values(document, "ipoe", "vlan-mon") == [
-        *("trunk1.10,100-199", "trunk1.11,100-199", "trunk1.12,100-199", "trunk1.7,200")
-    ]
-    assert values(document, "pppoe", "vlan-mon") == []
 
 
 def test_accel_ppp_serves_the_interfaces_that_the_vlans_become(document: dict[str, Any]) -> None:
@@ -144,14 +118,29 @@ def test_accel_ppp_serves_the_interfaces_that_the_vlans_become(document: dict[st
         profile("two", "dhcp", "100-199", "10"),
     ]
     assert values(document, "pppoe", "interface") == [r"re:^eth0\.5\.[0-9]+$", r"re:^a\+b\.[0-9]+$"]
-    assert values(document, "ipoe", "interface") == [
-        *(r"re:^eth0\.5\.[0-9]+\.[0-9]+$", r"re:^a\+b\.[0-9]+\.[0-9]+$")
-    ]
+    assert values(document, "ipoe", "interface") == []
 
 
-def test_accel_ppp_drops_idle_vlans_after_the_configured_time(document: dict[str, Any]) -> None:
-    put(document, "demux.idle_timeout", 77)
-    assert [value(document, kind, "vlan-timeout") for kind in ("pppoe", "ipoe")] == ["77", "77"]
+def test_accel_ppp_leaves_the_vlans_to_the_core(document: dict[str, Any]) -> None:
+    assert "vlan-" not in rendered(document)["accel-ppp.conf"]
+
+
+def test_the_last_line_for_accel_ppp_includes_the_interfaces_of_dhcp(document: dict[str, Any]) -> None:
+    assert lines(document, "accel-ppp.conf")[-1] == "$include /var/lib/gateway-core/services/ipoe-interfaces"
+    assert section(document, "ipoe")[-1].startswith("$include ")
+
+
+def test_no_session_of_accel_ppp_gets_the_id_of_another_after_a_restart(document: dict[str, Any]) -> None:
+    assert value(document, "common", "sid-source") == "urandom"
+
+
+def test_accel_ppp_has_ipv6(document: dict[str, Any]) -> None:
+    assert value(document, "ppp", "ipv6") == "allow"
+    assert {"ipv6_nd", "ipv6_dhcp"} <= set(section(document, "modules"))
+
+
+def test_accel_ppp_has_the_section_of_a_module_that_it_may_still_have(document: dict[str, Any]) -> None:
+    assert section(document, "radius") == ["nas-identifier=bng1"]
 
 
 def test_accel_ppp_gives_addresses_of_the_source_range(document: dict[str, Any]) -> None:
@@ -169,7 +158,7 @@ def test_accel_ppp_asks_the_radius_server(document: dict[str, Any]) -> None:
 
 
 def test_accel_ppp_reads_chap_secrets_without_a_radius_server(document: dict[str, Any]) -> None:
-    assert value(document, "chap-secrets", "chap-secrets") == "/etc/ppp/chap-secrets"
+    assert value(document, "chap-secrets", "chap-secrets") == "/var/lib/gateway-core/services/chap-secrets"
     assert "chap-secrets" in section(document, "modules")
     assert "radius" not in section(document, "modules")
 
@@ -179,7 +168,7 @@ def test_accel_ppp_loads_each_module_once(document: dict[str, Any], radius: dict
     document["radius"] = radius
     modules = section(document, "modules")
     assert len(set(modules)) == len(modules)
-    assert {"pppoe", "ipoe", "ippool", "shaper"} <= set(modules)
+    assert {"pppoe", "ipoe", "ippool"} <= set(modules)
 
 
 # chap-secrets and the RADIUS client.
@@ -256,6 +245,32 @@ def test_without_bgp_frr_has_none(document: dict[str, Any], absent: bool) -> Non
     if absent:
         del document["bgp"]
     assert "bgp" not in "".join(lines(document, "frr.conf"))
+
+
+def test_frr_tells_its_neighbors_of_subscribers_and_not_of_its_own_networks(document: dict[str, Any]) -> None:
+    found = lines(document, "frr.conf")
+    assert found.count("  redistribute kernel") == 2
+    assert "  redistribute connected route-map subscribers" in found
+    assert [line for line in found if line.startswith("ip prefix-list")] == [
+        "ip prefix-list subscribers seq 5 deny 100.64.0.1/32",
+        "ip prefix-list subscribers seq 10 deny 10.255.0.1/32",
+        "ip prefix-list subscribers seq 15 permit 0.0.0.0/0 ge 32",
+    ]
+
+
+def test_frr_tells_its_neighbors_of_ipv6_without_the_networks_of_uplinks(document: dict[str, Any]) -> None:
+    found = lines(document, "frr.conf")
+    assert found[found.index(" address-family ipv6 unicast") :][:6] == [
+        " address-family ipv6 unicast",
+        "  redistribute kernel",
+        "  redistribute connected route-map subscribers6",
+        "  neighbor 10.255.0.2 activate",
+        "  neighbor 10.255.0.6 activate",
+        " exit-address-family",
+    ]
+    for number, uplink in enumerate(document["interfaces"]["uplinks"], 1):
+        start = found.index(f"route-map subscribers6 deny {number}")
+        assert found[start + 1] == f" match interface {uplink}"
 
 
 def test_frr_sends_all_of_the_vrf_to_the_handoff(document: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from gateway_api.base.errors import CoreUnavailable, Invalid, ListTooLarge, NotF
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
+from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import (
     GetBgpSummary,
@@ -53,6 +54,7 @@ QUESTIONS: dict[str, Ask] = {
     "ListRoutes": lambda daemon: daemon.fields(ListRoutes()),
     "ListCgnatSessions": lambda daemon: daemon.fields(ListCgnatSessions()),
     "GetDemuxState": lambda daemon: daemon.fields(GetDemuxState()),
+    "ListFaults": lambda daemon: daemon.fields(ListFaults()),
 }
 
 LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
@@ -62,6 +64,7 @@ LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
     "ListQos": ("sessions", lambda daemon, page: daemon.fields(ListQos(page=page))),
     "ListRoutes": ("routes", lambda daemon, page: daemon.fields(ListRoutes(page=page))),
     "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.fields(ListCgnatSessions(page=page))),
+    "ListFaults": ("faults", lambda daemon, page: daemon.fields(ListFaults(page=page))),
 }
 
 
@@ -235,7 +238,14 @@ def test_an_answer_that_is_no_object_is_core_unavailable(core: Core, daemon: Dae
                 QUESTIONS[method](daemon)
 
 
-HEALTH = {"uptime_seconds": 5, "active_sessions": 7, "product": "p", "version": "1"}
+HEALTH = {
+    "uptime_seconds": 5,
+    "active_sessions": 7,
+    "stale_sessions": 0,
+    "unavailable_sources": [],
+    "product": "p",
+    "version": "1",
+}
 ALICE = {"username": "alice", "role": "admin", "generation": "1"}
 
 
@@ -405,6 +415,7 @@ SESSION = {
     **dict.fromkeys(("ipv6_address", "ipv6_prefix", "outer_vlan_id", "inner_vlan_id")),
     "delegated_prefixes": [],
     "source": "lab",
+    "faults": [],
 }
 
 

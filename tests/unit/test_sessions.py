@@ -387,6 +387,7 @@ def test_only_those_who_arrived_on_it_are_on_an_access_interface() -> None:
         ("vrf_steered_sessions", {"vrf_steered": True}),
         ("public_ip_sessions", {"shared_address": False}),
         ("qos_sessions", {"rate_down": 0, "rate_up": 1}),
+        ("stale_sessions", {"state": "stale"}),
     ],
 )
 def test_statistics_follow_sessions_that_come_change_and_go(statistic: str, changes: dict[str, Any]) -> None:

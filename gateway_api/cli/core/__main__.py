@@ -10,7 +10,7 @@ def main() -> int:
     """The exit status of the command; 2, with the usage on standard error, without a known one."""
     parser = argparse.ArgumentParser(prog="gateway-core", description="The core daemon of the gateway.")
     parser.add_argument("--version", action="version", version=f"gateway-core {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True)
     # Each command's own module has its options, --help too.
     commands.add_parser("lab", help="serve simulated subscribers", add_help=False)
     help = "check this machine for a gateway on Linux, and write its first configuration"

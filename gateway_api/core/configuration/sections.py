@@ -138,7 +138,7 @@ class Demux(Section):
         return (profile for profile in self.vlan_profiles if profile.type == session_type)
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
-        # accel-ppp gets a line for each one.
+        # Each one with a subscriber is a device.
         outer = sum(len(profile.outer_vlan_range or ()) for profile in self.vlan_profiles)
         if outer * len(self.trunks) > _MOST_OUTER_VLANS:
             yield "vlan_profiles", f"must have at most {_MOST_OUTER_VLANS} outer VLANs on all trunks together"

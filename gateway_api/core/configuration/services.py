@@ -33,6 +33,9 @@ _environment = Environment(
     keep_trailing_newline=True,
 )
 _environment.filters["regex_quoted"] = re.escape
+#: Where a gateway puts the files for its services, which name one another.
+SERVICES_FOLDER = "/var/lib/gateway-core/services"
+_environment.globals["services_folder"] = SERVICES_FOLDER
 #: Loaded at the start: a commit must not depend on files that an upgrade may be replacing.
 _templates = {
     name: _environment.get_template(f"{name}.j2") for name in (*_ALWAYS, *_WITH_RADIUS, *_WITHOUT_RADIUS)
@@ -42,7 +45,9 @@ _STEP = "check the services' files"
 _VTYSH_TIMEOUT = 5
 
 _SHAPES = {
-    _ACCEL_PPP: re.compile(r"|#.*|\[[a-z-]+\]|[a-z0-9_./-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?", re.ASCII),
+    _ACCEL_PPP: re.compile(
+        r"|#.*|\[[a-z-]+\]|[a-z0-9_./-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?|\$include /[a-z/-]+", re.ASCII
+    ),
     _CHAP_SECRETS: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII),
     _QOS: re.compile(r"#.*|[a-z_]+=[0-9]+", re.ASCII),
 }
@@ -102,8 +107,10 @@ def _check_with_vtysh(path: Path) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _failed("vtysh did not reply") from error
-    if run.returncode:
-        found = re.search(r"line \d+: [ -~]{1,200}", run.stdout + run.stderr)
+    # Its status is 0 if the first line of a context fails: of the `exit`s that follow, one leaves the
+    # configuration, and the next one vtysh.
+    found = re.search(r"line \d+: [ -~]{1,200}", run.stdout + run.stderr)
+    if run.returncode or found:
         raise _failed(f"FRR refuses {path.name}: {found.group() if found else 'no reason given'}")
 
 

@@ -4,13 +4,14 @@ Any thread may call any method. Each result shows one moment. Rates are in bits 
 every list when its method returns. Methods raise NotDone where the machine fails.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Session
 from gateway_api.core.sessions import SessionTable
+from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail
 
@@ -57,3 +58,12 @@ class Gateway(Protocol):
 
     def bgp_summary(self) -> dict[str, Any]:
         """As FRR's `show bgp summary json`; empty without BGP."""
+
+    def faults(self) -> Rows:
+        """Fault by since, then object: see `fault_rows`."""
+
+    def repairs(self) -> Mapping[FaultKind, int]:
+        """The successful repairs of every kind since the start of the core."""
+
+    def unavailable_sources(self) -> Sequence[str]:
+        """The names of the sources of sessions that do not reply now. Their sessions are stale."""

@@ -1,11 +1,11 @@
-// The state of the parts of the gateway.
+// The state of the parts of the gateway, and its faults.
 
 import {Refused, Unreachable} from './api.js';
 import {byId, stateRow} from './elements.js';
-import {count, duration} from './format.js';
+import {count, duration, words} from './format.js';
 import {Poll} from './poll.js';
 
-const SECONDS = 10;
+const SECONDS = 10, MOST_FAULTS = 10;
 
 export class Health {
   constructor(api) {
@@ -14,38 +14,56 @@ export class Health {
   }
 
   async #read() {
+    const health = this.api.poll('/system/health');
     const rows = await Promise.all([
       this.#row('API', async () => {
         const began = performance.now();
         const {version} = await this.api.poll('/system/version');
-        return `responds in ${Math.round(performance.now() - began)} ms, version ${version}`;
+        return [true, `responds in ${Math.round(performance.now() - began)} ms, version ${version}`];
       }),
-      this.#row('Core daemon', async () => {
-        const {uptime_seconds: seconds} = await this.api.poll('/system/health');
-        return `up for ${duration(seconds)}`;
-      }),
+      this.#row('Core daemon', async () => [true, `up for ${duration((await health).uptime_seconds)}`]),
+      this.#row('Session sources', async () => sources(await health)),
       this.#row('CGNAT', async () => {
         const stats = await this.api.poll('/cgnat/stats');
-        return `${count(stats.vrf_steered_sessions)} steered, ${count(stats.public_ip_sessions)} public`;
+        return [true, `${count(stats.vrf_steered_sessions)} steered, ${count(stats.public_ip_sessions)} public`];
       }),
       this.#row('Demux', async () => {
         const {rate_limited_total: refused} = await this.api.poll('/demux/state', {limit: 1});
-        return `${refused ? count(refused) : 'no'} VLANs refused`;
+        return [true, `${refused ? count(refused) : 'no'} VLANs refused`];
       }),
       this.#row('Webhooks', async () => {
         const {count: number} = await this.api.poll('/webhooks');
-        return number ? `${count(number)} registered` : 'none registered';
+        return [true, number ? `${count(number)} registered` : 'none registered'];
+      }),
+      this.#row('Data plane', async () => {
+        const {faults, total} = await this.api.poll('/system/faults', {limit: MOST_FAULTS});
+        if (!total) return [true, 'no faults'];
+        const more = total > faults.length ? `The oldest ${faults.length}:` : '';
+        return [false, total === 1 ? '1 fault' : `${count(total)} faults`, more, faults.map(fault => this.#fault(fault))];
       }),
     ]);
-    byId('health').replaceChildren(...rows);
+    byId('health').replaceChildren(...rows.flat());
   }
 
+  /** The row of a part, from its state, and rows below it. */
   async #row(name, read) {
     try {
-      return stateRow(name, true, await read());
+      const [well, how, more, below = []] = await read();
+      return [stateRow(name, well, how, more), ...below];
     } catch (error) {
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
-      return stateRow(name, false, error.message);
+      return [stateRow(name, false, error.message)];
     }
   }
+
+  #fault({kind, object, session_id: session, reason, since}) {
+    const age = `for ${duration(this.api.now() - since)}`;
+    return stateRow(`${words(kind)} ${object}`, false, age, session === null ? reason : `Session ${session}: ${reason}`);
+  }
+}
+
+function sources({stale_sessions: stale, unavailable_sources: silent}) {
+  const how = silent.length ? `${silent.join(', ')} ${silent.length === 1 ? 'does' : 'do'} not reply` : 'all reply';
+  const more = stale ? `${count(stale)} stale ${stale === 1 ? 'session' : 'sessions'}: online when the source last replied.` : '';
+  return [!silent.length && !stale, how, more];
 }

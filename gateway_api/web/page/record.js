@@ -3,7 +3,7 @@
 import {Refused} from './api.js';
 import {ask} from './dialogs.js';
 import {byId, complain, element, show, write} from './elements.js';
-import {age, count, moment, rateText, scaled, timeOfDay, words} from './format.js';
+import {age, count, duration, moment, rateText, scaled, timeOfDay, words} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
@@ -87,6 +87,7 @@ export class SessionRecord extends EventTarget {
     write('record-title', session.username);
     if (!this.#ended) this.#state(...(session.state === 'stale' ? ['idle', STALE] : ['good', this.outcome]));
     const rows = [
+      ...session.faults.map(fault => ['Fault', this.#fault(fault), 'problem']),
       ['Session', `${session.id}, ${session.session_type}`],
       ['IP address', session.ip_address ?? 'none'],
       ['Gateway', session.gateway ?? 'none'],
@@ -107,8 +108,12 @@ export class SessionRecord extends EventTarget {
       ['Source', session.source],
       ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
     ];
-    byId('record-fields').replaceChildren(...rows.map(([name, text]) =>
-      element('div', {}, element('dt', {text: name}), element('dd', {text}))));
+    byId('record-fields').replaceChildren(...rows.map(([name, text, look]) =>
+      element('div', {}, element('dt', {text: name}), element('dd', {text, class: look}))));
+  }
+
+  #fault({kind, object, reason, since}) {
+    return `${words(kind)} ${object}, for ${duration(this.api.now() - since)}: ${reason}`;
   }
 
   #traffic() {

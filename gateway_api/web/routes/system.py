@@ -1,4 +1,4 @@
-"""The gateway itself: version, health, metrics and audit log."""
+"""The gateway itself: version, health, faults, metrics and audit log."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web import access, parse, responses
 from gateway_api.web.metrics import scrapes
-from gateway_api.web.records import AuditRecordList, Version
-from gateway_api.web.schemas.queries import AuditQuery
+from gateway_api.web.records import AuditRecordList, Version, listing
+from gateway_api.web.schemas.queries import AuditQuery, ListQuery
 from gateway_api.web.services import daemon, services
+from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.sessions import GetHealth, Health
 
 routes = Blueprint("system", __name__, url_prefix="/api/v1")
@@ -35,6 +36,15 @@ def version() -> Response:
 def health() -> Response:
     """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
     return responses.ok(daemon().reply(GetHealth()))
+
+
+@routes.get("/system/faults")
+@access.any_role
+@responses.data(listing(ListFaults))
+@parse.list_query(ListQuery)
+def faults(query: dict[str, Any]) -> Response:
+    """The faults of the data plane that the core could not repair, the oldest first."""
+    return responses.ok(daemon().fields(ListFaults(**query)))
 
 
 @audit_log.get("")

@@ -3,14 +3,17 @@
 from typing import Any
 
 from gateway_api.wire.contract import Contract, Failure, Method
-from gateway_api.wire.core import configuration, impact, network, sessions
+from gateway_api.wire.core import configuration, faults, impact, network, sessions
 
 
 def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     """The classes of a kind, in the order of the modules that declare them."""
-    members = {**vars(sessions), **vars(configuration), **vars(impact), **vars(network)}.values()
-    classes = (member for member in members if isinstance(member, type) and issubclass(member, kind))
-    return tuple(found for found in classes if found.__module__.startswith(f"{__package__}."))
+    return tuple(
+        member
+        for module in (sessions, configuration, impact, network, faults)
+        for member in vars(module).values()
+        if isinstance(member, type) and issubclass(member, kind) and member.__module__ == module.__name__
+    )
 
 
 CORE = Contract(

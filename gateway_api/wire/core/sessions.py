@@ -18,6 +18,7 @@ from gateway_api.wire.contract import (
     about,
     count,
 )
+from gateway_api.wire.core.faults import Fault, RepairCount
 
 MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
 IPV4 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
@@ -109,6 +110,7 @@ PublicSessions = Annotated[
     int,
     count("Sessions with an IPv4 address that is neither RFC 6598's nor in the CGNAT's source_range.", 79),
 ]
+StaleSessions = Annotated[int, count("Sessions whose source does not reply.", 0)]
 HappenedAt = Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
 
 REASON = about(
@@ -122,19 +124,25 @@ DURATION = count("How long it lasted, seconds.", 3600)
 
 
 class Health(Record, frozen=True):
-    """How long the gateway is up, how many sessions it has, and what it is."""
+    """How long the gateway is up, how many sessions it has, which of its sources do not reply, and what it
+    is."""
 
     uptime_seconds: Annotated[int, count("Seconds since the core daemon started.", 86400)]
     active_sessions: Annotated[int, count("Number of sessions.", 298)]
+    stale_sessions: StaleSessions
+    unavailable_sources: Annotated[
+        tuple[str, ...], about("Sources of sessions that do not reply now, by name.", ["accel-ppp"])
+    ]
     product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
     version: Annotated[str, about("Version of the product.", "0.1.0")]
 
 
 class GetHealth(Method[Health], frozen=True):
-    """How long the gateway is up, how many sessions it has, and what it is."""
+    """How long the gateway is up, how many sessions it has, which of its sources do not reply, and what it
+    is."""
 
 
-class Statistics(Record, frozen=True):
+class SessionStatistics(Record, frozen=True):
     """The counts of sessions, all of one moment."""
 
     active_sessions: AllSessions
@@ -143,10 +151,18 @@ class Statistics(Record, frozen=True):
     vrf_steered_sessions: SteeredSessions
     public_ip_sessions: PublicSessions
     qos_sessions: Annotated[int, count("Sessions that are shaped.", 298)]
+    stale_sessions: StaleSessions
+
+
+class Statistics(SessionStatistics, frozen=True):
+    """The counts of sessions, all of one moment, and those of faults and repairs."""
+
+    faults: Annotated[int, count("Faults of the data plane that are present.", 0)]
+    repairs: Annotated[tuple[RepairCount, ...], about("One for each kind.")]
 
 
 class GetStatistics(Method[Statistics], frozen=True):
-    """The counts of sessions, all of one moment."""
+    """The counts of sessions, all of one moment, and those of faults and repairs."""
 
 
 # Sessions
@@ -221,6 +237,7 @@ class SessionDetail(Record, frozen=True):
     outer_vlan_id: OuterVlanId
     inner_vlan_id: InnerVlanId
     source: SourceName
+    faults: Annotated[tuple[Fault, ...], about("Faults of its data plane.")]
 
 
 class Excerpt(msgspec.Struct, frozen=True):

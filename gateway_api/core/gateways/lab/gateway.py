@@ -8,12 +8,14 @@ from typing import Any
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab import network
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Chained, Rows, Sorted
+from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
@@ -135,6 +137,15 @@ class LabGateway:
             bgp, sessions = self._world.configuration.bgp, len(self.sessions)
             started, ahead = self._world.started, self._world.ahead
         return network.bgp_summary(bgp, sessions, int(self._now() - started), int(started) + ahead)
+
+    def faults(self) -> Rows:
+        return fault_rows(())
+
+    def repairs(self) -> dict[FaultKind, int]:
+        return dict.fromkeys(FaultKind, 0)
+
+    def unavailable_sources(self) -> tuple[str, ...]:
+        return ()
 
     @contextmanager
     def _present(self) -> Iterator[float]:

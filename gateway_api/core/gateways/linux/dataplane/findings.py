@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.dataplane.faults import Fault, FaultKind
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.wire.core.faults import Fault, FaultKind
 
 #: Names in one line of the log.
 _NAMED = 5

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import SessionRoutes, destination, surplus
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
@@ -15,6 +14,7 @@ from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.wire.core.faults import FaultKind
 
 
 class DataPlane:

@@ -12,13 +12,13 @@ from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.clock import Clock
-from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
 from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place, listed
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, Wanted
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 from gateway_api.core.gateways.linux.netlink.reader import Watcher
+from gateway_api.wire.core.faults import FaultKind
 
 #: Seconds between two sweeps.
 _INTERVAL = 5.0

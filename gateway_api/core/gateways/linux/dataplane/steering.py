@@ -15,13 +15,13 @@ from collections.abc import Iterable, Set
 from ipaddress import IPv4Address
 
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.gateways.linux.dataplane.faults import FaultKind
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
 from gateway_api.core.gateways.linux.netlink import changes
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, Rule
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.wire.core.faults import FaultKind
 
 #: Of the rule: before the main table (32766), behind local addresses (0) and VRFs (1000).
 _PRIORITY = 1500

@@ -1,8 +1,8 @@
-"""The kinds of faults, and a fault."""
+"""What goes over the wire about the data plane: its faults, and what the core repaired."""
 
 from typing import Annotated
 
-from gateway_api.wire.contract import Enumeration, Record, about, count
+from gateway_api.wire.contract import Enumeration, ListReply, PagedMethod, Record, about, count
 
 
 class FaultKind(Enumeration):
@@ -30,3 +30,20 @@ class Fault(Record, frozen=True):
         str, about("Why the repair failed, for people. Has no path and no secret.", "No space left on device")
     ]
     since: Annotated[int, count("When the core found it, Unix epoch seconds.", 1795271513)]
+
+
+class FaultsReply(ListReply, frozen=True):
+    """A list of faults."""
+
+    faults: Annotated[tuple[Fault, ...], about("The faults.")]
+
+
+class ListFaults(PagedMethod[FaultsReply], frozen=True):
+    """Lists the faults that are present, the oldest first."""
+
+
+class RepairCount(Record, frozen=True):
+    """The repairs of one part of the data plane."""
+
+    kind: Kind
+    repairs: Annotated[int, count("Successful repairs since the core daemon started.", 2)]

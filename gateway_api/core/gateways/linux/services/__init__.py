@@ -1,0 +1,1 @@
+"""The daemons beside the core: their units, and the files that they run by."""

@@ -1,0 +1,97 @@
+"""dnsmasq as the DHCP server of a gateway without accel-ppp: systemd/gateway-dnsmasq.service."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway_api.base.errors import Invalid
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.services import places
+from gateway_api.core.gateways.linux.services.daemons import (
+    DaemonAction,
+    PlacedFiles,
+    PutBack,
+    Rendered,
+    undo,
+)
+from gateway_api.core.gateways.linux.services.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.services.systemd import Systemd, UnitFailed
+from gateway_api.core.gateways.linux.sources import dnsmasq_options
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range
+
+_UNIT, _FILE = "gateway-dnsmasq.service", "dnsmasq.conf"
+_STEP = "restart dnsmasq"
+#: Seconds. A subscriber who left without a word counts as online for so long.
+_LEASE_TIME = 600
+#: dnsmasq looks through all leases for each one.
+_MOST_LEASES = 20_000
+
+
+def options_of(configuration: Configuration, script: Path) -> DnsmasqOptions | None:
+    """What dnsmasq runs with: one range for the VLANs of all profiles of DHCP. None without any. `script` is
+    packaging/dhcp-lease."""
+    trunks = configuration.demux.trunks
+    if not trunks or not any(configuration.demux.profiles_of("dhcp")):
+        return None
+    shared = SharedRange.of(configuration)
+    first, last = shared.dhcp
+    return DnsmasqOptions(
+        # PPPoE's VLANs match too, but have no address of the range.
+        interfaces=tuple(f"{trunk}.*" for trunk in trunks),
+        ranges=(Range(shared.network, shared.gateway, first, last),),
+        dns_servers=(),
+        lease_time=_LEASE_TIME,
+        most_leases=min(int(last) - int(first) + 1, _MOST_LEASES),
+        lease_file=places.DNSMASQ_LEASES,
+        pid_file=places.DNSMASQ_PID,
+        script=script,
+    )
+
+
+class DhcpServer:
+    """The daemon `dnsmasq` of a commit. It has no reload; a restart ends no session: the leases are on disk,
+    and in the subscribers' devices."""
+
+    name = "dnsmasq"
+
+    def __init__(self, systemd: Systemd, files: PlacedFiles, script: Path) -> None:
+        self._systemd = systemd
+        self._files = files
+        self._script = script
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+        """As ServiceDaemon. Starts it with the first profile of DHCP, and stops it without any."""
+        text, before = self._text(configuration), self._files.read(_FILE)
+        if text == before:
+            self._run(self._systemd.start if text else self._systemd.stop)
+            return lambda: None
+        place_back = self._files.place(_FILE, text)
+
+        def put_back() -> None:
+            place_back()
+            self._run(self._systemd.restart if before else self._systemd.stop)
+
+        try:
+            self._run(self._systemd.restart if text else self._systemd.stop)
+        except StepFailed:
+            undo([put_back])
+            raise
+        return put_back
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon. A start and a stop count as a restart."""
+        return "restart" if self._text(configuration) != self._files.read(_FILE) else None
+
+    def _text(self, configuration: Configuration) -> str | None:
+        options = options_of(configuration, self._script)
+        try:
+            return None if options is None else dnsmasq_options.render(options)
+        except Invalid as error:
+            reason = "; ".join(f"{problem.path} {problem.message}" for problem in error.problems)
+            raise StepFailed(_STEP, reason) from error
+
+    def _run(self, act: Callable[[str], None]) -> None:
+        try:
+            act(_UNIT)
+        except UnitFailed as error:
+            raise StepFailed(_STEP, error.reason) from error

@@ -1,0 +1,134 @@
+"""The daemons of a commit that run by rendered files: pppd, accel-ppp, FRR."""
+
+import logging
+from functools import partial
+
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.routing.frr import RoutingUnavailable
+from gateway_api.core.gateways.linux.routing.frr_reload import (
+    FrrConfiguration,
+    RoutingHalfChanged,
+    RoutingRefused,
+)
+from gateway_api.core.gateways.linux.services.daemons import (
+    DaemonAction,
+    PlacedFiles,
+    PutBack,
+    Rendered,
+    all_or_none,
+    undo,
+)
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+
+_ACCEL_PPP, _FRR = "accel-ppp.conf", "frr.conf"
+_RELOAD_ACCEL_PPP, _RELOAD_FRR = "reload accel-ppp", "apply frr.conf to FRR"
+
+_log = logging.getLogger(__name__)
+
+
+class SignOnFiles:
+    """What pppd and accel-ppp read at each sign-on: the subscribers' secrets, or where RADIUS is. Nothing
+    reloads."""
+
+    name = "pppd"
+    _NAMES = ("chap-secrets", "radiusclient.conf", "radius-servers")
+
+    def __init__(self, files: PlacedFiles) -> None:
+        self._files = files
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+        """As ServiceDaemon."""
+        return all_or_none(partial(self._files.place, name, rendered.get(name)) for name in self._NAMES)
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon."""
+        return None
+
+
+class AccelPppReload:
+    """accel-ppp 1.14, which keeps its sessions. A change between RADIUS and local subscribers takes effect at
+    its next start: it loads its modules only then. Until then it refuses new sessions."""
+
+    name = "accel-ppp"
+
+    def __init__(self, files: PlacedFiles, command_line: CommandLine) -> None:
+        self._files = files
+        self._command_line = command_line
+        #: What it runs by, if this process has seen to it.
+        self._applied: str | None = None
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+        """As ServiceDaemon. If it does not run, it reads the file at its next start."""
+        text = rendered[_ACCEL_PPP]
+        if text == self._applied:
+            return lambda: None
+        place_back = self._files.place(_ACCEL_PPP, text)
+        try:
+            self._reload()
+        except StepFailed:
+            undo([place_back])
+            raise
+        self._applied = text
+
+        def put_back() -> None:
+            self._applied = None
+            place_back()
+            self._reload()
+
+        return put_back
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon."""
+        return "reload" if rendered[_ACCEL_PPP] != self._files.read(_ACCEL_PPP) else None
+
+    def _reload(self) -> None:
+        try:
+            reply = self._command_line.run("reload")
+        except SourceUnavailable as error:
+            _log.warning("accel-ppp reads its configuration at its next start: %s", error)
+            return
+        if reply:
+            raise StepFailed(_RELOAD_ACCEL_PPP, repr(reply.decode("ascii", "replace").strip()))
+
+
+class FrrByDifference:
+    """FRR, which gets only what differs. Without BGP in the configuration, the gateway does without FRR."""
+
+    name = "frr"
+
+    def __init__(self, files: PlacedFiles, frr: FrrConfiguration) -> None:
+        self._files = files
+        self._frr = frr
+        self._applied: str | None = None
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+        """As ServiceDaemon."""
+        text = rendered[_FRR]
+        if text == self._applied:
+            return lambda: None
+        before = self._files.read(_FRR)
+        try:
+            self._run_by(text)
+        except StepFailed as error:
+            if configuration.bgp is not None or not isinstance(error.__cause__, RoutingUnavailable):
+                raise
+            _log.warning("the gateway runs without FRR: %s", error)
+            return lambda: None
+        return lambda: None if before is None else self._run_by(before)
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon."""
+        return "reload" if rendered[_FRR] != self._files.read(_FRR) else None
+
+    def _run_by(self, text: str) -> None:
+        self._applied = None
+        try:
+            self._frr.apply(text)
+        except RoutingUnavailable as error:
+            raise StepFailed(_RELOAD_FRR, error.reason) from error
+        except (RoutingRefused, RoutingHalfChanged) as error:
+            raise StepFailed(_RELOAD_FRR, str(error)) from error
+        self._files.place(_FRR, text)
+        self._applied = text

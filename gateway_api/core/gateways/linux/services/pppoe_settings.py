@@ -1,0 +1,73 @@
+"""The settings of each pppoe-server on disk: a file for each access interface, with one line.
+
+    100.64.0.1 100.64.0.16 secrets bng1
+
+The gateway's address, the first of the 16 addresses to give away, how subscribers are authenticated, and the
+name of the access concentrator. packaging/pppoe/server, which is root, reads them. It takes no options and
+no file for pppd: with those, the core would be root too.
+"""
+
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+
+from gateway_api.base import durable
+from gateway_api.core.configuration.sections import Configuration
+
+#: A name of an access interface ends with a number, so that a draft of `durable` is none.
+_DRAFT = ".new"
+_SECRETS, _RADIUS = "secrets", "radius"
+_LINE = re.compile(rf"([0-9.]+) ([0-9.]+) ({_SECRETS}|{_RADIUS}) ([A-Za-z0-9.-]+)\n")
+
+
+@dataclass(frozen=True)
+class PppoeSettings:
+    """Those of one pppoe-server."""
+
+    gateway: IPv4Address
+    first: IPv4Address
+    has_radius: bool
+    access_concentrator: str
+
+    @classmethod
+    def of(cls, configuration: Configuration, gateway: IPv4Address, first: IPv4Address) -> "PppoeSettings":
+        return cls(gateway, first, configuration.radius.server is not None, configuration.system.hostname)
+
+    @classmethod
+    def parse(cls, text: str) -> "PppoeSettings | None":
+        """None for what the core did not write."""
+        parts = _LINE.fullmatch(text)
+        try:
+            return parts and cls(IPv4Address(parts[1]), IPv4Address(parts[2]), parts[3] == _RADIUS, parts[4])
+        except AddressValueError:
+            return None
+
+    def __str__(self) -> str:
+        auth = _RADIUS if self.has_radius else _SECRETS
+        return f"{self.gateway} {self.first} {auth} {self.access_concentrator}\n"
+
+
+class SettingsFolder:
+    """The files. They outlive the core, as the sessions do. All methods raise OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self) -> dict[str, PppoeSettings | None]:
+        """By access interface; None for one whose file is not readable as such."""
+        try:
+            names = [path.name for path in self._folder.iterdir() if not path.name.endswith(_DRAFT)]
+        except FileNotFoundError:
+            return {}
+        return {name: PppoeSettings.parse(self._text(name)) for name in names}
+
+    def write(self, interface: str, settings: PppoeSettings) -> None:
+        durable.make_folder(self._folder)
+        durable.replace(self._folder / interface, str(settings).encode())
+
+    def remove(self, interface: str) -> None:
+        (self._folder / interface).unlink(missing_ok=True)
+
+    def _text(self, interface: str) -> str:
+        return (self._folder / interface).read_bytes().decode("ascii", "replace")

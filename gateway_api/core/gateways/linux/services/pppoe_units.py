@@ -1,0 +1,160 @@
+"""A pppoe-server for each access interface, as an instance of systemd/gateway-pppoe@.service.
+
+Each has a block of addresses of its own, which it keeps until it is stopped. After a change of its settings
+it reloads: sessions that are up keep their pppd and their address.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import StepFailed, disk_step
+from gateway_api.core.gateways.linux.services.daemons import DaemonAction, PutBack, Rendered, undo
+from gateway_api.core.gateways.linux.services.pppoe_settings import PppoeSettings, SettingsFolder
+from gateway_api.core.gateways.linux.services.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.services.systemd import (
+    Systemd,
+    SystemdUnreachable,
+    UnitFailed,
+    instance,
+)
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+
+_TEMPLATE = "gateway-pppoe@.service"
+_STEP = "configure pppoe-server"
+_NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
+
+#: By access interface. None if the file has none of ours.
+_Known = Mapping[str, PppoeSettings | None]
+
+
+class PppoeUnits:
+    """The `PppoeServices` of the source, and a ServiceDaemon. `folder` has the settings, which only this
+    object writes. Any thread may call."""
+
+    name = "pppoe-server"
+
+    def __init__(self, systemd: Systemd, folder: Path, configuration: Configuration) -> None:
+        self._systemd = systemd
+        self._folder = SettingsFolder(folder)
+        self._configuration = configuration
+        self._lock = threading.Lock()
+        #: As on disk. None before the first look.
+        self._read: _Known | None = None
+
+    def start(self, interface: str) -> None:
+        """As PppoeServices. Refused if all blocks are given away."""
+        with self._lock, _source_errors(interface):
+            settings = _wanted(self._configuration, {interface: None, **self._known()})[interface]
+            if settings is None:
+                raise SourceRefused(_NO_BLOCK)
+            self._write(interface, settings)
+            self._systemd.start(_unit(interface))
+
+    def stop(self, interface: str) -> None:
+        """As PppoeServices. Its block is free then."""
+        with self._lock, _source_errors(interface):
+            self._stop(interface)
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+        """As ServiceDaemon. An access interface that is gone, as after a boot, gives its block back."""
+        put_back = partial(self._configure, self._configuration)
+        try:
+            self._configure(configuration)
+        except StepFailed:
+            undo([put_back])
+            raise
+        return put_back
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon."""
+        with self._lock, _step_errors():
+            known = {name: settings for name, settings in self._known().items() if _exists(name)}
+            return "reload" if _wanted(configuration, known) != known else None
+
+    def _configure(self, configuration: Configuration) -> None:
+        with self._lock, _step_errors():
+            self._configuration = configuration
+            for interface in [name for name in self._known() if not _exists(name)]:
+                self._stop(interface)
+            known, changed = self._known(), []
+            for interface, settings in _wanted(configuration, known).items():
+                if settings is None:
+                    raise StepFailed(_STEP, _NO_BLOCK)
+                if settings != known[interface]:
+                    self._write(interface, settings)
+                    changed.append(_unit(interface))
+            self._systemd.reload_running(*changed)
+
+    def _known(self) -> _Known:
+        if self._read is None:
+            self._read = self._folder.read()
+        return self._read
+
+    def _write(self, interface: str, settings: PppoeSettings) -> None:
+        known = self._known()
+        if known.get(interface) != settings:
+            self._folder.write(interface, settings)
+            self._read = {**known, interface: settings}
+
+    def _stop(self, interface: str) -> None:
+        self._systemd.stop(_unit(interface))
+        # Not before: until then, sessions may have its addresses.
+        self._folder.remove(interface)
+        self._read = {name: settings for name, settings in self._known().items() if name != interface}
+
+
+def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSettings | None]:
+    """The settings of each interface, with its block as before if it can have that. None without a block."""
+    shared = SharedRange.of(configuration)
+    blocks = {
+        name: settings.first
+        for name, settings in known.items()
+        if settings is not None and shared.has_block(settings.first)
+    }
+    taken = set(blocks.values())
+    for name in known:
+        if name not in blocks and (first := shared.free_block(taken)) is not None:
+            blocks[name] = first
+            taken.add(first)
+    return {
+        name: PppoeSettings.of(configuration, shared.gateway, blocks[name]) if name in blocks else None
+        for name in known
+    }
+
+
+def _unit(interface: str) -> str:
+    return instance(_TEMPLATE, interface)
+
+
+def _exists(interface: str) -> bool:
+    try:
+        socket.if_nametoindex(interface)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _source_errors(interface: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceRefused(f"cannot store the settings of {interface}: {error}") from error
+    except SystemdUnreachable as error:
+        raise SourceUnavailable(str(error)) from error
+    except UnitFailed as error:
+        raise SourceRefused(str(error)) from error
+
+
+@contextmanager
+def _step_errors() -> Iterator[None]:
+    try:
+        with disk_step(_STEP):
+            yield
+    except UnitFailed as error:
+        raise StepFailed(_STEP, error.reason) from error

@@ -1,0 +1,63 @@
+"""How the addresses of `cgnat.source_range` are shared out, where the gateway itself gives them.
+
+    the first                  the network's own
+    the second                 of the gateway, on each interface of a subscriber
+    from the seventeenth       PPPoE: blocks of 16, one for each VLAN with a pppoe-server
+    the second half            DHCP: one range for all VLANs, without the network's last address
+
+accel-ppp has the whole range: where it runs, it serves both types.
+"""
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from gateway_api.core.configuration.sections import Configuration
+
+#: Addresses of a block: so many sessions a VLAN can have at once.
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class SharedRange:
+    """The shares of a network. `fixed` addresses are those of local subscribers: no block with one of them is
+    given to a VLAN."""
+
+    network: IPv4Network
+    fixed: frozenset[IPv4Address] = frozenset()
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> "SharedRange":
+        fixed = (one.ip_address for one in configuration.subscribers.local)
+        network = configuration.cgnat.source_range
+        return cls(network, frozenset(address for address in fixed if address is not None))
+
+    @property
+    def gateway(self) -> IPv4Address:
+        return self.network.network_address + 1
+
+    @property
+    def dhcp(self) -> tuple[IPv4Address, IPv4Address]:
+        """The first and the last address."""
+        return self.network.network_address + self._half, self.network.broadcast_address - 1
+
+    def has_block(self, first: IPv4Address) -> bool:
+        """True if a block that begins there is one for a VLAN."""
+        place = int(first) - int(self.network.network_address)
+        return place % BLOCK == 0 and BLOCK <= place <= self._half - BLOCK and not self._is_fixed(first)
+
+    def free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
+        """The lowest one that is not among those taken, by its first address."""
+        return next((first for first in self._blocks() if first not in taken), None)
+
+    @property
+    def _half(self) -> int:
+        return self.network.num_addresses // 2
+
+    def _blocks(self) -> Iterator[IPv4Address]:
+        start = self.network.network_address
+        blocks = (start + place for place in range(BLOCK, self._half, BLOCK))
+        return (first for first in blocks if self.has_block(first))
+
+    def _is_fixed(self, first: IPv4Address) -> bool:
+        return any(first + place in self.fixed for place in range(BLOCK))

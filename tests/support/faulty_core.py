@@ -1,0 +1,81 @@
+"""The core daemon with a gateway that has faults: `python -m tests.support.faulty_core`, with the arguments
+of `gateway_api.cli.core`. The lab alone never has any."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from gateway_api.cli.core import lab
+from gateway_api.cli.core.__main__ import main
+from gateway_api.core.faults import fault_rows
+from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.paging import Rows
+from gateway_api.wire.core.faults import Fault, FaultKind
+from gateway_api.wire.core.sessions import SessionDetail, SessionState
+from tests.support.stack import Api, running_api, running_core
+
+BEGAN = 1_795_271_513
+#: Session 1 has the first two. In no order.
+FAULTS = (
+    Fault(FaultKind.SHAPER, "ppp0", 1, "No space left on device", BEGAN + 9),
+    Fault(FaultKind.HOST_ROUTE, "100.64.0.1/32", 1, "Network is unreachable", BEGAN),
+    Fault(FaultKind.VLAN, "trunk0.4000", None, "<b>File exists</b>", BEGAN + 5),
+    *(
+        Fault(FaultKind.IFB, f"ifb-ppp{number}", number, "No such device", BEGAN + 9)
+        for number in range(2, 12)
+    ),
+)
+REPAIRS = {kind: number for number, kind in enumerate(FaultKind)}
+SOURCES = ("accel-ppp", "dnsmasq")
+#: The ids of sessions whose source does not reply.
+STALE = (1, 2, 3)
+
+
+class FaultyGateway(LabGateway):
+    """A lab with the faults, repairs and sources above."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        with self.sessions.lock:
+            for id in STALE:
+                session = self.sessions.get(id)
+                assert session is not None
+                summary = replace(session.summary, state=SessionState.STALE)
+                self.sessions.replace(replace(session, summary=summary))
+
+    def detail(self, id: int) -> SessionDetail | None:
+        found = super().detail(id)
+        if found is None:
+            return None
+        return replace(found, faults=tuple(fault for fault in FAULTS if fault.session_id == id))
+
+    def faults(self) -> Rows:
+        return fault_rows(FAULTS)
+
+    def repairs(self) -> dict[FaultKind, int]:
+        return REPAIRS
+
+    def unavailable_sources(self) -> tuple[str, ...]:
+        return SOURCES
+
+
+@contextmanager
+def faulty_gateway(api: Api, state: Path, folder: Path) -> Iterator[Api]:
+    """A gateway of 20 sessions with these faults. The users are those of the stack `api`, whose folder is
+    `state`."""
+    socket, program = folder / "core.sock", "tests.support.faulty_core"
+    with (
+        running_core(socket, state / "factory.json", "--sessions", "20", module=program),
+        running_api(socket, state) as url,
+    ):
+        yield Api({**api.environment, "GATEWAY_URL": url})
+
+
+if __name__ == "__main__":
+    with patch.object(lab, "LabGateway", FaultyGateway):
+        sys.exit(main())

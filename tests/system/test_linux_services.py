@@ -1,0 +1,359 @@
+"""The daemons beside the core at a commit. The stand-in of systemctl is a program that writes down what it is
+asked, and refuses what a test says."""
+
+import copy
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import render
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.routing.frr import FrrFolders
+from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration
+from gateway_api.core.gateways.linux.services.daemons import PlacedFiles
+from gateway_api.core.gateways.linux.services.dhcp_server import DhcpServer
+from gateway_api.core.gateways.linux.services.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
+from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
+from gateway_api.core.gateways.linux.services.systemd import Systemd
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from tests.support.documents import put
+from tests.support.namespaces import ip, network_namespace
+from tests.support.rendered import RADIUS, profile
+from tests.support.running_accel import LOCALHOST, Accel, running_accel
+from tests.support.stack import free_port
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to make interfaces")
+
+_SYSTEMCTL = """#!/bin/sh
+shift 3
+echo "$*" >> {0}/asked
+[ ! -e {0}/refused ] || ! echo "$*" | grep -qf {0}/refused || {{ echo "Job for it failed." >&2; exit 1; }}
+[ ! -e {0}/hangs ] || exec sleep 60
+"""
+
+
+@dataclass
+class World:
+    folder: Path
+    systemd: Systemd
+    configuration: Configuration
+
+    def asked(self) -> list[str]:
+        """What systemd was asked since the last look."""
+        file = self.folder / "asked"
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return lines
+
+    def refuse(self, pattern: str | None) -> None:
+        (self.folder / "refused").unlink(missing_ok=True)
+        if pattern is not None:
+            (self.folder / "refused").write_text(f"{pattern}\n")
+
+    def units(self) -> PppoeUnits:
+        """As after a start of the core."""
+        return PppoeUnits(self.systemd, self.folder / "pppoe", self.configuration)
+
+    def settings(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in (self.folder / "pppoe").iterdir()}
+
+    def files(self) -> dict[str, str]:
+        folder = self.folder / "services"
+        return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
+
+    def services(self) -> LinuxServices:
+        placed = PlacedFiles(self.folder / "services")
+        dhcp = DhcpServer(self.systemd, placed, Path("/usr/lib/gateway-api/dhcp-lease"))
+        return LinuxServices([SignOnFiles(placed), self.units(), dhcp])
+
+    def rendered(self, configuration: Configuration) -> Path:
+        folder = self.folder / "rendered"
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        for name, text in render(configuration).items():
+            (folder / name).write_text(text)
+        return folder
+
+
+@pytest.fixture
+def world(tmp_path: Path, document: dict[str, Any]) -> Iterator[World]:
+    program = tmp_path / "systemctl"
+    program.write_text(_SYSTEMCTL.format(tmp_path))
+    program.chmod(0o755)
+    with network_namespace():
+        ip(
+            "link add trunk0.300 type veth peer name far.300",
+            "link add trunk0.301 type veth peer name far.301",
+        )
+        yield World(tmp_path, Systemd([str(program)], seconds=5), of(document))
+
+
+def of(document: dict[str, Any], **changes: Any) -> Configuration:
+    changed = copy.deepcopy(document)
+    for path, value in changes.items():
+        put(changed, path.replace("__", "."), value)
+    return RunningConfiguration.of(changed).sections
+
+
+# PPPoE
+
+
+def test_each_vlan_has_a_server_with_a_block_of_its_own(world: World) -> None:
+    units = world.units()
+    units.start("trunk0.300")
+    units.start("trunk0.301")
+    assert world.settings() == {
+        "trunk0.300": "100.64.0.1 100.64.0.16 secrets bng1\n",
+        "trunk0.301": "100.64.0.1 100.64.0.32 secrets bng1\n",
+    }
+    assert world.asked() == [
+        "start gateway-pppoe@trunk0.300.service",
+        "start gateway-pppoe@trunk0.301.service",
+    ]
+
+
+def test_a_vlan_keeps_its_block_over_a_restart_of_the_core(world: World) -> None:
+    first = world.units()
+    first.start("trunk0.300")
+    first.start("trunk0.301")
+    first.stop("trunk0.300")
+    before = world.settings()
+    second = world.units()
+    second.start("trunk0.301")
+    assert world.settings() == before
+    second.start("trunk0.300")
+    assert world.settings()["trunk0.300"].split()[1] == "100.64.0.16"
+
+
+def test_the_block_of_a_server_that_did_not_stop_stays_taken(world: World) -> None:
+    units = world.units()
+    units.start("trunk0.300")
+    world.refuse("^stop")
+    with pytest.raises(SourceRefused, match="Job for it failed"):
+        units.stop("trunk0.300")
+    units.start("trunk0.301")
+    assert world.settings()["trunk0.301"].split()[1] == "100.64.0.32"
+
+
+def test_a_server_that_is_asked_for_again_is_no_error(world: World) -> None:
+    units = world.units()
+    for _ in range(2):
+        units.start("trunk0.300")
+    units.stop("trunk0.300")
+    units.stop("trunk0.300")
+    assert world.settings() == {}
+
+
+def test_a_server_that_systemd_refuses_to_start_is_refused(world: World) -> None:
+    world.refuse("^start")
+    with pytest.raises(SourceRefused, match="Job for it failed"):
+        world.units().start("trunk0.300")
+
+
+def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) -> None:
+    (world.folder / "hangs").touch()
+    units = PppoeUnits(
+        Systemd([str(world.folder / "systemctl")], seconds=0.5), world.folder, world.configuration
+    )
+    with pytest.raises(SourceUnavailable, match="did not end within"):
+        units.start("trunk0.300")
+
+
+def test_without_a_free_block_a_vlan_is_refused(world: World, document: dict[str, Any]) -> None:
+    world.configuration = of(document, cgnat__source_range="10.0.0.0/26")
+    units = world.units()
+    units.start("trunk0.300")
+    with pytest.raises(SourceRefused, match="no free block"):
+        units.start("trunk0.301")
+
+
+def test_other_settings_reload_the_servers_and_keep_their_blocks(
+    world: World, document: dict[str, Any]
+) -> None:
+    units = world.units()
+    units.start("trunk0.300")
+    units.start("trunk0.301")
+    world.asked()
+    document["radius"] = RADIUS
+    after = of(document, system__hostname="bng9")
+    assert units.action({}, after) == "reload"
+    units.apply({}, after)
+    assert world.settings() == {
+        "trunk0.300": "100.64.0.1 100.64.0.16 radius bng9\n",
+        "trunk0.301": "100.64.0.1 100.64.0.32 radius bng9\n",
+    }
+    units_asked = "gateway-pppoe@trunk0.300.service gateway-pppoe@trunk0.301.service"
+    assert world.asked() == [f"try-reload-or-restart {units_asked}"]
+    assert units.action({}, after) is None
+
+
+def test_another_range_gives_the_vlans_other_blocks(world: World, document: dict[str, Any]) -> None:
+    units = world.units()
+    units.start("trunk0.300")
+    units.apply({}, of(document, cgnat__source_range="10.8.0.0/16"))
+    assert world.settings()["trunk0.300"] == "10.8.0.1 10.8.0.16 secrets bng1\n"
+
+
+def test_what_is_of_no_concern_to_pppoe_leaves_the_servers_alone(
+    world: World, document: dict[str, Any]
+) -> None:
+    units = world.units()
+    units.start("trunk0.300")
+    world.asked()
+    after = of(document, qos__default_down="1gbit")
+    assert units.action({}, after) is None
+    units.apply({}, after)
+    assert world.asked() == []
+
+
+def test_servers_that_do_not_reload_have_their_settings_as_before(
+    world: World, document: dict[str, Any]
+) -> None:
+    units = world.units()
+    units.start("trunk0.300")
+    before = world.settings()
+    world.refuse("^try-reload")
+    with pytest.raises(StepFailed) as failed:
+        units.apply({}, of(document, system__hostname="bng9"))
+    assert (failed.value.name, failed.value.reason) == ("configure pppoe-server", "Job for it failed.")
+    assert world.settings() == before
+
+
+def test_a_vlan_that_is_gone_gives_its_block_back_at_the_start_of_the_core(world: World) -> None:
+    world.units().start("trunk0.300")
+    ip("link del trunk0.300")
+    units = world.units()
+    units.apply({}, world.configuration)
+    assert world.asked()[-1] == "stop gateway-pppoe@trunk0.300.service"
+    assert world.settings() == {}
+
+
+# accel-ppp
+
+
+@pytest.fixture
+def accel(world: World) -> Iterator[Accel]:
+    """In the network of the world."""
+    with running_accel(metrics=False) as running:
+        yield running
+
+
+def test_accel_ppp_reloads_what_has_changed(world: World, document: dict[str, Any], accel: Accel) -> None:
+    placed = PlacedFiles(world.folder / "services")
+    daemon = AccelPppReload(placed, accel.command_line())
+    rendered = render(world.configuration)
+    assert daemon.action(rendered, world.configuration) == "reload"
+    for _ in range(2):
+        daemon.apply(rendered, world.configuration)
+    assert accel.commands().count("reload") == 1
+    assert world.files()["accel-ppp.conf"] == rendered["accel-ppp.conf"]
+    assert daemon.action(rendered, world.configuration) is None
+    # As the core does not know what it runs by, after a start.
+    AccelPppReload(placed, accel.command_line()).apply(rendered, world.configuration)
+    assert accel.commands().count("reload") == 2
+
+
+def test_accel_ppp_that_refuses_its_file_gets_the_former_one(
+    world: World, document: dict[str, Any], accel: Accel
+) -> None:
+    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
+    daemon.apply(render(world.configuration), world.configuration)
+    before = world.files()
+    after = of(document, system__hostname="bng9")
+    accel.faults(reload="failed\r\n")
+    try:
+        with pytest.raises(StepFailed) as failed:
+            daemon.apply(render(after), after)
+    finally:
+        accel.reset()
+    assert (failed.value.name, failed.value.reason) == ("reload accel-ppp", "'failed'")
+    assert world.files() == before
+
+
+def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: World) -> None:
+    absent = CommandLine(Endpoint(LOCALHOST, free_port()), timeout=5)
+    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), absent)
+    daemon.apply(render(world.configuration), world.configuration)
+    assert world.files()["accel-ppp.conf"] == render(world.configuration)["accel-ppp.conf"]
+
+
+# FRR
+
+
+@pytest.mark.parametrize("bgp", [True, False])
+def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, Any], bgp: bool) -> None:
+    absent = FrrConfiguration(FrrFolders(world.folder, world.folder, world.folder, world.folder), seconds=5)
+    daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
+    if not bgp:
+        document["bgp"] = None
+        daemon.apply(render(of(document)), of(document))
+        return
+    with pytest.raises(StepFailed) as failed:
+        daemon.apply(render(of(document)), of(document))
+    assert failed.value.name == "apply frr.conf to FRR"
+    assert "cannot run frr-reload.py" in failed.value.reason
+
+
+# DHCP, and the whole
+
+
+def test_dnsmasq_runs_while_there_is_a_profile_of_dhcp(world: World, document: dict[str, Any]) -> None:
+    services = world.services()
+    services.apply(world.rendered(world.configuration), world.configuration)
+    assert world.asked() == ["restart gateway-dnsmasq.service"]
+    text = world.files()["dnsmasq.conf"]
+    assert "interface=trunk0.*\ninterface=trunk1.*\n" in text
+    assert "dhcp-range=set:pool0,100.96.0.0,100.127.255.254,255.192.0.0,600\n" in text
+    assert "dhcp-option=tag:pool0,option:router,100.64.0.1\n" in text
+    document["demux"]["vlan_profiles"] = [profile("one", "pppoe", "100-199")]
+    assert services.plan(of(document)) == (("dnsmasq", "restart"),)
+    services.apply(world.rendered(of(document)), of(document))
+    assert world.asked() == ["stop gateway-dnsmasq.service"]
+    assert "dnsmasq.conf" not in world.files()
+
+
+def test_dnsmasq_is_started_and_not_restarted_where_nothing_changed(world: World) -> None:
+    world.services().apply(world.rendered(world.configuration), world.configuration)
+    world.asked()
+    services = world.services()
+    assert services.plan(world.configuration) == ()
+    services.apply(world.rendered(world.configuration), world.configuration)
+    assert world.asked() == ["start gateway-dnsmasq.service"]
+
+
+def test_the_secrets_of_subscribers_are_for_root_and_the_core(world: World, document: dict[str, Any]) -> None:
+    document["subscribers"] = {"local": [{"username": "alice", "password": "pw-alice"}]}
+    services = world.services()
+    services.apply(world.rendered(of(document)), of(document))
+    secrets = world.folder / "services" / "chap-secrets"
+    assert "alice * pw-alice *\n" in secrets.read_text()
+    assert oct(secrets.stat().st_mode & 0o777) == "0o600"
+    document["radius"] = RADIUS
+    services.apply(world.rendered(of(document)), of(document))
+    assert not secrets.exists()
+    assert "radius-servers" in world.files()
+
+
+def test_a_service_that_refuses_leaves_all_as_before(world: World, document: dict[str, Any]) -> None:
+    services = world.services()
+    services.apply(world.rendered(world.configuration), world.configuration)
+    before = world.files()
+    document["radius"] = RADIUS
+    after = of(document, cgnat__source_range="10.8.0.0/16")
+    world.asked()
+    world.refuse("^restart gateway-dnsmasq")
+    with pytest.raises(StepFailed) as failed:
+        services.apply(world.rendered(after), after)
+    assert (failed.value.name, failed.value.reason) == ("restart dnsmasq", "Job for it failed.")
+    assert world.files() == before
+    # The second time with the former file.
+    assert world.asked() == ["restart gateway-dnsmasq.service"] * 2

@@ -1,0 +1,100 @@
+"""Who gets which addresses of the source range, and the settings of a pppoe-server."""
+
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_api.core.gateways.linux.services.pppoe_settings import PppoeSettings
+from gateway_api.core.gateways.linux.services.subscriber_addresses import BLOCK, SharedRange
+from gateway_api.core.gateways.linux.services.systemd import instance
+
+ranges = st.builds(
+    lambda number, prefix: IPv4Network((number << 16, prefix)),
+    st.integers(0x0A00, 0x0AFF),
+    st.integers(16, 30),
+)
+
+
+def blocks(shared: SharedRange, most: int = 100_000) -> list[IPv4Address]:
+    """All that VLANs get, one after the other."""
+    taken: list[IPv4Address] = []
+    while len(taken) < most and (first := shared.free_block(set(taken))) is not None:
+        taken.append(first)
+    return taken
+
+
+def test_vlans_get_blocks_of_sixteen_from_the_seventeenth_address() -> None:
+    shared = SharedRange(IPv4Network("100.64.0.0/10"))
+    assert [str(first) for first in blocks(shared, 3)] == ["100.64.0.16", "100.64.0.32", "100.64.0.48"]
+    assert str(shared.gateway) == "100.64.0.1"
+
+
+def test_the_second_half_is_for_dhcp() -> None:
+    shared = SharedRange(IPv4Network("100.64.0.0/24"))
+    assert [str(address) for address in shared.dhcp] == ["100.64.0.128", "100.64.0.254"]
+    assert [str(first) for first in blocks(shared)][-1] == "100.64.0.112"
+
+
+@given(ranges)
+def test_no_address_is_given_away_twice(network: IPv4Network) -> None:
+    shared = SharedRange(network)
+    given_away = [first + place for first in blocks(shared, 50) for place in range(BLOCK)]
+    first, last = shared.dhcp
+    assert len(set(given_away)) == len(given_away)
+    assert all(network.network_address + 1 < address < first for address in given_away)
+    assert shared.gateway < first <= last < network.broadcast_address
+
+
+@pytest.mark.parametrize(("network", "number"), [("10.0.0.0/27", 0), ("10.0.0.0/26", 1), ("10.0.0.0/30", 0)])
+def test_a_small_range_has_few_blocks_or_none(network: str, number: int) -> None:
+    assert len(blocks(SharedRange(IPv4Network(network)))) == number
+
+
+def test_a_block_with_the_fixed_address_of_a_subscriber_is_given_to_no_vlan() -> None:
+    shared = SharedRange(IPv4Network("10.0.0.0/24"), frozenset({IPv4Address("10.0.0.31")}))
+    assert str(blocks(shared)[0]) == "10.0.0.32"
+    assert not shared.has_block(IPv4Address("10.0.0.16"))
+
+
+@pytest.mark.parametrize("address", ["10.0.0.0", "10.0.0.17", "10.0.0.128", "10.0.1.16", "9.255.255.240"])
+def test_what_is_not_the_beginning_of_a_block_is_none(address: str) -> None:
+    assert not SharedRange(IPv4Network("10.0.0.0/24")).has_block(IPv4Address(address))
+
+
+@pytest.mark.parametrize("has_radius", [True, False])
+def test_the_settings_of_a_server_are_read_as_they_were_written(has_radius: bool) -> None:
+    settings = PppoeSettings(
+        IPv4Address("10.0.0.1"), IPv4Address("10.0.0.16"), has_radius, "bng-1.isp.example"
+    )
+    assert PppoeSettings.parse(str(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "\n", "10.0.0.1 10.0.0.16 secrets bng1", "10.0.0.1 10.0.0.16 secrets bng1\n\n"),
+        *(
+            "10.0.0.1 10.0.0.16 other bng1\n",
+            "10.0.0.1 10.0.0 secrets bng1\n",
+            "10.0.0.1 10.0.0.16 secrets\n",
+        ),
+    ],
+)
+def test_settings_that_the_core_did_not_write_are_none(text: str) -> None:
+    assert PppoeSettings.parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        ("trunk0.300", "trunk0.300"),
+        ("trunk-0.50.7", r"trunk\x2d0.50.7"),
+        (".a@b+c_d", r"\x2ea\x40b\x2bc_d"),
+        ("a/b", "a-b"),
+        ("\xe9", r"\xc3\xa9"),
+    ],
+)
+def test_the_name_of_an_instance_is_escaped_as_systemd_does(name: str, escaped: str) -> None:
+    assert instance("gateway-pppoe@.service", name) == f"gateway-pppoe@{escaped}.service"
