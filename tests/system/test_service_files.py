@@ -279,8 +279,11 @@ def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[
     read = accel_ppp.configuration(rendered(document)["accel-ppp.conf"])
     hostname = document["system"]["hostname"]
     assert ("ac-name", hostname) in read["pppoe"]
-    gateway = str(IPv4Network(document["cgnat"]["source_range"])[1])
-    assert read["ip-pool"] == [("gw-ip-address", gateway), (document["cgnat"]["source_range"], None)]
+    network = IPv4Network(document["cgnat"]["source_range"])
+    assert read["ip-pool"][0] == ("gw-ip-address", str(network[1]))
+    given = [IPv4Network(part) for part, _ in read["ip-pool"][1:]]
+    assert sum(part.num_addresses for part in given) == network.num_addresses - 3
+    assert not any(network[place] in part for place in (0, 1, -1) for part in given)
     options = dict(read["radius"])
     assert options["nas-identifier"] == hostname
     if document["radius"]:

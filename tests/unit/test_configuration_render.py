@@ -2,6 +2,7 @@
 
 import copy
 import stat
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,23 @@ def test_accel_ppp_has_the_section_of_a_module_that_it_may_still_have(document: 
 
 
 def test_accel_ppp_gives_addresses_of_the_source_range(document: dict[str, Any]) -> None:
+    put(document, "cgnat.source_range", "10.8.0.0/28")
+    gateway, *networks = section(document, "ip-pool")
+    assert gateway == "gw-ip-address=10.8.0.1"
+    given = [str(address) for network in networks for address in IPv4Network(network)]
+    assert given == [f"10.8.0.{number}" for number in range(2, 15)]
+
+
+def test_dhcp_of_accel_ppp_is_of_the_whole_source_range(document: dict[str, Any]) -> None:
     put(document, "cgnat.source_range", "10.8.0.0/16")
-    assert section(document, "ip-pool") == ["gw-ip-address=10.8.0.1", "10.8.0.0/16"]
+    assert value(document, "ipoe", "gw-ip-address") == "10.8.0.1/16"
+
+
+def test_accel_ppp_authenticates_dhcp_by_radius_alone(document: dict[str, Any]) -> None:
+    assert value(document, "ipoe", "username") == "ifname"
+    assert value(document, "ipoe", "noauth") == "1"
+    document["radius"] = RADIUS
+    assert values(document, "ipoe", "noauth") == []
 
 
 def test_accel_ppp_asks_the_radius_server(document: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network, summarize_address_range
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,12 @@ _ALWAYS = (_ACCEL_PPP, _FRR, _QOS)
 _WITH_RADIUS = ("radiusclient.conf", "radius-servers")
 _WITHOUT_RADIUS = (_CHAP_SECRETS,)
 
+
+def _networks_to_assign(network: IPv4Network) -> Iterator[IPv4Network]:
+    """Without the network's own address, the next one, which is the gateway's, and the broadcast address."""
+    return summarize_address_range(network[2], network[-2])
+
+
 _environment = Environment(
     loader=PackageLoader("gateway_api.core", "templates"),
     undefined=StrictUndefined,
@@ -33,6 +40,7 @@ _environment = Environment(
     keep_trailing_newline=True,
 )
 _environment.filters["regex_quoted"] = re.escape
+_environment.filters["networks_to_assign"] = _networks_to_assign
 #: Where a gateway puts the files for its services, which name one another.
 SERVICES_FOLDER = "/var/lib/gateway-core/services"
 _environment.globals["services_folder"] = SERVICES_FOLDER
