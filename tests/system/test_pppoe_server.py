@@ -14,10 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway_api.core.clock import Clock, boot_id
-from gateway_api.core.gateways.linux.sources.pppd import PppdTraffic, record_of, start_of
+from gateway_api.core.gateways.linux.sources.pppd import record_of, start_of
 from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import (
+    SourceRefused,
+    SourceSession,
+    SourceTraffic,
+    SourceUnavailable,
+)
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
 
@@ -130,7 +135,7 @@ def test_a_hook_records_the_end_of_a_pppd_that_did_not_wait_for_it(
     process.kill()
     process.wait()
     hooks.run("ip-down", process.pid, BYTES_SENT="1", BYTES_RCVD="2")
-    assert record_of((hooks.records / name).read_bytes()).traffic == PppdTraffic(2, 1)
+    assert record_of((hooks.records / name).read_bytes()).traffic == SourceTraffic(2, 1)
     assert earlier.read_bytes() == b""
 
 

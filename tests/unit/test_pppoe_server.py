@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
     PppdRecord,
-    PppdTraffic,
     PppoeAccess,
     UnreadableRecord,
     access_of,
@@ -23,7 +22,12 @@ from gateway_api.core.gateways.linux.sources.pppd import (
     traffic_of,
 )
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import (
+    SourceRefused,
+    SourceSession,
+    SourceTraffic,
+    SourceUnavailable,
+)
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import NOW, StillClock
 
@@ -287,7 +291,7 @@ def test_a_session_that_ended_has_the_traffic_that_pppd_counted(machine: Machine
     session = online(machine, source)
     machine.recorded("139-1335.ip", DOWN)
     machine.ends(139)
-    assert source.traffic(session.key) == PppdTraffic(bytes_in=2018983, bytes_out=7575436)
+    assert source.traffic(session.key) == SourceTraffic(bytes_in=2018983, bytes_out=7575436)
 
 
 def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine) -> None:
@@ -296,7 +300,7 @@ def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine)
     machine.log[139] = [*BEGIN, "Sent 8 bytes, received 9 bytes.", *BEGIN]
     assert source.traffic(session.key) is None
     machine.log[139] += ["Sent 2 bytes, received 1 bytes.", "Exit."]
-    assert source.traffic(session.key) == PppdTraffic(bytes_in=1, bytes_out=2)
+    assert source.traffic(session.key) == SourceTraffic(bytes_in=1, bytes_out=2)
 
 
 @pytest.mark.parametrize(
@@ -420,4 +424,4 @@ def test_any_command_line_is_read_or_refused(data: bytes) -> None:
 @settings(deadline=None)
 def test_any_lines_have_a_known_cause_or_none(lines: list[str]) -> None:
     assert cause_of(lines) in {None, SIGNALLED, "user_request", "lost_carrier"}
-    assert traffic_of(lines) in {None, PppdTraffic(0, 0)}
+    assert traffic_of(lines) in {None, SourceTraffic(0, 0)}

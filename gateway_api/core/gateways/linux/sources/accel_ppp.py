@@ -130,6 +130,9 @@ class AccelPpp:
         or with its interface."""
         return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
 
+    def traffic(self, key: str) -> None:
+        """As Source: nothing tells of a session that has ended."""
+
     @contextmanager
     def _terminating(self, *keys: str) -> Iterator[Container[str]]:
         """Notes a request to end sessions, unless it fails, and returns the keys of the last minute."""

@@ -130,6 +130,9 @@ class Dnsmasq:
                 return "admin_disconnect"
             return "session_timeout" if key in self._expired else UNKNOWN
 
+    def traffic(self, key: str) -> None:
+        """As Source: nothing tells of a session that has ended."""
+
     def _live(self) -> tuple[dict[str, LeaseRecord], list[tuple[Lease, LeaseRecord]]]:
         """All records, and those of sessions with their leases."""
         records = self._read()

@@ -10,6 +10,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 import msgspec
 
+from gateway_api.core.gateways.linux.sources.source import SourceTraffic
+
 #: The cause of an end by SIGTERM: ours, a service that stops, or a PADT of the subscriber. pppoe-server sends
 #: the signal for that one.
 SIGNALLED = "signalled"
@@ -36,13 +38,6 @@ class UnreadableRecord(ValueError):
     """The text names the format, and has nothing that a subscriber sent."""
 
 
-class PppdTraffic(msgspec.Struct, frozen=True):
-    """What pppd counted. `in` comes from the subscriber. pppd 2.4.9 counts bytes modulo 2**32."""
-
-    bytes_in: int
-    bytes_out: int
-
-
 class PppdRecord(msgspec.Struct, frozen=True):
     """The last event of IPv4, or that of IPv6, in a session."""
 
@@ -54,7 +49,7 @@ class PppdRecord(msgspec.Struct, frozen=True):
     #: Of the subscriber's end.
     link_local: str | None
     #: Only after the end.
-    traffic: PppdTraffic | None
+    traffic: SourceTraffic | None
 
 
 class PppoeAccess(msgspec.Struct, frozen=True):
@@ -116,14 +111,14 @@ def cause_of(lines: Iterable[str]) -> str | None:
     return found
 
 
-def traffic_of(lines: Iterable[str]) -> PppdTraffic | None:
+def traffic_of(lines: Iterable[str]) -> SourceTraffic | None:
     """What pppd counted until the end, from the same lines. None before it."""
-    found: PppdTraffic | None = None
+    found: SourceTraffic | None = None
     for line in lines:
         if _START.fullmatch(line):
             found = None
         elif counted := _COUNTED.fullmatch(line):
-            found = PppdTraffic(int(counted[2]), int(counted[1]))
+            found = SourceTraffic(int(counted[2]), int(counted[1]))
     return found
 
 
@@ -140,7 +135,7 @@ def _ipv6(text: bytes) -> str | None:
     return str(IPv6Address(text.decode("ascii", "replace"))) if text else None
 
 
-def _traffic(items: dict[bytes, bytes]) -> PppdTraffic | None:
+def _traffic(items: dict[bytes, bytes]) -> SourceTraffic | None:
     """None where pppd did not count."""
     values = [items.get(name, b"") for name in (b"BYTES_RCVD", b"BYTES_SENT")]
-    return PppdTraffic(*map(int, values)) if all(map(_NUMBER.fullmatch, values)) else None
+    return SourceTraffic(*map(int, values)) if all(map(_NUMBER.fullmatch, values)) else None

@@ -17,7 +17,6 @@ from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
     PppdRecord,
-    PppdTraffic,
     PppoeAccess,
     UnreadableRecord,
     access_of,
@@ -31,6 +30,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     UNKNOWN,
     SourceRefused,
     SourceSession,
+    SourceTraffic,
     SourceUnavailable,
 )
 from gateway_api.wire.core.sessions import SessionType
@@ -158,7 +158,7 @@ class PppoeServer:
             return cause
         return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
 
-    def traffic(self, key: str) -> PppdTraffic | None:
+    def traffic(self, key: str) -> SourceTraffic | None:
         """What pppd counted in a session that has ended: from its hook's record, or else from its log. None
         if pppd was killed. Raises SourceUnavailable."""
         process = self._process(key)

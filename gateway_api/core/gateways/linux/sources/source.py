@@ -60,6 +60,14 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False):
     rate_up: int | None
 
 
+class SourceTraffic(msgspec.Struct, frozen=True):
+    """What a source has counted in a session, modulo 2**32: pppd 2.4.9 has no more bits. `bytes_in` came from
+    the subscriber (RFC 2866 section 5.3)."""
+
+    bytes_in: int
+    bytes_out: int
+
+
 class Source(Protocol):
     """Any thread may call any method. Every call ends by a deadline of the source. Raises SourceUnavailable;
     `serve` and `release` raise SourceRefused too."""
@@ -88,3 +96,6 @@ class Source(Protocol):
     def reason(self, key: str) -> str:
         """Why a session ended: an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case,
         `admin_disconnect`, or `unknown`."""
+
+    def traffic(self, key: str) -> SourceTraffic | None:
+        """What it counted in a session that has ended; None where it does not tell."""
