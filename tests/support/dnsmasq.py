@@ -90,7 +90,13 @@ class Server:
         self.start()
 
     def source(self, clock: Clock | None = None) -> Dnsmasq:
-        return Dnsmasq("dnsmasq", self.options, self.run / "leases", clock or Clock("boot 1"))
+        return Dnsmasq(
+            "dnsmasq",
+            self.options.lease_file,
+            self.options.pid_file,
+            self.run / "leases",
+            clock or Clock("boot 1"),
+        )
 
     def start(self) -> None:
         file = self._folder / "dnsmasq.conf"

@@ -24,6 +24,7 @@ from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
 from gateway_api.core.gateways.linux.services.systemd import Systemd
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.wire.core.impact import ServiceAction, ServiceImpact
 from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace
 from tests.support.rendered import RADIUS, profile
@@ -60,7 +61,9 @@ class World:
 
     def units(self) -> PppoeUnits:
         """As after a start of the core."""
-        return PppoeUnits(self.systemd, self.folder / "pppoe", self.configuration)
+        units = PppoeUnits(self.systemd, self.folder / "pppoe")
+        units.begin(self.configuration)
+        return units
 
     def settings(self) -> dict[str, str]:
         return {path.name: path.read_text() for path in (self.folder / "pppoe").iterdir()}
@@ -161,9 +164,8 @@ def test_a_server_that_systemd_refuses_to_start_is_refused(world: World) -> None
 
 def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) -> None:
     (world.folder / "hangs").touch()
-    units = PppoeUnits(
-        Systemd([str(world.folder / "systemctl")], seconds=0.5), world.folder, world.configuration
-    )
+    units = PppoeUnits(Systemd([str(world.folder / "systemctl")], seconds=0.5), world.folder)
+    units.begin(world.configuration)
     with pytest.raises(SourceUnavailable, match="did not end within"):
         units.start("trunk0.300")
 
@@ -315,7 +317,7 @@ def test_dnsmasq_runs_while_there_is_a_profile_of_dhcp(world: World, document: d
     assert "dhcp-range=set:pool0,100.96.0.0,100.127.255.254,255.192.0.0,600\n" in text
     assert "dhcp-option=tag:pool0,option:router,100.64.0.1\n" in text
     document["demux"]["vlan_profiles"] = [profile("one", "pppoe", "100-199")]
-    assert services.plan(of(document)) == (("dnsmasq", "restart"),)
+    assert services.plan(of(document)) == (ServiceImpact("dnsmasq", ServiceAction.RESTART),)
     services.apply(world.rendered(of(document)), of(document))
     assert world.asked() == ["stop gateway-dnsmasq.service"]
     assert "dnsmasq.conf" not in world.files()

@@ -17,7 +17,7 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     mac_address,
     record_of,
 )
-from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, matches, render
+from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, render
 
 #: Of dnsmasq 2.90, with udhcpc 1.35.
 CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"
@@ -246,18 +246,3 @@ def test_all_broken_rules_are_named_at_once() -> None:
     with pytest.raises(Invalid) as caught:
         render(replace(OPTIONS, interfaces=(), lease_time=1))
     assert {problem.path for problem in caught.value.problems} == {"interfaces", "lease_time"}
-
-
-@pytest.mark.parametrize(
-    ("pattern", "interface", "served"),
-    [
-        ("trunk0.*", "trunk0.301", True),
-        ("trunk0.*", "trunk0.50.7", True),
-        ("trunk0.*", "trunk0", False),
-        ("trunk0.*", "trunk01.301", False),
-        ("trunk0.301", "trunk0.301", True),
-        ("trunk0.30", "trunk0.301", False),
-    ],
-)
-def test_interfaces_match_as_in_dnsmasq(pattern: str, interface: str, served: bool) -> None:
-    assert matches((pattern,), interface) is served

@@ -12,15 +12,21 @@ def main() -> int:
     parser.add_argument("--version", action="version", version=f"gateway-core {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     # Each command's own module has its options, --help too.
+    commands.add_parser("linux", help="serve real subscribers of this machine", add_help=False)
     commands.add_parser("lab", help="serve simulated subscribers", add_help=False)
     help = "check this machine for a gateway on Linux, and write its first configuration"
     commands.add_parser("setup", help=help, add_help=False)
     arguments, options = parser.parse_known_args()
     # Late: a command imports what its own gateway needs, and nothing of another.
-    if arguments.command == "lab":
-        from gateway_api.cli.core import lab
+    match arguments.command:
+        case "linux":
+            from gateway_api.cli.core import linux
 
-        return lab.run(options)
+            return linux.run(options)
+        case "lab":
+            from gateway_api.cli.core import lab
+
+            return lab.run(options)
     from gateway_api.cli.core import setup
 
     return setup.run(options)

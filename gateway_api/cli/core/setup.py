@@ -17,7 +17,7 @@ from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, Invalid
 from gateway_api.cli.setup import CONFIGURATION, ETC
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.requirements import SOURCES, installed, interfaces, lacks
+from gateway_api.core.gateways.linux.requirements import SOURCES, interfaces, lacks, preferred
 
 #: What the unit of the core begins with, and the users that gateway-api-setup made for it.
 FIRST = ETC / "first-configuration.json"
@@ -105,7 +105,7 @@ def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bo
     """From the flags, or else from the operator's answers; the installed sources if none is named. Where the
     first ones are not `required`, only the sources are. Raises CannotSetUp."""
     given = {
-        "--source": options.source or installed(root),
+        "--source": options.source or preferred(root),
         "--trunk": options.trunk,
         "--uplink": options.uplink,
         "--range": [options.range] if options.range else [],

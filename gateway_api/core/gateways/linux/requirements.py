@@ -59,9 +59,14 @@ def interfaces(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "sys/class/net").iterdir() if path.name != "lo")
 
 
-def installed(root: Path) -> list[str]:
-    """The sources with all of their programs."""
-    return [name for name, source in SOURCES.items() if not _missing_programs(root, source.programs)]
+def preferred(root: Path) -> list[str]:
+    """The sources with all of their programs, one for each type. accel-ppp, which somebody has built then,
+    comes before Debian's own daemons."""
+    found: dict[str, str] = {}
+    for name, source in reversed(SOURCES.items()):
+        if not found.keys() & set(source.types) and not _missing_programs(root, source.programs):
+            found |= dict.fromkeys(source.types, name)
+    return list(dict.fromkeys(found.values()))
 
 
 def lacks(root: Path, used: Collection[str], sources: Collection[str]) -> Iterator[Lack]:

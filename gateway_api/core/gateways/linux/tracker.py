@@ -73,6 +73,12 @@ class Tracker:
         """The names of the sources that do not reply, or did not yet. Their sessions are stale."""
         return [watch.name for watch in self._watches.values() if not watch.is_available]
 
+    def occupied(self) -> set[str] | None:
+        """The access interfaces with sessions. None while a source does not reply."""
+        if self.unavailable_sources:
+            return None
+        return {session.access_interface for session in self.sessions.all()}
+
     def run(self, hooks: HookSocket) -> None:
         """Polls from time to time, and at each hook, until `hooks` is stopped. Sessions of an earlier life
         appear first; those of a source that there is no longer end. Raises the error that ended a thread."""

@@ -4,16 +4,17 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from gateway_api.base import durable
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed, disk_step
+from gateway_api.wire.core.impact import ServiceAction
 
 #: The text of each rendered file, by its name.
 Rendered = Mapping[str, str]
 #: What a commit does to a daemon; None for nothing.
-DaemonAction = Literal["reload", "restart"] | None
+DaemonAction = ServiceAction | None
 #: Makes all as before. Raises StepFailed.
 PutBack = Callable[[], None]
 

@@ -18,6 +18,7 @@ from gateway_api.core.gateways.linux.services.subscriber_addresses import Shared
 from gateway_api.core.gateways.linux.services.systemd import Systemd, UnitFailed
 from gateway_api.core.gateways.linux.sources import dnsmasq_options
 from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range
+from gateway_api.wire.core.impact import ServiceAction
 
 _UNIT, _FILE = "gateway-dnsmasq.service", "dnsmasq.conf"
 _STEP = "restart dnsmasq"
@@ -80,7 +81,7 @@ class DhcpServer:
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon. A start and a stop count as a restart."""
-        return "restart" if self._text(configuration) != self._files.read(_FILE) else None
+        return ServiceAction.RESTART if self._text(configuration) != self._files.read(_FILE) else None
 
     def _text(self, configuration: Configuration) -> str | None:
         options = options_of(configuration, self._script)

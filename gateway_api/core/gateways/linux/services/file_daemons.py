@@ -21,6 +21,7 @@ from gateway_api.core.gateways.linux.services.daemons import (
 )
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
 from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.wire.core.impact import ServiceAction
 
 _ACCEL_PPP, _FRR = "accel-ppp.conf", "frr.conf"
 _RELOAD_ACCEL_PPP, _RELOAD_FRR = "reload accel-ppp", "apply frr.conf to FRR"
@@ -81,7 +82,7 @@ class AccelPppReload:
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon."""
-        return "reload" if rendered[_ACCEL_PPP] != self._files.read(_ACCEL_PPP) else None
+        return ServiceAction.RELOAD if rendered[_ACCEL_PPP] != self._files.read(_ACCEL_PPP) else None
 
     def _reload(self) -> None:
         try:
@@ -120,7 +121,7 @@ class FrrByDifference:
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon."""
-        return "reload" if rendered[_FRR] != self._files.read(_FRR) else None
+        return ServiceAction.RELOAD if rendered[_FRR] != self._files.read(_FRR) else None
 
     def _run_by(self, text: str) -> None:
         self._applied = None

@@ -7,7 +7,8 @@ from pathlib import Path
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.store import disk_step
-from gateway_api.core.gateways.linux.services.daemons import DaemonAction, ServiceDaemon, all_or_none
+from gateway_api.core.gateways.linux.services.daemons import ServiceDaemon, all_or_none
+from gateway_api.wire.core.impact import ServiceImpact
 
 
 class LinuxServices:
@@ -25,9 +26,8 @@ class LinuxServices:
             rendered = {path.name: path.read_bytes().decode("latin-1") for path in files.iterdir()}
         all_or_none(partial(daemon.apply, rendered, configuration) for daemon in self._daemons)
 
-    def plan(self, configuration: Configuration) -> tuple[tuple[str, DaemonAction], ...]:
-        """What a commit of a configuration would do now, by the name of each daemon that it does something
-        to. Raises StepFailed."""
+    def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
+        """What a commit of a configuration would do now to daemons. Raises StepFailed."""
         rendered = render(configuration)
         actions = [(daemon.name, daemon.action(rendered, configuration)) for daemon in self._daemons]
-        return tuple((name, action) for name, action in actions if action is not None)
+        return tuple(ServiceImpact(name, action) for name, action in actions if action is not None)

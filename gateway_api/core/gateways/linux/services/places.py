@@ -9,6 +9,8 @@ from gateway_api.core.configuration.services import SERVICES_FOLDER
 SERVICES = Path(SERVICES_FOLDER)
 #: The interfaces of accel-ppp's IPoE, which its configuration includes.
 IPOE_INTERFACES = SERVICES / "ipoe-interfaces"
+#: The sessions and their ids.
+SESSIONS = Path("/var/lib/gateway-core/sessions")
 #: One file for each access interface with a pppoe-server.
 PPPOE_SETTINGS = Path("/var/lib/gateway-core/pppoe")
 #: The records of pppd's hooks.

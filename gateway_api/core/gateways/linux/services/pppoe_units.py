@@ -23,6 +23,7 @@ from gateway_api.core.gateways.linux.services.systemd import (
     instance,
 )
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.wire.core.impact import ServiceAction
 
 _TEMPLATE = "gateway-pppoe@.service"
 _STEP = "configure pppoe-server"
@@ -38,17 +39,23 @@ class PppoeUnits:
 
     name = "pppoe-server"
 
-    def __init__(self, systemd: Systemd, folder: Path, configuration: Configuration) -> None:
+    def __init__(self, systemd: Systemd, folder: Path) -> None:
         self._systemd = systemd
         self._folder = SettingsFolder(folder)
-        self._configuration = configuration
+        self._configuration: Configuration | None = None
         self._lock = threading.Lock()
         #: As on disk. None before the first look.
         self._read: _Known | None = None
 
+    def begin(self, configuration: Configuration) -> None:
+        """Starts servers by a configuration that an earlier life of the core has applied."""
+        self._configuration = configuration
+
     def start(self, interface: str) -> None:
         """As PppoeServices. Refused if all blocks are given away."""
         with self._lock, _source_errors(interface):
+            if self._configuration is None:
+                raise SourceUnavailable("the core has no configuration yet")
             settings = _wanted(self._configuration, {interface: None, **self._known()})[interface]
             if settings is None:
                 raise SourceRefused(_NO_BLOCK)
@@ -62,7 +69,8 @@ class PppoeUnits:
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
         """As ServiceDaemon. An access interface that is gone, as after a boot, gives its block back."""
-        put_back = partial(self._configure, self._configuration)
+        former = self._configuration
+        put_back: PutBack = (lambda: None) if former is None else partial(self._configure, former)
         try:
             self._configure(configuration)
         except StepFailed:
@@ -74,7 +82,7 @@ class PppoeUnits:
         """As ServiceDaemon."""
         with self._lock, _step_errors():
             known = {name: settings for name, settings in self._known().items() if _exists(name)}
-            return "reload" if _wanted(configuration, known) != known else None
+            return ServiceAction.RELOAD if _wanted(configuration, known) != known else None
 
     def _configure(self, configuration: Configuration) -> None:
         with self._lock, _step_errors():

@@ -22,7 +22,6 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     mac_address,
     record_of,
 )
-from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, matches
 from gateway_api.core.gateways.linux.sources.source import (
     UNKNOWN,
     SourceRefused,
@@ -42,12 +41,13 @@ _TERMINATING = 60.0
 
 
 class Dnsmasq:
-    """A Source. `options` are those that dnsmasq runs with, `records` is the folder `leases` in the script's
+    """A Source. The files are those of dnsmasq's options, `records` is the folder `leases` in the script's
     RUNTIME_DIRECTORY. dnsmasq must be visible in /proc."""
 
-    def __init__(self, name: str, options: DnsmasqOptions, records: Path, clock: Clock) -> None:
+    def __init__(self, name: str, lease_file: Path, pid_file: Path, records: Path, clock: Clock) -> None:
         self._name = name
-        self._options = options
+        self._lease_file = lease_file
+        self._pid_file = pid_file
         self._records = Records(records)
         self._clock = clock
         self._sweep = threading.Lock()
@@ -107,12 +107,9 @@ class Dnsmasq:
     def serve(self, interface: str, type: SessionType) -> None:
         """As Source. dnsmasq serves each interface that its options name, from the moment that it has the
         `gateway` of a range as its address, with any prefix length: /32 is enough. To answer a renewal, it
-        needs the host route of the subscriber. Others add both. Refuses PPPoE, and an interface that the
-        options do not name."""
+        needs the host route of the subscriber. Others add both. Refuses PPPoE."""
         if type is not SessionType.DHCP:
             raise SourceRefused("dnsmasq serves DHCP only")
-        if not matches(self._options.interfaces, interface):
-            raise SourceRefused(f"the options of dnsmasq do not name the interface {interface!r}")
 
     def release(self, interface: str) -> None:
         """As Source: ends the sessions. The service ends when the interface loses its address, or is
@@ -170,18 +167,18 @@ class Dnsmasq:
         try:
             return leases_of(data)
         except UnreadableLease as error:
-            raise SourceUnavailable(f"cannot read {self._options.lease_file}: {error}") from error
+            raise SourceUnavailable(f"cannot read {self._lease_file}: {error}") from error
 
     def _read_lease_file(self) -> bytes:
         try:
-            return self._options.lease_file.read_bytes()
+            return self._lease_file.read_bytes()
         except OSError as error:
-            raise SourceUnavailable(f"cannot read {self._options.lease_file}: {error}") from error
+            raise SourceUnavailable(f"cannot read {self._lease_file}: {error}") from error
 
     def _check_process(self) -> None:
         """After the lease file was read: a dnsmasq that was killed may have left a part of it."""
         try:
-            pid = int(self._options.pid_file.read_bytes()[:20])
+            pid = int(self._pid_file.read_bytes()[:20])
             command = Path(f"/proc/{pid}/comm").read_bytes()
         except (OSError, ValueError) as error:
             raise SourceUnavailable("dnsmasq is not running") from error

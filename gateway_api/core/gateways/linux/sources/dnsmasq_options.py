@@ -77,14 +77,6 @@ def render(options: DnsmasqOptions) -> str:
     return "\n".join(lines) + "\n"
 
 
-def matches(patterns: tuple[str, ...], interface: str) -> bool:
-    """True if dnsmasq serves an interface of this name."""
-    return any(
-        interface.startswith(pattern[:-1]) if pattern.endswith("*") else interface == pattern
-        for pattern in patterns
-    )
-
-
 def _problems(options: DnsmasqOptions) -> list[Problem]:
     found = []
 

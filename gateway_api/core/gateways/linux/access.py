@@ -1,0 +1,51 @@
+"""Which source serves which VLAN."""
+
+import errno
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address
+
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.sources.source import Source, SourceRefused
+from gateway_api.wire.core.sessions import SessionType
+
+
+class AccessLines:
+    """Hands each VLAN to the source of its session type; see `VlanServer` of the demux. `address` returns the
+    gateway's in the networks of the subscribers."""
+
+    def __init__(
+        self,
+        sources: Mapping[SessionType, Source],
+        kernel: Kernel,
+        reader: Reader,
+        address: Callable[[], IPv4Address],
+    ) -> None:
+        self._sources = sources
+        self._kernel = kernel
+        self._reader = reader
+        self._address = address
+
+    def serve(self, interface: str, type: SessionType) -> None:
+        """Raises SourceUnavailable, KernelError, and SourceRefused, also without a source of the type."""
+        source = self._sources.get(type)
+        if source is None:
+            raise SourceRefused(f"no source of this gateway serves {type} on {interface}")
+        if type is SessionType.DHCP:
+            self._add_address(interface)
+        source.serve(interface, type)
+
+    def release(self, interface: str) -> None:
+        """Raises SourceUnavailable and SourceRefused."""
+        for source in dict.fromkeys(self._sources.values()):
+            source.release(interface)
+
+    def _add_address(self, interface: str) -> None:
+        """A DHCP server offers addresses only where the gateway has its own. With /32, many links can."""
+        index, address = self._reader.link(interface).index, str(self._address())
+        self._kernel.change(
+            f"add {address} to {interface}",
+            lambda ip: unless(
+                errno.EEXIST, change=lambda: ip.addr("add", index=index, address=address, prefixlen=32)
+            ),
+        )

@@ -1,0 +1,119 @@
+"""Puts the Linux gateway together: which part gets which."""
+
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.clock import Clock
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.gateways.linux.access import AccessLines
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_api.core.gateways.linux.demand import SessionDemand
+from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.device_counters import DeviceCounters
+from gateway_api.core.gateways.linux.gateway import LinuxGateway
+from gateway_api.core.gateways.linux.hooks import HookSocket
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.provision import Provision
+from gateway_api.core.gateways.linux.requirements import SOURCES
+from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
+from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration
+from gateway_api.core.gateways.linux.services import places
+from gateway_api.core.gateways.linux.services.daemons import PlacedFiles, ServiceDaemon
+from gateway_api.core.gateways.linux.services.dhcp_server import DhcpServer
+from gateway_api.core.gateways.linux.services.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
+from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
+from gateway_api.core.gateways.linux.services.systemd import Systemd
+from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, MetricsPage
+from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
+from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
+from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
+from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
+from gateway_api.core.gateways.linux.sources.source import Source
+from gateway_api.core.gateways.linux.tracker import Tracker
+from gateway_api.core.journal import Journal
+from gateway_api.wire.core.sessions import SessionType
+
+#: Seconds for FRR's reply to a question, and for one step of a commit.
+_ASK_FRR, _CHANGE_FRR = 2.0, 10.0
+#: As the core renders accel-ppp's configuration.
+_COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
+_METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
+
+
+class TwoSources(GatewayApiError):
+    """Two sources serve one session type."""
+
+
+class LinuxMachine:
+    """A Debian machine with sources, by their names in `requirements.SOURCES`. `services` are what a commit
+    applies to. Raises TwoSources."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        #: The name of the source of each session type.
+        self._serving: dict[str, str] = {}
+        for name in names:
+            for type in SOURCES[name].types:
+                if (other := self._serving.setdefault(type, name)) != name:
+                    raise TwoSources(f"{other} and {name} both serve {type}")
+        files, systemd = PlacedFiles(places.SERVICES), Systemd()
+        self._pppoe = PppoeUnits(systemd, places.PPPOE_SETTINGS)
+        self._command_line = CommandLine(_COMMAND_LINE)
+        secrets = SignOnFiles(files)
+        daemons: Mapping[str, Sequence[ServiceDaemon]] = {
+            "pppoe-server": [secrets, self._pppoe],
+            "dnsmasq": [DhcpServer(systemd, files, places.LEASE_SCRIPT)],
+            "accel-ppp": [secrets, AccelPppReload(files, self._command_line)],
+        }
+        frr = FrrByDifference(files, FrrConfiguration(FrrFolders(), _CHANGE_FRR))
+        self.services = LinuxServices([*(daemon for name in names for daemon in daemons[name]), frr])
+
+    def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
+        """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
+        kernel, reader = Kernel(), Reader()
+        self._pppoe.begin(configuration)
+        sources = {name: self._source(name, clock) for name in self._names}
+        serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
+        counters = DeviceCounters(reader)
+        provision = Provision(configuration, sources, counters)
+        store = SessionStore(places.SESSIONS)
+        tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
+        devices = VlanDevices(kernel, reader)
+        lines = AccessLines(serving, kernel, reader, lambda: provision.address)
+        demux = Demultiplexer(configuration.demux, devices, lines, tracker.occupied, clock.steady)
+        plane = DataPlane(kernel, reader)
+        demand = SessionDemand(provision, tracker, devices, lines, demux)
+        reconciler = Reconciler(plane, demand, clock)
+        provision.changes = reconciler.changed
+        return LinuxGateway(
+            configuration=configuration,
+            clock=clock,
+            tracker=tracker,
+            provision=provision,
+            plane=plane,
+            reconciler=reconciler,
+            demux=demux,
+            reader=reader,
+            counters=counters,
+            services=self.services,
+            frr=Frr(FrrFolders(), _ASK_FRR),
+            hooks=HookSocket(places.TRIGGER),
+        )
+
+    def _source(self, name: str, clock: Clock) -> Source:
+        match name:
+            case "pppoe-server":
+                return PppoeServer(name, self._pppoe, SystemdJournal(), places.PPPD_RECORDS, clock)
+            case "dnsmasq":
+                return Dnsmasq(name, places.DNSMASQ_LEASES, places.DNSMASQ_PID, places.DNSMASQ_RECORDS, clock)
+            case "accel-ppp":
+                metrics = MetricsPage(_METRICS)
+                return AccelPpp(name, self._command_line, metrics, places.IPOE_INTERFACES, clock)
+            case _:
+                raise ValueError(f"{name} is no source")

@@ -1,0 +1,39 @@
+"""What the devices of sessions have counted."""
+
+from gateway_api.core.gateways.linux.netlink.messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.session import Counters
+from gateway_api.wire.core.network import InterfaceStats
+
+
+class DeviceCounters:
+    """Counters by the name of a device. What a device receives comes from the subscriber. Raises KernelError.
+    Any thread may call."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._last: dict[str, InterfaceStats] = {}
+
+    def sweep(self) -> None:
+        """Reads those of all devices: the counters of a device that goes are those of the last sweep."""
+        self._last = {link.name: link.stats for link in self._reader.links().values()}
+
+    def now(self, device: str) -> Counters:
+        """Those of the last sweep if the device is gone."""
+        try:
+            return _counters(self._reader.link(device).stats)
+        except NoDevice:
+            return self.last(device)
+
+    def last(self, device: str) -> Counters:
+        """Those of the last sweep; zeros for a device that no sweep has seen."""
+        return _counters(self._last.get(device, InterfaceStats()))
+
+
+def _counters(stats: InterfaceStats) -> Counters:
+    return Counters(
+        bytes_in=stats.rx_bytes,
+        bytes_out=stats.tx_bytes,
+        packets_in=stats.rx_packets,
+        packets_out=stats.tx_packets,
+    )

@@ -1,0 +1,258 @@
+"""A Debian machine as a gateway: real subscribers behind the ports of the core."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.core.clock import Clock
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.faults import fault_rows
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_api.core.gateways.linux.device_counters import DeviceCounters
+from gateway_api.core.gateways.linux.hooks import HookSocket
+from gateway_api.core.gateways.linux.interfaces import Links
+from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
+from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.core.gateways.linux.netlink.reader import Changed, Reader, Watcher
+from gateway_api.core.gateways.linux.provision import Provision, wanted_by
+from gateway_api.core.gateways.linux.reading import Reading
+from gateway_api.core.gateways.linux.routes import MAIN, route_rows
+from gateway_api.core.gateways.linux.routing.frr import Frr, RoutingUnavailable
+from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.session import LinuxSession
+from gateway_api.core.gateways.linux.session_store import SessionStoreUnavailable
+from gateway_api.core.gateways.linux.sources.gathered import Gathered
+from gateway_api.core.gateways.linux.tracker import Tracker
+from gateway_api.core.paging import Rows
+from gateway_api.core.session import Counters
+from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.impact import Impact
+from gateway_api.wire.core.sessions import SessionDetail
+
+#: Seconds between two readings of all counters.
+_COUNT = 5.0
+#: Seconds for which links that come and go are gathered.
+_ADOPTION = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class LinuxGateway:
+    """A `Gateway` of what `assembly` has put together. Methods raise NotDone where the machine refuses."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        clock: Clock,
+        tracker: Tracker,
+        provision: Provision,
+        plane: DataPlane,
+        reconciler: Reconciler,
+        demux: Demultiplexer,
+        reader: Reader,
+        counters: DeviceCounters,
+        services: LinuxServices,
+        frr: Frr,
+        hooks: HookSocket,
+    ) -> None:
+        self._configuration = configuration
+        self._clock = clock
+        self._tracker = tracker
+        self._provision = provision
+        self._plane = plane
+        self._reconciler = reconciler
+        self._demux = demux
+        self._reader = reader
+        self._counters = counters
+        self._services = services
+        self._frr = frr
+        self._hooks = hooks
+        self._links = Reading(lambda: Links(reader), clock.steady)
+        self.sessions = tracker.sessions
+
+    def run(self) -> NoReturn:
+        """Works until the process ends. Raises the error that ended one of the threads."""
+        failures: SimpleQueue[BaseException] = SimpleQueue()
+
+        def guarded(loop: Callable[[], None]) -> None:
+            try:
+                loop()
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failures.put(error)
+
+        for loop in (
+            lambda: self._tracker.run(self._hooks),
+            self._reconciler.run,
+            self._demux.run,
+            self._watch_links,
+            self._count,
+        ):
+            threading.Thread(target=guarded, args=(loop,), daemon=True).start()
+        raise failures.get()
+
+    def configure(self, configuration: Configuration) -> None:
+        """As Gateway. Sessions on a removed trunk end within seconds."""
+        self._configuration = configuration
+        self._provision.configure(configuration)
+        self._tracker.configure(configuration.cgnat)
+        try:
+            self._plane.configure(configuration.cgnat)
+        except KernelError as error:
+            _log.error("the reconciler tries again: %s", error)
+        self._demux.configure(configuration.demux)
+        if ending := self._outside(configuration):
+            threading.Thread(target=self._end, args=(ending,), daemon=True).start()
+
+    def impact(self, configuration: Configuration) -> Impact:
+        """As Gateway. A service that cannot say what would happen to it is left out."""
+        try:
+            services = self._services.plan(configuration)
+        except StepFailed as error:
+            _log.error("it is not known what a commit would do to the services: %s", error)
+            services = ()
+        return Impact.of([each.id for each in self._outside(configuration)], services)
+
+    def detail(self, id: int) -> SessionDetail | None:
+        session = self.sessions.get(id)
+        return None if session is None else self._detail(session)
+
+    def disconnect(self, id: int) -> SessionDetail | None:
+        end = self._tracker.disconnect(id)
+        return None if end is None else end.session.detail(end.traffic)
+
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[LinuxSession] | None:
+        if not self._has_interface(interface):
+            return None
+        found = self.sessions.on_access_interface(interface)
+        if dry_run or not found:
+            return found
+        return [end.session for end in self._tracker.disconnect_many(each.id for each in found)]
+
+    def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
+        """As Gateway. Raises NotDone where the kernel or the disk refuses."""
+        session = self.sessions.get(id)
+        if session is None:
+            return None
+        counted, wanted = self._traffic(session), wanted_by(session)
+        with _not_done("shape the session"):
+            # The kernel first: it may refuse.
+            self._plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
+            try:
+                changed = self._tracker.set_rates(id, down_bps, up_bps)
+            except SessionStoreUnavailable:
+                self._plane.apply(wanted)
+                raise
+        return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
+
+    def interfaces(self) -> Rows:
+        with _not_done("read the interfaces"):
+            links = self._links.now()
+        vlans = [served.vlan for served in self._demux.vlans()]
+        return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
+
+    def vlans(self) -> Rows:
+        return self._managed_vlans().rows()
+
+    def demux_vlans(self) -> tuple[Rows, int]:
+        return self._managed_vlans().demux_rows(), self._demux.rate_limited_total
+
+    def routes(self) -> Rows:
+        cgnat = self._configuration.cgnat
+        tables = [MAIN, cgnat.vrf_table] if cgnat.enabled else [MAIN]
+        with _not_done("read the routes"):
+            entries, links = self._reader.routes(tables), self._links.now()
+        return route_rows(entries, links.names(), self.sessions.all())
+
+    def bgp_summary(self) -> dict[str, Any]:
+        """As Gateway. Raises NotDone without a reply of FRR."""
+        bgp = self._configuration.bgp
+        if bgp is None or not bgp.neighbors:
+            return {}
+        try:
+            return self._frr.bgp_summary()
+        except RoutingUnavailable as error:
+            raise NotDone(error.step, error.reason) from error
+
+    def faults(self) -> Rows:
+        return fault_rows(self._reconciler.findings.faults())
+
+    def repairs(self) -> Mapping[FaultKind, int]:
+        return self._reconciler.findings.repairs()
+
+    def unavailable_sources(self) -> Sequence[str]:
+        return self._tracker.unavailable_sources
+
+    def _outside(self, configuration: Configuration) -> list[LinuxSession]:
+        """The sessions on no trunk of a configuration."""
+        trunks = configuration.interfaces.trunks
+        return [
+            each for each in self.sessions.all() if AccessVlan.named(each.access_interface, trunks) is None
+        ]
+
+    def _end(self, sessions: Sequence[LinuxSession]) -> None:
+        try:
+            self._tracker.disconnect_many(each.id for each in sessions)
+        except StillConnected as error:
+            _log.error("sessions on a removed trunk go on: %s", error)
+
+    def _watch_links(self) -> None:
+        """A link that comes or goes may be a session, or a VLAN."""
+        adoption = Gathered(self._adopt, _ADOPTION)
+        with Watcher() as watcher:
+            for changed in watcher:
+                if Changed.LINKS in changed:
+                    self._tracker.trigger()
+                    adoption.request()
+
+    def _adopt(self) -> None:
+        for trunk in self._configuration.demux.trunks:
+            self._demux.adopt(trunk)
+
+    def _count(self) -> None:
+        while True:
+            try:
+                self._counters.sweep()
+            except KernelError as error:
+                _log.warning("the traffic of sessions that end now may be too low: %s", error)
+            time.sleep(_COUNT)
+
+    def _detail(self, session: LinuxSession) -> SessionDetail:
+        faults = self._reconciler.findings.faults_of(session.id)
+        return session.detail(self._traffic(session), faults)
+
+    def _traffic(self, session: LinuxSession) -> Counters:
+        with _not_done("read the counters of the session"):
+            return session.traffic(self._counters.now(session.interface))
+
+    def _managed_vlans(self) -> ManagedVlans:
+        with _not_done("read the interfaces"):
+            links = self._links.now()
+        ahead = self._clock.wall() - self._clock.steady()
+        return ManagedVlans(self._demux.vlans(), links, self.sessions, ahead)
+
+    def _has_interface(self, name: str) -> bool:
+        if self.sessions.has_interface(name):
+            return True
+        with _not_done("read the interfaces"):
+            return name in self._links.now()
+
+
+@contextmanager
+def _not_done(step: str) -> Iterator[None]:
+    """Errors of the machine as those of the port. Their texts have no secret, and nothing that a subscriber
+    sent."""
+    try:
+        yield
+    except (KernelError, SessionStoreUnavailable) as error:
+        raise NotDone(step, str(error)) from error

@@ -1,0 +1,56 @@
+"""The routes of the kernel as a list."""
+
+from collections.abc import Mapping, Sequence
+
+from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
+from gateway_api.core.paging import Chained, Rows, Sorted
+from gateway_api.core.session import Session
+from gateway_api.wire.core.network import Route
+
+#: Linux's table (rt_tables).
+MAIN = 254
+
+
+def route_rows(
+    entries: Sequence[RouteEntry], devices: Mapping[int, str], sessions: Sequence[Session]
+) -> Rows:
+    """Route, one for each next hop: those of the network, then those of the sessions by id. `devices` are the
+    names of the links."""
+    by_interface = {session.interface: session for session in sessions}
+    by_address = {session.summary.ip_address: session for session in sessions}
+    network: list[Route] = []
+    owned: list[tuple[int, Route]] = []
+    for entry in entries:
+        for hop in entry.next_hops or (NextHop(None, None),):
+            device = devices.get(hop.ifindex or 0, "")
+            # By its address first: several DHCP sessions may share a VLAN.
+            session = by_address.get(entry.destination.removesuffix("/32")) or by_interface.get(device)
+            route = _route(entry, hop, device, session)
+            if session is None:
+                network.append(route)
+            else:
+                owned.append((session.id, route))
+    owned.sort(key=lambda each: each[0])
+    return Chained(
+        Sorted(list(enumerate(network)), lambda each: (0, each[0], 0), lambda each: each[1]),
+        Sorted(
+            [(id, number, route) for number, (id, route) in enumerate(owned)],
+            lambda each: (1, each[0], each[1]),
+            lambda each: each[2],
+        ),
+    )
+
+
+def _route(entry: RouteEntry, hop: NextHop, device: str, session: Session | None) -> Route:
+    return Route(
+        dst=entry.destination,
+        gateway=hop.gateway,
+        dev=device,
+        protocol=entry.protocol,
+        scope=entry.scope,
+        type=entry.type,
+        table="main" if entry.table == MAIN else str(entry.table),
+        metric=entry.metric,
+        prefsrc=entry.source,
+        session_id=None if session is None else session.id,
+    )
