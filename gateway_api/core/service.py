@@ -88,6 +88,7 @@ class CoreService:
         repairs = self._gateway.repairs()
         return Statistics(
             **asdict(self._sessions.statistics()),
+            unavailable_sources=tuple(self._gateway.unavailable_sources()),
             faults=len(self._gateway.faults()),
             repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
         )

@@ -154,6 +154,11 @@ class _State(Collector):
             ("svc_vrf_steered_sessions", "VRF-steered CGNAT sessions", counts.vrf_steered_sessions),
             ("svc_qos_sessions", "Sessions with QoS applied", counts.qos_sessions),
             ("gateway_sessions_stale", "Sessions whose source does not reply", counts.stale_sessions),
+            (
+                "gateway_core_unavailable_sources",
+                "Sources of sessions that do not reply",
+                len(counts.unavailable_sources),
+            ),
             ("gateway_core_faults", "Faults that the core could not repair", counts.faults),
         ):
             yield GaugeMetricFamily(name, text, value)

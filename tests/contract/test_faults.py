@@ -57,8 +57,9 @@ def test_health_names_sources_that_do_not_reply_and_is_still_200(faulty: Api, pa
     assert (health["stale_sessions"], health["active_sessions"]) == (len(STALE), 20)
 
 
-def test_metrics_count_faults_repairs_and_stale_sessions(faulty: Api) -> None:
+def test_metrics_count_faults_repairs_stale_sessions_and_unavailable_sources(faulty: Api) -> None:
     found = samples(faulty)
+    assert found["gateway_core_unavailable_sources"] == len(SOURCES)
     assert found["gateway_core_faults"] == len(FAULTS)
     assert found["gateway_sessions_stale"] == len(STALE)
     repaired = {kind: found[f'gateway_core_repairs_total{{kind="{kind}"}}'] for kind in FaultKind}
@@ -70,5 +71,6 @@ def test_a_gateway_without_faults_says_so(api: Api) -> None:
     health = api.get("/system/health", None)
     assert (health["stale_sessions"], health["unavailable_sources"]) == (0, [])
     found = samples(api)
-    assert (found["gateway_core_faults"], found["gateway_sessions_stale"]) == (0, 0)
+    for name in ("gateway_core_faults", "gateway_core_unavailable_sources", "gateway_sessions_stale"):
+        assert found[name] == 0
     assert {found[f'gateway_core_repairs_total{{kind="{kind}"}}'] for kind in FaultKind} == {0}

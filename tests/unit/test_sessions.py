@@ -21,15 +21,17 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.indexes import Index
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Chained, Key, Rows, Sorted, Unsorted, encoded, listing
 from gateway_api.core.service import CoreService
-from gateway_api.core.session import Session, sort_key
+from gateway_api.core.session import Counters, Session, sort_key
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.contract import MAX_LIMIT, Page
+from gateway_api.wire.core.faults import Fault, FaultKind
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import OverheadProfile
 from gateway_api.wire.core.sessions import DisconnectInterface, ListSessions, SessionFilter, SessionSummary
@@ -431,6 +433,24 @@ def test_a_session_without_ipv4_is_neither_steered_nor_shared_nor_public() -> No
     found, _ = table.all()
     assert (found.vrf_steered, found.shared_address) == (False, False)
     assert table.statistics().public_ip_sessions == 1
+
+
+def test_the_record_of_a_session_has_the_faults_that_it_is_given() -> None:
+    fault = Fault(FaultKind.SHAPER, "ppp1", 1, "No such device", 1_700_000_000)
+    counters = Counters(1, 2, 3, 4)
+    assert session(1).detail(counters, [fault]).faults == (fault,)
+    assert session(1).detail(counters).faults == ()
+
+
+def test_faults_of_one_moment_and_device_differ_by_kind_and_session() -> None:
+    ifb, shaper, other = (
+        Fault(kind, "ppp1", id, "No such device", 1_700_000_000)
+        for kind, id in ((FaultKind.IFB, 2), (FaultKind.SHAPER, 1), (FaultKind.SHAPER, None))
+    )
+    rows = fault_rows([shaper, other, ifb])
+    assert list(rows.records()) == [ifb, other, shaper]
+    pages = walk(lambda cursor: listing("faults", rows, Page(1, cursor), "faults"))
+    assert [page["count"] for page in pages] == [1, 1, 1]
 
 
 def test_an_address_is_in_use_while_a_session_has_it() -> None:

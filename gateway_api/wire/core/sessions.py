@@ -111,6 +111,9 @@ PublicSessions = Annotated[
     count("Sessions with an IPv4 address that is neither RFC 6598's nor in the CGNAT's source_range.", 79),
 ]
 StaleSessions = Annotated[int, count("Sessions whose source does not reply.", 0)]
+UnavailableSources = Annotated[
+    tuple[str, ...], about("Sources of sessions that do not reply now, by name.", ["accel-ppp"])
+]
 HappenedAt = Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
 
 REASON = about(
@@ -130,9 +133,7 @@ class Health(Record, frozen=True):
     uptime_seconds: Annotated[int, count("Seconds since the core daemon started.", 86400)]
     active_sessions: Annotated[int, count("Number of sessions.", 298)]
     stale_sessions: StaleSessions
-    unavailable_sources: Annotated[
-        tuple[str, ...], about("Sources of sessions that do not reply now, by name.", ["accel-ppp"])
-    ]
+    unavailable_sources: UnavailableSources
     product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
     version: Annotated[str, about("Version of the product.", "0.1.0")]
 
@@ -155,14 +156,17 @@ class SessionStatistics(Record, frozen=True):
 
 
 class Statistics(SessionStatistics, frozen=True):
-    """The counts of sessions, all of one moment, and those of faults and repairs."""
+    """The counts of sessions, all of one moment, those of faults and repairs, and the sources that do not
+    reply."""
 
+    unavailable_sources: UnavailableSources
     faults: Annotated[int, count("Faults of the data plane that are present.", 0)]
     repairs: Annotated[tuple[RepairCount, ...], about("One for each kind.")]
 
 
 class GetStatistics(Method[Statistics], frozen=True):
-    """The counts of sessions, all of one moment, and those of faults and repairs."""
+    """The counts of sessions, all of one moment, those of faults and repairs, and the sources that do not
+    reply."""
 
 
 # Sessions
