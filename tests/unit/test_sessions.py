@@ -339,6 +339,9 @@ def test_a_replaced_session_is_not_found_by_what_it_had() -> None:
     assert [ids(table.find(SessionFilter(**wanted))) for wanted in had] == [[1]] * len(had)
     table.replace(session(1, **changed))
     assert [ids(table.find(SessionFilter(**wanted))) for wanted in had] == [[]] * len(had)
+    assert not table.has_address("100.64.0.1")
+    table.remove(1)
+    assert [ids(table.find(SessionFilter(**wanted))) for wanted in had] == [[]] * len(had)
 
 
 @pytest.mark.parametrize("name", ["ppp1", "ifb-ppp1", "trunk0.1", "subscriber12345", "ifb-2", "trunk0.2"])
@@ -495,7 +498,7 @@ ASCENDING: dict[str, list[Any]] = {
         "2001:0db8:10::",
         "fe80::1",
     ],
-    "ipv6_prefix": [None, "::/0", "2001:db8::/32", "2001:db8::/64", "2001:db8:0:1::/64", "fe80::/10"],
+    "ipv6_prefix": [None, "::/0", "2001:db8::/64", "2001:db8::/128", "2001:db8:0:1::/64", "fe80::/10"],
     "delegated_prefixes": [
         (),
         ("2001:db8::/56",),
