@@ -99,6 +99,7 @@ class LinuxMachine:
             plane=plane,
             reconciler=reconciler,
             demux=demux,
+            devices=devices,
             reader=reader,
             counters=counters,
             services=self.services,

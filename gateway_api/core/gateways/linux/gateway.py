@@ -19,6 +19,7 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.interfaces import Links
@@ -60,6 +61,7 @@ class LinuxGateway:
         plane: DataPlane,
         reconciler: Reconciler,
         demux: Demultiplexer,
+        devices: VlanDevices,
         reader: Reader,
         counters: DeviceCounters,
         services: LinuxServices,
@@ -73,6 +75,7 @@ class LinuxGateway:
         self._plane = plane
         self._reconciler = reconciler
         self._demux = demux
+        self._devices = devices
         self._reader = reader
         self._counters = counters
         self._services = services
@@ -84,6 +87,7 @@ class LinuxGateway:
     def run(self) -> NoReturn:
         """Works until the process ends. Raises the error that ended one of the threads."""
         failures: SimpleQueue[BaseException] = SimpleQueue()
+        self._raise_trunks()
 
         def guarded(loop: Callable[[], None]) -> None:
             try:
@@ -110,6 +114,7 @@ class LinuxGateway:
             self._plane.configure(configuration.cgnat)
         except KernelError as error:
             _log.error("the reconciler tries again: %s", error)
+        self._raise_trunks()
         self._demux.configure(configuration.demux)
         if ending := self._outside(configuration):
             threading.Thread(target=self._end, args=(ending,), daemon=True).start()
@@ -205,6 +210,14 @@ class LinuxGateway:
             self._tracker.disconnect_many(each.id for each in sessions)
         except StillConnected as error:
             _log.error("sessions on a removed trunk go on: %s", error)
+
+    def _raise_trunks(self) -> None:
+        """At a start and at a commit alone: later, an operator may have set one down."""
+        for trunk in self._configuration.demux.trunks:
+            try:
+                self._devices.raise_trunk(trunk)
+            except KernelError as error:
+                _log.error("the subscribers of a trunk have no service: %s", error)
 
     def _watch_links(self) -> None:
         """A link that comes or goes may be a session, or a VLAN."""

@@ -37,6 +37,11 @@ class VlanDevices:
             if vlan is not None and vlan.trunk == trunk and vlan.name == link.name:
                 yield vlan
 
+    def raise_trunk(self, trunk: str) -> None:
+        """Sets a trunk up. Raises NoDevice if there is none."""
+        index = self._reader.link(trunk).index
+        self._kernel.change(f"set {trunk} up", lambda ip: ip.link("set", index=index, state="up"))
+
     def make(self, vlan: AccessVlan) -> None:
         """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. The
         kernel refuses a name of more than 15 characters."""
