@@ -41,3 +41,6 @@ export const moment = since => day.format(since * 1000);
 
 /** `user_request` is "user request". */
 export const words = text => text.replaceAll('_', ' ');
+
+/** What a fault is of: `host_route` of an address is "host route" and the address. */
+export const faulty = (kind, object) => `${['ifb', 'vlan'].includes(kind) ? kind.toUpperCase() : words(kind)} ${object}`;

@@ -2,10 +2,10 @@
 
 import {Refused, Unreachable} from './api.js';
 import {byId, stateRow} from './elements.js';
-import {count, duration, words} from './format.js';
+import {count, duration, faulty} from './format.js';
 import {Poll} from './poll.js';
 
-const SECONDS = 10, MOST_FAULTS = 10;
+const SECONDS = 10, MOST_FAULTS = 5;
 
 export class Health {
   constructor(api) {
@@ -58,7 +58,7 @@ export class Health {
 
   #fault({kind, object, session_id: session, reason, since}) {
     const age = `for ${duration(this.api.now() - since)}`;
-    return stateRow(`${words(kind)} ${object}`, false, age, session === null ? reason : `Session ${session}: ${reason}`);
+    return stateRow(faulty(kind, object), false, age, session === null ? reason : `Session ${session}: ${reason}`);
   }
 }
 

@@ -3,7 +3,7 @@
 import {Refused} from './api.js';
 import {ask} from './dialogs.js';
 import {byId, complain, element, show, write} from './elements.js';
-import {age, count, duration, moment, rateText, scaled, timeOfDay, words} from './format.js';
+import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
@@ -113,7 +113,7 @@ export class SessionRecord extends EventTarget {
   }
 
   #fault({kind, object, reason, since}) {
-    return `${words(kind)} ${object}, for ${duration(this.api.now() - since)}: ${reason}`;
+    return `${faulty(kind, object)}, for ${duration(this.api.now() - since)}: ${reason}`;
   }
 
   #traffic() {
