@@ -87,6 +87,8 @@ class LinuxGateway:
     def run(self) -> NoReturn:
         """Works until the process ends. Raises the error that ended one of the threads."""
         failures: SimpleQueue[BaseException] = SimpleQueue()
+        # Before the reconciler: without it, the routes of an earlier life would belong to nothing.
+        self._steer()
         self._raise_trunks()
 
         def guarded(loop: Callable[[], None]) -> None:
@@ -110,10 +112,7 @@ class LinuxGateway:
         self._configuration = configuration
         self._provision.configure(configuration)
         self._tracker.configure(configuration.cgnat)
-        try:
-            self._plane.configure(configuration.cgnat)
-        except KernelError as error:
-            _log.error("the reconciler tries again: %s", error)
+        self._steer()
         self._raise_trunks()
         self._demux.configure(configuration.demux)
         if ending := self._outside(configuration):
@@ -210,6 +209,12 @@ class LinuxGateway:
             self._tracker.disconnect_many(each.id for each in sessions)
         except StillConnected as error:
             _log.error("sessions on a removed trunk go on: %s", error)
+
+    def _steer(self) -> None:
+        try:
+            self._plane.configure(self._configuration.cgnat)
+        except KernelError as error:
+            _log.error("the reconciler tries again: %s", error)
 
     def _raise_trunks(self) -> None:
         """At a start and at a commit alone: later, an operator may have set one down."""
