@@ -1,7 +1,8 @@
 """The links of the machine as a list of interfaces."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.netlink.links import Link
@@ -40,9 +41,10 @@ class Links:
     def rows(self, trunks: Collection[str], vlans: Sequence[AccessVlan], sessions: Sequence[Session]) -> Rows:
         """Interface: those of no VLAN and no session, then VLANs, then devices and IFBs of sessions by id."""
         carried = {vlan.name for vlan in vlans}
-        # A DHCP session may have no device but its VLAN.
-        own = [each for each in sessions if each.interface in self and each.interface not in carried]
-        shaped = [each for each in sessions if each.ifb_device in self]
+        # A DHCP session may have no device but its VLAN, on which there may be others.
+        with_device = [each for each in sessions if each.interface != each.access_interface]
+        own = self._holders(attrgetter("interface"), with_device)
+        shaped = self._holders(attrgetter("ifb_device"), sessions)
         carried.update(each.interface for each in own)
         carried.update(each.ifb_device for each in shaped)
         fixed = [link for _, link in sorted(self._links.items()) if link.name not in carried]
@@ -53,6 +55,11 @@ class Links:
             Sorted(own, lambda session: (2, session.id), self._of_session),
             Sorted(shaped, lambda session: (3, session.id), lambda session: self._named(session.ifb_device)),
         )
+
+    def _holders(self, device: Callable[[Session], str], sessions: Iterable[Session]) -> list[Session]:
+        """The sessions with a device that there is, by id. Of several with one, the newest."""
+        newest = {name: each for each in sessions if (name := device(each)) in self}
+        return sorted(newest.values(), key=attrgetter("id"))
 
     def _named(self, name: str) -> Interface:
         return self._interface(self._by_name[name], ())
