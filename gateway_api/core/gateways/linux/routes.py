@@ -1,6 +1,6 @@
 """The routes of the kernel as a list."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
 from gateway_api.core.paging import Chained, Rows, Sorted
@@ -16,15 +16,15 @@ def route_rows(
 ) -> Rows:
     """Route, one for each next hop: those of the network, then those of the sessions by id. `devices` are the
     names of the links."""
-    by_interface = {session.interface: session for session in sessions}
-    by_address = {session.summary.ip_address: session for session in sessions}
+    by_destination = {destination: each for each in sessions for destination in _destinations(each)}
+    # Several DHCP sessions may share a VLAN: its other routes are those of none.
+    by_device = {each.interface: each for each in sessions if each.interface != each.access_interface}
     network: list[Route] = []
     owned: list[tuple[int, Route]] = []
     for entry in entries:
         for hop in entry.next_hops or (NextHop(None, None),):
             device = devices.get(hop.ifindex or 0, "")
-            # By its address first: several DHCP sessions may share a VLAN.
-            session = by_address.get(entry.destination.removesuffix("/32")) or by_interface.get(device)
+            session = by_destination.get(entry.destination) or by_device.get(device)
             route = _route(entry, hop, device, session)
             if session is None:
                 network.append(route)
@@ -39,6 +39,17 @@ def route_rows(
             lambda each: each[2],
         ),
     )
+
+
+def _destinations(session: Session) -> Iterator[str]:
+    summary = session.summary
+    if summary.ip_address is not None:
+        yield f"{summary.ip_address}/32"
+    if summary.ipv6_address is not None:
+        yield f"{summary.ipv6_address}/128"
+    if summary.ipv6_prefix is not None:
+        yield summary.ipv6_prefix
+    yield from summary.delegated_prefixes
 
 
 def _route(entry: RouteEntry, hop: NextHop, device: str, session: Session | None) -> Route:
