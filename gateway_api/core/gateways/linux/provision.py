@@ -79,8 +79,8 @@ class Provision:
             return seen
         return replace(
             seen,
-            bytes_in=seen.bytes_in + (counted.bytes_in - seen.bytes_in) % _MODULUS,
-            bytes_out=seen.bytes_out + (counted.bytes_out - seen.bytes_out) % _MODULUS,
+            bytes_in=_later(seen.bytes_in, counted.bytes_in),
+            bytes_out=_later(seen.bytes_out, counted.bytes_out),
         )
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:
@@ -99,6 +99,13 @@ class Provision:
         with self._lock:
             self._wanted = {id: wanted for id, wanted in self._wanted.items() if id not in ended}
         self.changes(*ended)
+
+
+def _later(seen: int, counted: int) -> int:
+    """A counter after a sweep that has seen it, of which the source tells the lower 32 bits. A source may
+    have counted less, and not 4 GiB more: pppd counts from IPCP, the device from LCP."""
+    since = (counted - seen) % _MODULUS
+    return seen + since if since < _MODULUS // 2 else seen
 
 
 def wanted_by(session: LinuxSession) -> Wanted:
