@@ -46,7 +46,7 @@ class SessionDemand:
         vlan = AccessVlan.named(interface, self._provision.trunks)
         if vlan is None:
             return
-        self._devices.make(vlan)
-        # Until then, the daemon serves the removed device.
+        # Before the device is there: what fails now is tried again while it is missing.
         self._lines.release(interface)
+        self._devices.make(vlan)
         self._demux.adopt(vlan.trunk)
