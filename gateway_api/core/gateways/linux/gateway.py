@@ -133,6 +133,7 @@ class LinuxGateway:
 
     def disconnect(self, id: int) -> SessionDetail | None:
         end = self._tracker.disconnect(id)
+        self._links.forget()
         return None if end is None else end.session.detail(end.traffic)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[LinuxSession] | None:
@@ -141,7 +142,9 @@ class LinuxGateway:
         found = self.sessions.on_access_interface(interface)
         if dry_run or not found:
             return found
-        return [end.session for end in self._tracker.disconnect_many(each.id for each in found)]
+        ends = self._tracker.disconnect_many(each.id for each in found)
+        self._links.forget()
+        return [end.session for end in ends]
 
     def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
         """As Gateway. Raises NotDone where the kernel or the disk refuses."""
@@ -157,6 +160,7 @@ class LinuxGateway:
             except SessionStoreUnavailable:
                 self._plane.apply(wanted)
                 raise
+        self._links.forget()
         return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
 
     def interfaces(self) -> Rows:
@@ -227,11 +231,11 @@ class LinuxGateway:
     def _watch_links(self) -> None:
         """A link that comes or goes may be a session, or a VLAN."""
         adoption = Gathered(self._adopt, _ADOPTION)
-        with Watcher() as watcher:
-            for changed in watcher:
-                if Changed.LINKS in changed:
-                    self._tracker.trigger()
-                    adoption.request()
+        with Watcher(frozenset({Changed.LINKS})) as watcher:
+            for _ in watcher:
+                self._tracker.trigger()
+                self._links.forget()
+                adoption.request()
 
     def _adopt(self) -> None:
         for trunk in self._configuration.demux.trunks:

@@ -27,3 +27,8 @@ class Reading(Generic[T]):
             if self._held is None or at - self._held[0] >= _FRESH:
                 self._held = at, self._read()
             return self._held[1]
+
+    def forget(self) -> None:
+        """After a change: the next caller gets another reading."""
+        with self._lock:
+            self._held = None
