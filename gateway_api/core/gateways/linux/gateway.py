@@ -109,13 +109,14 @@ class LinuxGateway:
 
     def configure(self, configuration: Configuration) -> None:
         """As Gateway. Sessions on a removed trunk end within seconds."""
+        ending = self._ended_by(configuration)
         self._configuration = configuration
         self._provision.configure(configuration)
         self._tracker.configure(configuration.cgnat)
         self._steer()
         self._raise_trunks()
         self._demux.configure(configuration.demux)
-        if ending := self._outside(configuration):
+        if ending:
             threading.Thread(target=self._end, args=(ending,), daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
@@ -125,7 +126,7 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of([each.id for each in self._outside(configuration)], services)
+        return Impact.of([each.id for each in self._ended_by(configuration)], services)
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -201,11 +202,15 @@ class LinuxGateway:
     def unavailable_sources(self) -> Sequence[str]:
         return self._tracker.unavailable_sources
 
-    def _outside(self, configuration: Configuration) -> list[LinuxSession]:
-        """The sessions on no trunk of a configuration."""
-        trunks = configuration.interfaces.trunks
+    def _ended_by(self, configuration: Configuration) -> list[LinuxSession]:
+        """The sessions on a trunk that a new configuration does not have. One that arrived on no trunk, such
+        as on an interface of the operator's, is not the configuration's to end."""
+        before, after = self._configuration.interfaces.trunks, configuration.interfaces.trunks
         return [
-            each for each in self.sessions.all() if AccessVlan.named(each.access_interface, trunks) is None
+            each
+            for each in self.sessions.all()
+            if AccessVlan.named(each.access_interface, before) is not None
+            and AccessVlan.named(each.access_interface, after) is None
         ]
 
     def _end(self, sessions: Sequence[LinuxSession]) -> None:
