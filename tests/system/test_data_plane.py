@@ -16,7 +16,7 @@ from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Shaper
-from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, Wanted
+from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, WantedSession
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(
 DOWN, UP = 20_000_000, 5_000_000
 CGNAT = Cgnat(True, "cgnat", 100, "cgnat0", IPv4Address("10.255.1.2"), IPv4Network("100.64.0.0/10"))
 NEXT_HOP = IPv6Address("fe80::9")
-WANTED = Wanted(
+WANTED = WantedSession(
     session_id=7,
     device="acc0",
     ifb="ifb-acc0",
@@ -62,12 +62,12 @@ class Sessions:
     """The demand, which a test changes."""
 
     def __init__(self) -> None:
-        self.present: Mapping[int, Wanted] = {}
+        self.present: Mapping[int, WantedSession] = {}
         self.complete = self.fresh = True
         self.restored: list[str] = []
         self.refusal: str | None = None
 
-    def wanted(self) -> Mapping[int, Wanted]:
+    def wanted(self) -> Mapping[int, WantedSession]:
         return self.present
 
     def is_complete(self) -> bool:
@@ -534,7 +534,7 @@ def test_another_configuration_is_no_repair(reconciler: Reconciler, plane: DataP
 def test_many_repairs_of_a_kind_are_one_line(
     reconciler: Reconciler, sessions: Sessions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def other(number: int) -> Wanted:
+    def other(number: int) -> WantedSession:
         name = f"acc{number}"
         make_line(name)
         return replace(

@@ -10,7 +10,7 @@ import pytest
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.wanted import Wanted
+from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.reader import Changed, Reader, Watcher
 from gateway_api.wire.core.faults import FaultKind
@@ -29,9 +29,9 @@ RULE = (1500, TABLE, "100.64.0.0/10", None, 140)
 HANDOFF = ("0.0.0.0/0", "10.255.1.2", "cgnat0")
 
 
-def session(id: int, device: str, address: IPv4Address) -> Wanted:
+def session(id: int, device: str, address: IPv4Address) -> WantedSession:
     """Without limits: they are tested elsewhere."""
-    return Wanted(
+    return WantedSession(
         id, device, f"ifb-{device}", device, 0, 0, OVERHEAD_PROFILES["none"], address,
         sets_host_route=True, gateway=None,
     )  # fmt: skip

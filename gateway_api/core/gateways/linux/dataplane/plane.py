@@ -8,12 +8,12 @@ from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import SessionRoutes, destination, surplus
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
 from gateway_api.core.gateways.linux.dataplane.steering import Steering
-from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, Wanted
+from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
 from gateway_api.core.gateways.linux.netlink.changes import refusal
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import EVERYTHING, Changed, Reader
 from gateway_api.wire.core.faults import FaultKind
 
 
@@ -26,7 +26,7 @@ class DataPlane:
         self._routes = SessionRoutes(reader)
         self._steering = Steering(reader)
         self._lock = threading.RLock()
-        self._applied: dict[int, Wanted] = {}
+        self._applied: dict[int, WantedSession] = {}
         #: By device or destination: of several sessions with one, the newest has it.
         self._holders: dict[object, int] = {}
         #: Counts configurations: a reading of before must not decide what is left over.
@@ -50,7 +50,7 @@ class DataPlane:
             self._steering.settle(self._reader.rules(), own)
             self._routes.remove(route for route in own if route.table == unused)
 
-    def apply(self, wanted: Wanted) -> tuple[FaultKind, ...]:
+    def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
         """Makes all of a session, and returns the kinds that were missing or different. Raises NoDevice when
         its device is gone. When the kernel refuses a part, makes the others, then raises."""
         with self._lock:
@@ -59,7 +59,7 @@ class DataPlane:
             raise error
         return tuple(dict.fromkeys(place.kind for place in outcome.changed))
 
-    def repair(self, wanted: Wanted, before: Wanted | None) -> Outcome | None:
+    def repair(self, wanted: WantedSession, before: WantedSession | None) -> Outcome | None:
         """Makes all of a session. None if what was applied is not `before` any more, or if the device is
         gone."""
         with self._lock:
@@ -70,13 +70,13 @@ class DataPlane:
             except NoDevice:
                 return None
 
-    def adopt(self, wanted: Wanted) -> None:
+    def adopt(self, wanted: WantedSession) -> None:
         """Takes a session as applied, which has all in the kernel."""
         with self._lock:
             self._applied.setdefault(wanted.session_id, wanted)
             self._hold([wanted])
 
-    def remove(self, *wanted: Wanted) -> None:
+    def remove(self, *wanted: WantedSession) -> None:
         """Removes what the kernel has for sessions. Devices may be gone, or belong to other sessions."""
         with self._lock:
             for each in wanted:
@@ -85,32 +85,35 @@ class DataPlane:
             self._holders = {key: id for key, id in self._holders.items() if id not in gone}
             self._remove(wanted)
 
-    def applied(self) -> dict[int, Wanted]:
+    def applied(self) -> dict[int, WantedSession]:
         """What was made for each session."""
         with self._lock:
             return dict(self._applied)
 
-    def hold(self, wanted: Iterable[Wanted]) -> None:
+    def hold(self, wanted: Iterable[WantedSession]) -> None:
         """Replaces the sessions that compete for devices and addresses."""
         with self._lock:
             self._holders.clear()
             self._hold(wanted)
 
-    def claim(self, wanted: Iterable[Wanted]) -> None:
+    def claim(self, wanted: Iterable[WantedSession]) -> None:
         """Gives devices and addresses to sessions, of which the newest gets them."""
         with self._lock:
             self._hold(wanted)
 
-    def read(self) -> KernelState:
-        """What the kernel has now."""
-        revision = self._revision
-        return KernelState(
-            links=self._reader.link_entries(),
-            qdiscs=frozenset(self._reader.qdisc_entries()),
-            routes=self._routes.read(),
-            rules=self._reader.rules(),
-            revision=revision,
-        )
+    def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
+        """What the kernel has now, if only this changed since `before`."""
+        state = before._replace(revision=self._revision)
+        if Changed.LINKS in changed:
+            state = state._replace(links=self._reader.link_entries())
+        # Qdiscs and routes go with a link, without an event of their own.
+        if changed & {Changed.QDISCS, Changed.LINKS}:
+            state = state._replace(qdiscs=frozenset(self._reader.qdisc_entries()))
+        if changed & {Changed.ROUTES, Changed.LINKS, Changed.ADDRESSES}:
+            state = state._replace(routes=self._routes.read())
+        if Changed.RULES in changed:
+            state = state._replace(rules=self._reader.rules())
+        return state
 
     def settle_steering(self, state: KernelState) -> Outcome:
         """Repairs the rule and the route to the appliance."""
@@ -119,8 +122,9 @@ class DataPlane:
                 return Outcome((), {})
             return self._steering.settle(state.rules, state.routes.own)
 
-    def differs(self, wanted: Wanted, state: KernelState) -> bool:
-        """True when something of a session with a device is missing or different, as far as `state` shows."""
+    def differs(self, wanted: WantedSession, state: KernelState, routes: Iterable[FibEntry]) -> bool:
+        """True when something of a session with a device is missing or different, as far as `state` shows.
+        These are its routes."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other(wanted.device, wanted):
             return False
@@ -132,16 +136,16 @@ class DataPlane:
                 return True
         elif ifb is not None:
             return True
-        return not all(state.routes.has(route) for _, route in self.routes(wanted, link.ifindex))
+        return not all(map(state.routes.has, routes))
 
-    def is_exact(self, wanted: Wanted, state: KernelState) -> bool:
+    def is_exact(self, wanted: WantedSession, state: KernelState) -> bool:
         """True when rates and redirect, too, are what they must be. It costs some questions."""
         if self._has_other(wanted.device, wanted):
             return True
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         return self._shaper.is_exact(link, ifb, wanted.rate_down, wanted.rate_up, wanted.profile)
 
-    def routes(self, wanted: Wanted, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
+    def routes(self, wanted: WantedSession, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
         """The routes of a session, without those that a newer session has."""
         host = wanted.host_route(ifindex)
         if host is not None and not self._has_other(host.destination, wanted):
@@ -163,7 +167,7 @@ class DataPlane:
             shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._holders.keys())
             return [*map(destination, routes), *shaped]
 
-    def _make(self, wanted: Wanted, set_host_route: bool) -> Outcome:
+    def _make(self, wanted: WantedSession, set_host_route: bool) -> Outcome:
         before = self._applied.get(wanted.session_id)
         if before is not None and (before.device, before.ifb) != (wanted.device, wanted.ifb):
             # First: both may have the same IFB.
@@ -198,7 +202,7 @@ class DataPlane:
         self._applied[wanted.session_id] = wanted
         return Outcome(tuple(changed), failed)
 
-    def _shapers(self, wanted: Wanted) -> Iterator[tuple[Place, Callable[[], object]]]:
+    def _shapers(self, wanted: WantedSession) -> Iterator[tuple[Place, Callable[[], object]]]:
         device, ifb, profile = wanted.device, wanted.ifb, wanted.profile
         yield (
             Place(FaultKind.SHAPER, device),
@@ -216,19 +220,19 @@ class DataPlane:
             return set()
         return set() if handoff is None else {handoff}
 
-    def _steered(self, wanted: Wanted, ifindex: int) -> FibEntry | None:
+    def _steered(self, wanted: WantedSession, ifindex: int) -> FibEntry | None:
         return None if wanted.address is None else self._steering.host_route(wanted.address, ifindex)
 
-    def _hold(self, wanted: Iterable[Wanted]) -> None:
+    def _hold(self, wanted: Iterable[WantedSession]) -> None:
         for each in wanted:
             for key in _keys(each):
                 if self._holders.get(key, 0) <= each.session_id:
                     self._holders[key] = each.session_id
 
-    def _has_other(self, key: object, wanted: Wanted) -> bool:
+    def _has_other(self, key: object, wanted: WantedSession) -> bool:
         return self._holders.get(key, wanted.session_id) != wanted.session_id
 
-    def _remove(self, wanted: Sequence[Wanted]) -> None:
+    def _remove(self, wanted: Sequence[WantedSession]) -> None:
         gone: list[FibEntry] = []
         for each in wanted:
             try:
@@ -243,7 +247,7 @@ class DataPlane:
         )
 
 
-def _keys(wanted: Wanted) -> Iterator[object]:
+def _keys(wanted: WantedSession) -> Iterator[object]:
     """What only one session can have."""
     yield wanted.device
     yield wanted.ifb

@@ -7,17 +7,17 @@ what differs.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, islice
+from itertools import islice
 from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.clock import Clock
+from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place, listed
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
-from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, Wanted
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry
+from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, WantedSession
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
-from gateway_api.core.gateways.linux.netlink.reader import Watcher
+from gateway_api.core.gateways.linux.netlink.reader import EVERYTHING, Changed, Watcher
 from gateway_api.wire.core.faults import FaultKind
 
 #: Seconds between two sweeps.
@@ -26,14 +26,12 @@ _INTERVAL = 5.0
 _DEBOUNCE = 0.2
 #: A sweep rests so many times as long as it took: changes without an end must not take the whole processor.
 _REST = 10
-#: Seconds in which every session's rates and redirect are looked at: each costs questions of its own.
+#: Seconds after which all is read again, even if the kernel told of no change.
 _ROUND = 60.0
 #: Seconds that a device, or a VLAN, may be missing while its session ends.
 _GRACE = 2 * _INTERVAL
 #: Repairs in one sweep, of some 5 ms each: new sessions must not wait for the end of all.
 _AT_ONCE = 200
-#: Attempts in one sweep at what could not be repaired before.
-_RETRIES = 50
 #: Sessions applied before their changes are looked for again.
 _BATCH = 50
 
@@ -43,7 +41,7 @@ _log = logging.getLogger(__name__)
 class Demand(Protocol):
     """The sessions that must be in the kernel. Any thread may call."""
 
-    def wanted(self) -> Mapping[int, Wanted]:
+    def wanted(self) -> Mapping[int, WantedSession]:
         """By session id. Nobody changes it afterwards."""
 
     def is_complete(self) -> bool:
@@ -70,12 +68,13 @@ class Reconciler:
         self._failure: BaseException | None = None
         #: In the order of the calls.
         self._changed: dict[int, None] = {}
-        self._sweep_at = self._rest_until = self._looked_at = self._now()
-        self._place = 0
+        self._sweep_at = self._rest_until = self._read_at = self._now()
+        self._comparison = Comparison(plane, self._now)
+        #: What changed in the kernel since the last sweep: all, unless `run` watches it.
+        self._unread = EVERYTHING
+        self._is_watching = self._was_complete = False
         #: Since when something of a session is missing that is not ours to make.
         self._missing: dict[int, float] = {}
-        #: Since when a session must have something else than what was applied.
-        self._differing: dict[int, float] = {}
         self._shaped: Callable[[], set[int]] = set
 
     def changed(self, *ids: int) -> None:
@@ -94,7 +93,7 @@ class Reconciler:
         """Works until `stop`; what the sessions have stays. Raises the error that ended the watching of the
         kernel."""
         with Watcher() as watcher:
-            self._shaped = watcher.shaped
+            self._shaped, self._is_watching = watcher.shaped, True
             thread = threading.Thread(target=self._watch, args=(watcher,), name="kernel watcher", daemon=True)
             thread.start()
             try:
@@ -113,17 +112,20 @@ class Reconciler:
         # Before the sessions too: one that appears in between must not count as gone.
         applied = self._plane.applied()
         present = self._demand.wanted()
-        self._plane.hold(present.values())
-        self._forget([wanted for id, wanted in applied.items() if id not in present], present)
-        state = self._plane.read()
-        steering = self._plane.settle_steering(state)
-        self.findings.settle(None, steering.failed)
-        self.findings.repaired(steering.changed)
-        todo, expected = self._compare(present, applied, state, is_fresh)
+        with self._work:
+            changed, self._unread = self._unread, frozenset() if self._is_watching else EVERYTHING
+        if started - self._read_at >= _ROUND or is_complete != self._was_complete:
+            changed, self._read_at, self._was_complete = EVERYTHING, started, is_complete
+        if present != applied:
+            self._plane.hold(present.values())
+            self._forget([wanted for id, wanted in applied.items() if id not in present], present)
+        found = self._comparison.compare(present, applied, changed, self._shaped(), self.findings.faulty())
+        self._note_missing(found.missing, started, is_fresh)
+        self._settle_steering(self._comparison.state)
         self._rest_until = self._now() + _REST * (self._now() - started)
-        is_done = self._repair(todo)
-        if is_complete:
-            removed = self._plane.remove_surplus(state, expected)
+        is_done = self._repair(found.to_make)
+        if is_complete and found.routes is not None:
+            removed = self._plane.remove_surplus(self._comparison.state, found.routes)
             if removed:
                 _log.info("removed what belongs to no session: %s", listed(removed))
         self.findings.report()
@@ -150,13 +152,15 @@ class Reconciler:
                 self.sweep()
         except KernelError as error:
             _log.warning("cannot compare the data plane with the sessions: %s", error)
+            self._read_again(EVERYTHING)
             with self._work:
                 self._sweep_at = self._now() + _INTERVAL
 
     def _watch(self, watcher: Watcher) -> None:
         try:
-            for _ in watcher:
+            for changed in watcher:
                 with self._work:
+                    self._unread |= changed
                     soon = max(self._now() + _DEBOUNCE, self._rest_until)
                     if soon < self._sweep_at:
                         self._sweep_at = soon
@@ -183,64 +187,12 @@ class Reconciler:
             self._make(wanted, applied.get(wanted.session_id))
         self.findings.report()
 
-    def _forget(self, gone: list[Wanted], present: Mapping[int, Wanted]) -> None:
+    def _forget(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
         if gone:
             self._plane.remove(*gone)
         for id in self.findings.faulty():
             if id is not None and id not in present:
                 self.findings.settle(id, {})
-
-    def _compare(
-        self, present: Mapping[int, Wanted], applied: Mapping[int, Wanted], state: KernelState, is_fresh: bool
-    ) -> tuple[list[tuple[Wanted, Wanted | None]], set[FibEntry]]:
-        """Sessions to make or repair, each with what was applied; and all routes that may be there."""
-        due = self._due(present, state)
-        retried = set(islice(self.findings.faulty(), _RETRIES))
-        faulty = set(self.findings.faulty())
-        todo: list[tuple[Wanted, Wanted | None]] = []
-        expected: set[FibEntry] = set()
-        missing: dict[int, tuple[Place, str]] = {}
-        differing: dict[int, float] = {}
-        now = self._now()
-        for id, wanted in present.items():
-            lacking = _lacking(wanted, state)
-            link, before = state.links.get(wanted.device), applied.get(id)
-            if link is not None:
-                expected.update(route for _, route in self._plane.routes(wanted, link.ifindex))
-            if lacking is not None:
-                missing[id] = lacking
-            elif link is not None and before is not None and before != wanted:
-                expected.update(route for _, route in self._plane.routes(before, link.ifindex))
-                # A change of its rates may be between kernel and table.
-                differing[id] = self._differing.get(id, now)
-                if now - differing[id] >= _INTERVAL:
-                    todo.append((wanted, before))
-            elif id in faulty:
-                if id in retried:
-                    todo.append((wanted, before))
-            elif self._plane.differs(wanted, state) or (
-                (before is None or id in due) and not self._plane.is_exact(wanted, state)
-            ):
-                todo.append((wanted, before))
-            elif before is None:
-                self._plane.adopt(wanted)
-        self._differing = differing
-        self._note_missing(missing, now, is_fresh)
-        return todo, expected
-
-    def _due(self, present: Mapping[int, Wanted], state: KernelState) -> set[int]:
-        """Ids of the sessions whose rates and redirect are looked at: in turn, and those that the kernel told
-        of."""
-        now = self._now()
-        number = min(len(present), int(len(present) * (now - self._looked_at) / _ROUND) + 1)
-        start = self._place % (len(present) or 1)
-        due = set(islice(chain(present, present), start, start + number))
-        self._place, self._looked_at = start + number, now
-        shaped = self._shaped()
-        if shaped:
-            names = {name for name, link in state.links.items() if link.ifindex in shaped}
-            due.update(id for id, wanted in present.items() if wanted.device in names or wanted.ifb in names)
-        return due
 
     def _note_missing(self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool) -> None:
         """Restores VLANs, and makes faults of what is missing for long."""
@@ -264,7 +216,18 @@ class Reconciler:
         self.findings.repaired([Place(FaultKind.VLAN, vlan)])
         return None
 
-    def _repair(self, todo: Iterable[tuple[Wanted, Wanted | None]]) -> bool:
+    def _settle_steering(self, state: KernelState) -> None:
+        outcome = self._plane.settle_steering(state)
+        self.findings.settle(None, outcome.failed)
+        if outcome.changed:
+            self.findings.repaired(outcome.changed)
+            self._read_again(EVERYTHING)
+
+    def _read_again(self, changed: frozenset[Changed]) -> None:
+        with self._work:
+            self._unread |= changed
+
+    def _repair(self, todo: Iterable[tuple[WantedSession, WantedSession | None]]) -> bool:
         """True when all were tried."""
         for number, (wanted, before) in enumerate(todo):
             if number == _AT_ONCE or (number % _BATCH == _BATCH - 1 and self._changed):
@@ -272,7 +235,7 @@ class Reconciler:
             self._make(wanted, before)
         return True
 
-    def _make(self, wanted: Wanted, before: Wanted | None) -> None:
+    def _make(self, wanted: WantedSession, before: WantedSession | None) -> None:
         outcome = self._plane.repair(wanted, before)
         if outcome is None:
             # It is changing, or its device is gone: the next comparison sees it.
@@ -280,15 +243,3 @@ class Reconciler:
         self.findings.settle(wanted.session_id, outcome.failed)
         if before == wanted:
             self.findings.repaired(outcome.changed)
-
-
-def _lacking(wanted: Wanted, state: KernelState) -> tuple[Place, str] | None:
-    """What a session needs, and is not ours to make."""
-    if wanted.access_interface not in state.links:
-        return Place(FaultKind.VLAN, wanted.access_interface), "there is no such device"
-    link = state.links.get(wanted.device)
-    if link is None:
-        return Place(FaultKind.SHAPER, wanted.device), "there is no such device"
-    if not link.is_up:
-        return Place(FaultKind.SHAPER, wanted.device), "the device is down"
-    return None

@@ -22,7 +22,7 @@ class DelegatedRoute(Record, frozen=True):
     next_hop: IPv6Address | None = None
 
 
-class Wanted(Record, frozen=True):
+class WantedSession(Record, frozen=True):
     """What the kernel must have for a session."""
 
     session_id: int
@@ -83,3 +83,6 @@ class KernelState(NamedTuple):
     rules: Sequence[Rule]
     #: Of the configuration at that time.
     revision: int
+
+
+NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), frozenset()), (), 0)
