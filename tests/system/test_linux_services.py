@@ -27,7 +27,7 @@ from gateway_api.core.gateways.linux.sources.source import SourceRefused, Source
 from gateway_api.wire.core.impact import ServiceAction, ServiceImpact
 from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace
-from tests.support.rendered import RADIUS, profile
+from tests.support.rendered import RADIUS
 from tests.support.running_accel import LOCALHOST, Accel, running_accel
 from tests.support.stack import free_port
 
@@ -308,7 +308,7 @@ def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, 
 # DHCP, and the whole
 
 
-def test_dnsmasq_runs_while_there_is_a_profile_of_dhcp(world: World, document: dict[str, Any]) -> None:
+def test_dnsmasq_runs_while_there_is_a_trunk(world: World, document: dict[str, Any]) -> None:
     services = world.services()
     services.apply(world.rendered(world.configuration), world.configuration)
     assert world.asked() == ["restart gateway-dnsmasq.service"]
@@ -316,7 +316,7 @@ def test_dnsmasq_runs_while_there_is_a_profile_of_dhcp(world: World, document: d
     assert "interface=trunk0.*\ninterface=trunk1.*\n" in text
     assert "dhcp-range=set:pool0,100.96.0.0,100.127.255.254,255.192.0.0,600\n" in text
     assert "dhcp-option=tag:pool0,option:router,100.64.0.1\n" in text
-    document["demux"]["vlan_profiles"] = [profile("one", "pppoe", "100-199")]
+    document["demux"]["trunks"] = []
     assert services.plan(of(document)) == (ServiceImpact("dnsmasq", ServiceAction.RESTART),)
     services.apply(world.rendered(of(document)), of(document))
     assert world.asked() == ["stop gateway-dnsmasq.service"]

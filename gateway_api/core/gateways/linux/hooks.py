@@ -15,8 +15,8 @@ _REST = 0.02
 
 
 class HookSocket:
-    """A Unix datagram socket, for root and the group of the process. What a datagram holds is ignored. Raises
-    OSError."""
+    """A Unix datagram socket for every user of the machine: dnsmasq is another one. What a datagram holds is
+    ignored. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ def _bound(path: Path) -> socket.socket:
     # Bound aside: a hook must find one of both.
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    before = os.umask(0o117)
+    before = os.umask(0o111)
     try:
         receiver.bind(str(aside))
         aside.rename(path)

@@ -29,15 +29,16 @@ _MOST_LEASES = 20_000
 
 
 def options_of(configuration: Configuration, script: Path) -> DnsmasqOptions | None:
-    """What dnsmasq runs with: one range for the VLANs of all profiles of DHCP. None without any. `script` is
+    """What dnsmasq runs with: one range for all VLANs. None without a trunk. `script` is
     packaging/dhcp-lease."""
     trunks = configuration.demux.trunks
-    if not trunks or not any(configuration.demux.profiles_of("dhcp")):
+    if not trunks:
         return None
     shared = SharedRange.of(configuration)
     first, last = shared.dhcp
     return DnsmasqOptions(
-        # PPPoE's VLANs match too, but have no address of the range.
+        # It serves those with an address of the range, which only VLANs of a DHCP profile get. Without such a
+        # profile it runs too, because a source that does not reply is a fault.
         interfaces=tuple(f"{trunk}.*" for trunk in trunks),
         ranges=(Range(shared.network, shared.gateway, first, last),),
         dns_servers=(),
@@ -61,7 +62,7 @@ class DhcpServer:
         self._script = script
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
-        """As ServiceDaemon. Starts it with the first profile of DHCP, and stops it without any."""
+        """As ServiceDaemon. Starts it with the first trunk, and stops it without any."""
         text, before = self._text(configuration), self._files.read(_FILE)
         if text == before:
             self._run(self._systemd.start if text else self._systemd.stop)
