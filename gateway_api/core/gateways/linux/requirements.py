@@ -3,7 +3,6 @@
 Names of packages and places of files are those of Debian 12 and 13.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -99,8 +98,13 @@ def _missing_programs(root: Path, programs: Mapping[str, str | None]) -> dict[st
     return {
         name: package
         for name, package in programs.items()
-        if not any(os.access(root / folder / name, os.X_OK) for folder in _FOLDERS)
+        if not any(_is_program(root / folder / name) for folder in _FOLDERS)
     }
+
+
+def _is_program(path: Path) -> bool:
+    """For any user: pppd is for root and a group only, and the core, which looks too, is neither."""
+    return path.is_file() and path.stat().st_mode & 0o111 != 0
 
 
 def _missing_modules(root: Path, sources: Collection[SourceRequirements]) -> list[str]:
