@@ -189,6 +189,31 @@ def test_the_version_is_told(command: list[str], name: str) -> None:
     assert said.decode() == f"{name} {VERSION}\n"
 
 
+@pytest.mark.parametrize(
+    ("sources", "status", "said"),
+    [
+        (["ospf"], 2, "argument --source: invalid choice: 'ospf'"),
+        (
+            ["accel-ppp", "dnsmasq"],
+            1,
+            "gateway-core linux: accel-ppp and dnsmasq both serve dhcp: choose one",
+        ),
+        (["dnsmasq", "dnsmasq"], 1, "cannot start the core daemon: there is no configuration yet"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_core_takes_one_source_for_each_type_of_session(
+    tmp_path: Path, sources: list[str], status: int, said: str
+) -> None:
+    folders = ["--socket", str(tmp_path / "core"), "--configuration", str(tmp_path / "configuration")]
+    named = [word for source in sources for word in ("--source", source)]
+    command = [*CORE, "linux", *folders, *named]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("key", ["\x03", "\x04"])
 def test_the_setup_of_a_core_asks_on_a_terminal_and_can_be_left(key: str) -> None:
     status, shown = typed(key, program=CORE, arguments=("setup", "--source", "dnsmasq"))

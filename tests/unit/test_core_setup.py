@@ -18,6 +18,7 @@ KERNEL = "6.1.0-56-amd64"
 PROGRAMS = {
     "usr/sbin/pppoe-server": "pppoe",
     "usr/sbin/pppd": "ppp",
+    "usr/bin/ip": "iproute2",
     "usr/sbin/dnsmasq": "dnsmasq-base",
     "usr/bin/dhcp_release": "dnsmasq-utils",
     "usr/bin/vtysh": "frr",
@@ -31,6 +32,11 @@ REBOOT = "apt-get install linux-image-$(dpkg --print-architecture), then reboot 
 def place_program(root: Path, path: str) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).touch(mode=0o755)
+
+
+def place_accel_ppp(root: Path) -> None:
+    for name in ("accel-pppd", "accel-cmd"):
+        place_program(root, f"usr/local/sbin/{name}")
 
 
 def place_modules(root: Path, *names: str) -> None:
@@ -112,11 +118,43 @@ def test_the_core_can_read_the_first_configuration_whose_users_are_in_their_own_
 def test_each_type_that_a_source_serves_has_a_profile_of_vlans(
     root: Path, sources: list[str], types: list[str]
 ) -> None:
-    for name in ("accel-pppd", "accel-cmd"):
-        place_program(root, f"usr/local/sbin/{name}")
+    if "accel-ppp" in sources:
+        place_accel_ppp(root)
     assert ready(root, options(source=sources))
     demux = RunningConfiguration.read(written(root), users(root)).sections.demux
     assert [profile.type for profile in demux.vlan_profiles] == types
+
+
+def test_an_installed_accel_ppp_is_the_source_unless_another_is_named(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place_accel_ppp(root)
+    assert ready(root)
+    said = capsys.readouterr().out
+    assert "gateway-core linux takes accel-ppp unless its unit says --source pppoe-server.\n" in said
+
+
+def test_sources_that_the_core_takes_by_itself_need_no_option(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ready(root, options(source=["dnsmasq"]))
+    assert "--source" not in capsys.readouterr().out
+
+
+def test_two_sources_of_one_type_are_refused(root: Path) -> None:
+    with pytest.raises(GatewayApiError, match=r"^pppoe-server and accel-ppp both serve pppoe: choose one$"):
+        ready(root, options(source=["pppoe-server", "accel-ppp"]))
+
+
+@pytest.mark.parametrize(("source", "length"), [("pppoe-server", 26), ("accel-ppp", 27)])
+def test_a_range_is_large_enough_for_its_source(root: Path, source: str, length: int) -> None:
+    place_accel_ppp(root)
+    assert ready(root, options(source=[source], range=f"100.64.0.0/{length}"))
+
+
+def test_a_range_without_a_block_for_a_vlan_is_too_small_for_pppoe_server(root: Path) -> None:
+    with pytest.raises(GatewayApiError, match=r"^--range: too small"):
+        ready(root, options(range="100.64.0.0/27"))
 
 
 def test_sources_that_are_not_named_are_those_that_are_installed(root: Path) -> None:

@@ -17,7 +17,8 @@ from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, Invalid
 from gateway_api.cli.setup import CONFIGURATION, ETC
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.requirements import SOURCES, interfaces, lacks, preferred
+from gateway_api.core.gateways.linux.requirements import SOURCES, interfaces, lacks, preferred, serving
+from gateway_api.core.gateways.linux.services.subscriber_addresses import BLOCK, SharedRange
 
 #: What the unit of the core begins with, and the users that gateway-api-setup made for it.
 FIRST = ETC / "first-configuration.json"
@@ -66,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     """Exit status 0 if the gateway can start, 1 with the reasons."""
     options = _parser().parse_args(arguments, SetupOptions())
     try:
-        ready = set_up(options, Path("/"), socket.gethostname(), input if sys.stdin.isatty() else None)
+        ready = set_up(options, Path("/"), socket.gethostname(), _ask if sys.stdin.isatty() else None)
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core setup: {error}\n")
         return 1
@@ -82,6 +83,7 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
     first, state = _below(root, FIRST), _below(root, CONFIGURATION / "state.json")
     exists = first.exists() or state.exists()
     choices = _choices(options, root, None if exists else ask, required=not exists)
+    served = serving(choices.sources)
     text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
     missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
     for lack in missing:
@@ -97,13 +99,17 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
     elif not missing:
         durable.replace(first, text.encode(), mode=0o644)
         _say(f"{first} is written.")
+    default = serving(preferred(root))
+    if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
+        named = " ".join(f"--source {name}" for name in choices.sources)
+        _say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
     _say("Something is missing: run this again afterwards." if missing else "The gateway can start.")
     return not missing
 
 
 def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bool) -> FirstChoices:
-    """From the flags, or else from the operator's answers; the installed sources if none is named. Where the
-    first ones are not `required`, only the sources are. Raises CannotSetUp."""
+    """From the flags, or else from the operator's answers; without a source, those of `gateway-core linux`.
+    Unless all are `required`, only the sources are. Raises CannotSetUp and TwoSources."""
     given = {
         "--source": options.source or preferred(root),
         "--trunk": options.trunk,
@@ -138,7 +144,7 @@ def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> s
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
     trunks, uplinks = list(choices.trunks), list(choices.uplinks)
-    served = {type for name in choices.sources for type in SOURCES[name].types}
+    served = serving(choices.sources)
     document: dict[str, Any] = {
         "system": {"hostname": hostname},
         "interfaces": {"trunks": trunks, "uplinks": uplinks},
@@ -168,10 +174,12 @@ def _first_configuration(choices: FirstChoices, hostname: str, users: Path) -> s
         "api": {"enabled": True, "token_lifetime": 3600, "users": []},
     }
     try:
-        RunningConfiguration.first(document, users)
+        made = RunningConfiguration.first(document, users)
     except Invalid as error:
         broken = (f"{_named(problem.path)}: {problem.message}" for problem in error.problems)
         raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
+    if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).free_block(()):
+        raise CannotSetUp(f"--range: too small: pppoe-server has {BLOCK} addresses of it for each VLAN")
     return json.dumps(document, indent=2) + "\n"
 
 
@@ -182,6 +190,16 @@ def _named(path: str) -> str:
 
 def _below(root: Path, path: Path) -> Path:
     return root / path.relative_to("/")
+
+
+def _ask(question: str) -> str:
+    # Not by `input`: a Ctrl-C right after its question takes effect only after a line.
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
 
 
 def _say(text: str) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 
-from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.access import AccessLines
@@ -18,7 +17,7 @@ from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.core.gateways.linux.provision import Provision
-from gateway_api.core.gateways.linux.requirements import SOURCES
+from gateway_api.core.gateways.linux.requirements import serving
 from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration
 from gateway_api.core.gateways.linux.services import places
@@ -46,22 +45,14 @@ _COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
 _METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
 
 
-class TwoSources(GatewayApiError):
-    """Two sources serve one session type."""
-
-
 class LinuxMachine:
     """A Debian machine with sources, by their names in `requirements.SOURCES`. `services` are what a commit
     applies to. Raises TwoSources."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-        #: The name of the source of each session type.
-        self._serving: dict[str, str] = {}
-        for name in names:
-            for type in SOURCES[name].types:
-                if (other := self._serving.setdefault(type, name)) != name:
-                    raise TwoSources(f"{other} and {name} both serve {type}")
+        self._serving = serving(names)
+        #: Each once: the operator may have named one twice.
+        self._names = dict.fromkeys(names)
         files, systemd = PlacedFiles(places.SERVICES), Systemd()
         self._pppoe = PppoeUnits(systemd, places.PPPOE_SETTINGS)
         self._command_line = CommandLine(_COMMAND_LINE)
@@ -72,7 +63,7 @@ class LinuxMachine:
             "accel-ppp": [secrets, AccelPppReload(files, self._command_line)],
         }
         frr = FrrByDifference(files, FrrConfiguration(FrrFolders(), _CHANGE_FRR))
-        self.services = LinuxServices([*(daemon for name in names for daemon in daemons[name]), frr])
+        self.services = LinuxServices([*(daemon for name in self._names for daemon in daemons[name]), frr])
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""

@@ -4,10 +4,11 @@ Names of packages and places of files are those of Debian 12 and 13.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.program import run
 
 #: Of the kernel, for any source.
@@ -33,7 +34,9 @@ class SourceRequirements:
 #: By the name of the source. pppoe-server runs in user mode, through a terminal.
 SOURCES = {
     "pppoe-server": SourceRequirements(
-        ("pppoe",), ("ppp_generic", "ppp_async"), {"pppoe-server": "pppoe", "pppd": "ppp"}
+        ("pppoe",),
+        ("ppp_generic", "ppp_async"),
+        {"pppoe-server": "pppoe", "pppd": "ppp", "ip": "iproute2"},
     ),
     "dnsmasq": SourceRequirements(
         ("dhcp",), (), {"dnsmasq": "dnsmasq-base", "dhcp_release": "dnsmasq-utils"}
@@ -42,6 +45,10 @@ SOURCES = {
         ("pppoe", "dhcp"), ("ppp_generic", "pppoe"), {"accel-pppd": None, "accel-cmd": None}
     ),
 }
+
+
+class TwoSources(GatewayApiError):
+    """Two sources serve one session type."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,16 @@ class Lack:
 def interfaces(root: Path) -> list[str]:
     """Those of the machine, without the loopback. `root` is the root of its file system, here and below."""
     return sorted(path.name for path in (root / "sys/class/net").iterdir() if path.name != "lo")
+
+
+def serving(sources: Iterable[str]) -> dict[str, str]:
+    """The name of the source of each session type. Raises TwoSources."""
+    found: dict[str, str] = {}
+    for name in sources:
+        for type in SOURCES[name].types:
+            if (other := found.setdefault(type, name)) != name:
+                raise TwoSources(f"{other} and {name} both serve {type}: choose one")
+    return found
 
 
 def preferred(root: Path) -> list[str]:
