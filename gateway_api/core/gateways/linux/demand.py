@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway_api.core.gateways.linux.access import AccessLines
-from gateway_api.core.gateways.linux.dataplane.wanted import Wanted
+from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
@@ -30,7 +30,7 @@ class SessionDemand:
         #: Sources that have not replied since the start.
         self._silent = set(tracker.unavailable_sources)
 
-    def wanted(self) -> Mapping[int, Wanted]:
+    def wanted(self) -> Mapping[int, WantedSession]:
         return self._provision.wanted()
 
     def is_complete(self) -> bool:

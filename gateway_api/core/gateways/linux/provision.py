@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, Wanted
+from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, WantedSession
 from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 from gateway_api.core.gateways.linux.services.subscriber_addresses import SharedRange
@@ -41,7 +41,7 @@ class Provision:
         self.changes: Callable[..., None] = lambda *_: None
         self._lock = threading.Lock()
         #: Replaced as a whole: readers iterate over it.
-        self._wanted: Mapping[int, Wanted] = {}
+        self._wanted: Mapping[int, WantedSession] = {}
 
     def configure(self, configuration: Configuration) -> None:
         """New sessions get the terms of another configuration."""
@@ -50,7 +50,7 @@ class Provision:
         #: The gateway's address towards subscribers.
         self.address = SharedRange.of(configuration).gateway
 
-    def wanted(self) -> Mapping[int, Wanted]:
+    def wanted(self) -> Mapping[int, WantedSession]:
         """By session id. Nobody changes it."""
         return self._wanted
 
@@ -108,10 +108,10 @@ def _later(seen: int, counted: int) -> int:
     return seen + since if since < _MODULUS // 2 else seen
 
 
-def wanted_by(session: LinuxSession) -> Wanted:
+def wanted_by(session: LinuxSession) -> WantedSession:
     """What the kernel must have for a session."""
     summary = session.summary
-    return Wanted(
+    return WantedSession(
         session_id=session.id,
         device=session.interface,
         ifb=session.ifb_device,

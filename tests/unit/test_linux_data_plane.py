@@ -1,0 +1,164 @@
+"""What a session must have, against made-up readings of the kernel."""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+import pytest
+from msgspec.structs import replace
+
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.dataplane.routes import surplus
+from gateway_api.core.gateways.linux.dataplane.steering import Steering
+from gateway_api.core.gateways.linux.dataplane.wanted import (
+    DelegatedRoute,
+    KernelState,
+    RouteState,
+    WantedSession,
+)
+from gateway_api.core.gateways.linux.netlink.entries import FibEntry, LinkEntry, QdiscEntry
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.wire.core.faults import FaultKind
+from tests.support.clocks import NOW, SteppedClock
+
+ADDRESS, GATEWAY = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.1")
+PREFIX, NEXT_HOP = IPv6Network("2001:db8:9::/56"), IPv6Address("fe80::9")
+WANTED = WantedSession(
+    7, "ppp0", "ifb-ppp0", "trunk0.100", 20_000_000, 5_000_000, OVERHEAD_PROFILES["pppoe_ethernet"],
+    ADDRESS, True, GATEWAY, (DelegatedRoute(PREFIX, NEXT_HOP),),
+)  # fmt: skip
+LINKS = {
+    "ppp0": LinkEntry(10, "ppp0", True, False),
+    "ifb-ppp0": LinkEntry(11, "ifb-ppp0", True, True),
+    "trunk0.100": LinkEntry(4, "trunk0.100", True, True),
+}
+QDISCS = (
+    QdiscEntry(10, 0xFFFFFFFF, 0x10000, "htb"),
+    QdiscEntry(10, 0x10010, 0x110000, "fq_codel"),
+    QdiscEntry(10, 0xFFFFFFF1, 0xFFFF0000, "ingress"),
+    QdiscEntry(11, 0xFFFFFFFF, 0x10000, "htb"),
+    QdiscEntry(11, 0x10010, 0x110000, "fq_codel"),
+)
+HOST = FibEntry(254, ADDRESS.packed, 32, 10, None, GATEWAY.packed)
+DELEGATED = FibEntry(254, PREFIX.network_address.packed, 56, 10, NEXT_HOP.packed, None)
+ROUTES = {HOST, DELEGATED}
+WHOLE = KernelState(LINKS, frozenset(QDISCS), RouteState(ROUTES, frozenset()), (), 0)
+
+
+@pytest.fixture
+def plane() -> Iterator[DataPlane]:
+    with Kernel() as kernel:
+        yield DataPlane(kernel, Reader())
+
+
+def differs(plane: DataPlane, wanted: WantedSession, state: KernelState) -> bool:
+    routes = [route for _, route in plane.routes(wanted, state.links[wanted.device].ifindex)]
+    return plane.differs(wanted, state, routes)
+
+
+def test_a_session_with_all_does_not_differ(plane: DataPlane) -> None:
+    assert not differs(plane, WANTED, WHOLE)
+
+
+@pytest.mark.parametrize("missing", QDISCS)
+def test_each_missing_qdisc_is_a_difference(plane: DataPlane, missing: QdiscEntry) -> None:
+    assert differs(plane, WANTED, WHOLE._replace(qdiscs=WHOLE.qdiscs - {missing}))
+
+
+@pytest.mark.parametrize("missing", [HOST, DELEGATED])
+def test_each_missing_route_is_a_difference(plane: DataPlane, missing: FibEntry) -> None:
+    assert differs(plane, WANTED, WHOLE._replace(routes=RouteState(ROUTES - {missing}, frozenset())))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        HOST._replace(ifindex=9),
+        HOST._replace(source=None),
+        HOST._replace(gateway=bytes(4)),
+        HOST._replace(table=9),
+    ],
+)
+def test_another_route_to_the_address_is_a_difference(plane: DataPlane, other: FibEntry) -> None:
+    assert differs(plane, WANTED, WHOLE._replace(routes=RouteState({other, DELEGATED}, frozenset())))
+
+
+def test_a_route_of_others_over_the_device_is_as_good(plane: DataPlane) -> None:
+    others = frozenset({(ADDRESS.packed, 32, 10)})
+    assert not differs(plane, WANTED, WHOLE._replace(routes=RouteState({DELEGATED}, others)))
+
+
+@pytest.mark.parametrize("ifb", [None, LINKS["ifb-ppp0"]._replace(is_up=False)])
+def test_an_ifb_must_be_there_and_up(plane: DataPlane, ifb: LinkEntry | None) -> None:
+    links = {name: link for name, link in LINKS.items() if name != "ifb-ppp0"}
+    assert differs(plane, WANTED, WHOLE._replace(links=links if ifb is None else {**links, "ifb-ppp0": ifb}))
+
+
+@pytest.mark.parametrize("unlimited", [{"rate_down": 0}, {"rate_up": 0}])
+def test_a_limit_that_must_not_be_there_is_a_difference(plane: DataPlane, unlimited: dict[str, int]) -> None:
+    assert differs(plane, replace(WANTED, **unlimited), WHOLE)
+
+
+def test_a_session_without_limits_needs_no_qdisc(plane: DataPlane) -> None:
+    bare = KernelState({"ppp0": LINKS["ppp0"]}, frozenset(), WHOLE.routes, (), 0)
+    assert not differs(plane, replace(WANTED, rate_down=0, rate_up=0), bare)
+
+
+def test_the_newest_session_has_the_address(plane: DataPlane) -> None:
+    newer = replace(WANTED, session_id=8, device="ppp1", ifb="ifb-ppp1")
+    plane.hold([newer, WANTED])
+    assert list(plane.routes(WANTED, 10)) == []
+    assert [kind for kind, _ in plane.routes(newer, 12)] == [FaultKind.HOST_ROUTE, FaultKind.DELEGATED_PREFIX]
+
+
+def test_a_session_of_the_range_is_steered() -> None:
+    steering = Steering(Reader())
+    assert steering.host_route(ADDRESS, 10) is None
+    steering.configure(Cgnat(True, "cgnat", 100, "lan0", GATEWAY, IPv4Network("100.64.0.0/10")))
+    assert steering.host_route(ADDRESS, 10) == FibEntry(100, ADDRESS.packed, 32, 10, None, None)
+    assert steering.host_route(IPv4Address("192.0.2.1"), 10) is None
+
+
+def test_a_route_in_place_of_an_expected_one_is_not_left_over() -> None:
+    # To delete it without a source would delete the expected one.
+    former, elsewhere = HOST._replace(source=None), HOST._replace(ifindex=9)
+    assert surplus({former, elsewhere}, {HOST}) == [elsewhere]
+
+
+IFB = Place(FaultKind.IFB, "ifb-ppp0")
+SHAPER = Place(FaultKind.SHAPER, "ppp0")
+
+
+def test_a_fault_that_stays_keeps_its_time_and_its_reason() -> None:
+    clock = SteppedClock()
+    findings = Findings(clock.wall)
+    findings.settle(7, {IFB: "first"})
+    clock.now += 60
+    findings.settle(7, {IFB: "second", SHAPER: "third"})
+    found = {(fault.object, fault.since, fault.reason) for fault in findings.faults_of(7)}
+    assert found == {("ifb-ppp0", NOW + 1000, "first"), ("ppp0", NOW + 1060, "third")}
+    findings.settle(7, {})
+    assert findings.faults() == []
+
+
+def test_faults_take_turns() -> None:
+    findings = Findings(SteppedClock().wall)
+    for id in (7, 8, None):
+        findings.settle(id, {IFB: "reason"})
+    findings.settle(7, {IFB: "reason"})
+    assert findings.faulty() == [8, None, 7]
+
+
+def test_each_fault_is_logged_when_it_comes_and_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    findings = Findings(SteppedClock().wall)
+    for failed in ({IFB: "no space"}, {IFB: "no space"}, {}):
+        findings.settle(7, failed)
+        findings.report()
+    assert caplog.messages == [
+        "cannot repair ifb-ppp0 of kind ifb: no space",
+        "no fault any more of kind ifb: ifb-ppp0",
+    ]
