@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
-from gateway_api.core.gateways.linux.session_store import SessionStoreUnavailable
+from gateway_api.core.gateways.linux.session_store import STORE, SessionStoreUnavailable
 from gateway_api.core.gateways.linux.sources.source import SourceRefused
 from gateway_api.core.gateways.linux.tracker import NotDisconnected
 from gateway_api.core.session import Counters
@@ -304,6 +305,50 @@ def test_a_record_of_another_version_is_forgotten(
     assert "cannot read the record of session 1" in caplog.text
 
 
+class Killed(BaseException):
+    """As by SIGKILL: nothing that follows in the core is done."""
+
+
+def killed(*_: object, **more: object) -> None:
+    raise Killed
+
+
+def poll_until_killed(lives: Lives) -> None:
+    with pytest.raises(Killed):
+        lives.poll()
+    lives.kill()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_start_that_was_not_announced_is_so_by_the_next_core(
+    lives: Lives, source: ListedSource, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    source.up(listed("a"), listed("b"))
+    monkeypatch.setattr(lives.journal, "session_up", killed)
+    poll_until_killed(lives)
+    if ends:
+        source.down("a", "user_request")
+    lives.start()
+    lives.poll()
+    assert sorted(told(lives)) == ([("down", 1)] if ends else []) + [("up", 1), ("up", 2)]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_event_that_is_not_on_disk_comes_again_with_the_same_id(
+    lives: Lives, source: ListedSource, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    source.up(listed("a"))
+    if ends:
+        lives.poll()
+        source.down("a", "user_request")
+    monkeypatch.setattr(lives.store, "settle", killed)
+    poll_until_killed(lives)
+    lives.start()
+    lives.poll()
+    lives.poll()
+    assert told(lives) == ([("up", 1), ("down", 1), ("down", 1)] if ends else [("up", 1), ("up", 1)])
+
+
 # Disks that fail
 
 
@@ -347,6 +392,42 @@ def test_rates_that_cannot_be_stored_do_not_change(lives: Lives, source: ListedS
     assert only(lives).summary.rate_down == TERMS.rate_down
     lives.restart()
     assert only(lives).summary.rate_down == TERMS.rate_down
+
+
+def test_rates_that_are_on_disk_after_a_failure_do_not_return(
+    lives: Lives, source: ListedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = lives.store.settle
+
+    def fail_late(**what: Any) -> None:
+        settle(**what)
+        raise SessionStoreUnavailable(STORE, "no reply")
+
+    source.up(listed("a"))
+    lives.poll()
+    with monkeypatch.context() as patched, pytest.raises(SessionStoreUnavailable):
+        patched.setattr(lives.store, "settle", fail_late)
+        lives.tracker.set_rates(1, 7, 3)
+    lives.poll()
+    lives.restart()
+    assert only(lives).summary.rate_down == TERMS.rate_down
+
+
+def test_a_key_that_comes_back_before_its_release_is_another_session(
+    lives: Lives, source: ListedSource
+) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.down("a")
+    with no_file_longer_than(0):
+        lives.poll()
+        source.up(listed("a"))
+        lives.poll()
+        assert told(lives) == [("up", 1), ("down", 1)]
+    lives.poll()
+    lives.restart()
+    lives.poll()
+    assert told(lives) == [("up", 1), ("down", 1), ("up", 2)]
 
 
 # Disconnects

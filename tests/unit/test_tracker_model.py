@@ -55,7 +55,8 @@ class Disk(SessionStore):
     ) -> None:
         def write() -> None:
             super(Disk, self).settle(announced=announced, records=records, released=released)
-            self.unsettled -= {("up", key) for key in announced} | {("down", key) for key in released}
+            done = {("up", key) for key in (*announced, *released)}
+            self.unsettled -= done | {("down", key) for key in released}
 
         self._write(write)
 
@@ -164,18 +165,24 @@ class AnyLife(RuleBasedStateMachine):
             silent = {source.name for source in self.sources if source.fails}
             present = {session.key for session in self.lives.tracker.sessions.all()}
             assert {key for key in present if key.source not in silent} == listed
+            active = {s.id for s in self.lives.tracker.sessions.all() if s.summary.state == "active"}
+            assert active <= {id for event, id in self.lives.told if event == "up"}
 
     @rule()
     def restart(self) -> None:
         self.lives.disk.fails = ""
         self.lives.restart()
 
-    @rule(steps=st.integers(1, 12))
-    def be_killed(self, steps: int) -> None:
+    @rule(steps=st.integers(1, 8), comes=st.booleans(), ends=st.booleans())
+    def be_killed(self, steps: int, comes: bool, ends: bool) -> None:
+        if comes:
+            self.come(0, 1)
         self.lives.steps = steps
         try:
             self.lives.poll()
         except Killed:
+            if ends:
+                self.lose_all(0)
             self.lives.restart()
         self.lives.steps = 0
 

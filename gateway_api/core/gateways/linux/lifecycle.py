@@ -293,8 +293,6 @@ class Lifecycle:
 
     def _forget(self, end: SessionEnd) -> None:
         self._released.add(end.session.key)
-        self._announced.discard(end.session.key)
-        self._records.pop(end.session.key, None)
         for awaited in self._awaited:
             if end.session.id in awaited:
                 awaited[end.session.id] = end
