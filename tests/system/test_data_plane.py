@@ -65,6 +65,7 @@ class Sessions:
         self.present: Mapping[int, WantedSession] = {}
         self.complete = self.fresh = True
         self.restored: list[str] = []
+        self.foreign: set[str] = set()
         self.refusal: str | None = None
 
     def wanted(self) -> Mapping[int, WantedSession]:
@@ -76,11 +77,14 @@ class Sessions:
     def is_fresh(self) -> bool:
         return self.fresh
 
-    def restore_vlan(self, interface: str) -> None:
+    def restore_vlan(self, interface: str) -> bool:
+        if interface in self.foreign:
+            return False
         self.restored.append(interface)
         if self.refusal is not None:
             raise GatewayApiError(self.refusal)
         make_line(interface)
+        return True
 
 
 def make_line(name: str) -> None:
@@ -439,6 +443,20 @@ def test_a_vlan_that_cannot_be_restored_is_a_fault(
     sessions.refusal = None
     reconciler.sweep()
     assert reconciler.findings.faults() == []
+
+
+def test_a_device_of_others_that_stays_away_is_a_fault(
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
+) -> None:
+    sessions.foreign = {"acc0"}
+    ip("link del acc0")
+    reconciler.sweep()
+    clock.now += 10
+    for _ in range(2):
+        reconciler.sweep()
+        (fault,) = reconciler.findings.faults_of(7)
+        assert (fault.kind, fault.object, fault.reason) == (FaultKind.VLAN, "acc0", "there is no such device")
+    assert repairs(reconciler) == {}
 
 
 def test_a_stale_session_without_device_is_no_fault(

@@ -40,13 +40,14 @@ class SessionDemand:
     def is_fresh(self) -> bool:
         return not self._tracker.unavailable_sources
 
-    def restore_vlan(self, interface: str) -> None:
+    def restore_vlan(self, interface: str) -> bool:
         """As Demand. Its sessions end: their daemon has sockets of the device that is gone. A name that is no
         VLAN of a trunk is left alone."""
         vlan = AccessVlan.named(interface, self._provision.trunks)
         if vlan is None:
-            return
+            return False
         # Before the device is there: what fails now is tried again while it is missing.
         self._lines.release(interface)
         self._devices.make(vlan)
         self._demux.adopt(vlan.trunk)
+        return True

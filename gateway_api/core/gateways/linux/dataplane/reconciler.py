@@ -50,8 +50,9 @@ class Demand(Protocol):
     def is_fresh(self) -> bool:
         """Every source replied when it was last asked: no session is stale."""
 
-    def restore_vlan(self, interface: str) -> None:
-        """Makes the device of a VLAN again. Raises GatewayApiError, with a text for the log."""
+    def restore_vlan(self, interface: str) -> bool:
+        """Makes the device of a VLAN again. False if it is none of the gateway's. Raises GatewayApiError,
+        with a text for the log."""
 
 
 class Reconciler:
@@ -203,14 +204,16 @@ class Reconciler:
             if now - self._missing[id] < _GRACE:
                 continue
             if place not in outcomes:
-                outcomes[place] = self._restored(place.object) if place.kind == FaultKind.VLAN else reason
+                is_vlan = place.kind == FaultKind.VLAN
+                outcomes[place] = self._restored(place.object, reason) if is_vlan else reason
             failed = outcomes[place]
             self.findings.settle(id, {} if failed is None else {place: failed})
 
-    def _restored(self, vlan: str) -> str | None:
-        """None, or why it could not be."""
+    def _restored(self, vlan: str, reason: str) -> str | None:
+        """None, or why it is still missing."""
         try:
-            self._demand.restore_vlan(vlan)
+            if not self._demand.restore_vlan(vlan):
+                return reason
         except GatewayApiError as error:
             return str(error)
         self.findings.repaired([Place(FaultKind.VLAN, vlan)])
