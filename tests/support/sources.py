@@ -9,7 +9,13 @@ import msgspec
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.session import LinuxSession, SessionTerms
 from gateway_api.core.gateways.linux.session_store import SessionStore
-from gateway_api.core.gateways.linux.sources.source import UNKNOWN, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import (
+    UNKNOWN,
+    SourceRefused,
+    SourceSession,
+    SourceTraffic,
+    SourceUnavailable,
+)
 from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.journal import Journal
 from gateway_api.core.session import Counters
@@ -58,6 +64,10 @@ class ListedSource:
         #: The keys of the requests to end a session, which `ends` carries out.
         self.terminated: list[str] = []
         self.ends: Callable[[str], None] = self.down
+        self.counted: dict[str, SourceTraffic] = {}
+        #: The VLANs with their types, and whether more are refused.
+        self.served: dict[str, SessionType] = {}
+        self.refuses = False
 
     def up(self, *sessions: SourceSession) -> None:
         self.listed |= {session.key: session for session in sessions}
@@ -83,11 +93,24 @@ class ListedSource:
     def reason(self, key: str) -> str:
         return self.reasons.get(key, UNKNOWN)
 
+    def traffic(self, key: str) -> SourceTraffic | None:
+        if self.fails:
+            raise SourceUnavailable(f"cannot reach {self.name}")
+        return self.counted.get(key)
+
     def serve(self, interface: str, type: SessionType) -> None:
-        raise NotImplementedError
+        self._check()
+        self.served[interface] = type
 
     def release(self, interface: str) -> None:
-        raise NotImplementedError
+        self._check()
+        self.served.pop(interface, None)
+
+    def _check(self) -> None:
+        if self.fails:
+            raise SourceUnavailable(f"cannot reach {self.name}")
+        if self.refuses:
+            raise SourceRefused(f"{self.name} refused")
 
 
 class Surroundings:

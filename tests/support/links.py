@@ -1,0 +1,70 @@
+"""Links, addresses and routes as a reader of the kernel gives them, for tests of what is made of them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway_api.core.gateways.linux.netlink.fib import RouteEntry
+from gateway_api.core.gateways.linux.netlink.links import Address, Link
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.session import LinuxSession, SessionRecord
+from gateway_api.core.gateways.linux.session_store import SessionKey
+from gateway_api.wire.core.network import AdminState, InterfaceStats
+from gateway_api.wire.core.sessions import SessionState, SessionType
+from tests.support.sources import TERMS, listed
+
+STEERED = (True, True)
+
+
+def link(index: int, name: str, kind: str | None = None, **fields: Any) -> Link:
+    """A link that is up."""
+    return Link(
+        **{
+            "index": index, "name": name, "kind": kind, "mac_address": None, "has_ethernet_header": True,
+            "admin_state": AdminState.UP, "oper_state": "up", "mtu": 1500, "parent": None, "master": None,
+            "vlan": None, "stats": InterfaceStats(), **fields,
+        }
+    )  # fmt: skip
+
+
+def session(id: int, **fields: Any) -> LinuxSession:
+    """A session of accel-ppp."""
+    record = SessionRecord.new(listed(str(id), **fields), TERMS)
+    return LinuxSession.of(id, SessionKey("accel-ppp", str(id)), record, SessionState.ACTIVE, STEERED)
+
+
+def on_vlan(id: int, vlan: str, **fields: Any) -> LinuxSession:
+    """A session of DHCP without a device of its own."""
+    return session(id, type=SessionType.DHCP, interface=vlan, access_interface=vlan, **fields)
+
+
+class KnownLinks:
+    """The readings of a kernel with the links, addresses and routes that a test gives it."""
+
+    def __init__(self, *found: Link) -> None:
+        self.found = list(found)
+        self.assigned: list[Address] = []
+        self.entries: list[RouteEntry] = []
+        self.tables: list[int] = []
+        self.fails = False
+        self.readings = 0
+
+    def links(self) -> dict[int, Link]:
+        self.readings += 1
+        if self.fails:
+            raise KernelError("read the links", "No buffer space available")
+        return {each.index: each for each in self.found}
+
+    def link(self, name: str) -> Link:
+        if self.fails:
+            raise KernelError(f"find the link {name}", "No buffer space available")
+        for each in self.found:
+            if each.name == name:
+                return each
+        raise NoDevice(f"find the link {name}", "there is none")
+
+    def addresses(self) -> list[Address]:
+        return self.assigned
+
+    def routes(self, tables: Iterable[int]) -> list[RouteEntry]:
+        self.tables = list(tables)
+        return [entry for entry in self.entries if entry.table in self.tables]

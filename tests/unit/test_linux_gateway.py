@@ -1,0 +1,367 @@
+"""The Linux gateway: what its methods do to sessions, the kernel and the disk, and what they say when those
+refuse. The kernel is a stand-in: tests/system has the real one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import Cgnat, Configuration
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.dataplane.findings import Place
+from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_api.core.gateways.linux.dataplane.wanted import Wanted
+from gateway_api.core.gateways.linux.demand import SessionDemand
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_api.core.gateways.linux.device_counters import DeviceCounters
+from gateway_api.core.gateways.linux.gateway import LinuxGateway
+from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
+from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.core.gateways.linux.provision import Provision
+from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
+from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.session import LinuxSession
+from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.tracker import Tracker
+from gateway_api.core.journal import Journal
+from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.network import AddressFamily, InterfaceStats
+from tests.support.clocks import StillClock
+from tests.support.documents import valid_document
+from tests.support.links import KnownLinks, link
+from tests.support.sources import ListedSource, events, listed
+from tests.support.stack import wait_for
+from tests.support.workspaces import no_file_longer_than
+
+CONFIGURATION = RunningConfiguration.of(valid_document()).sections
+WITHOUT_TRUNK1 = replace(CONFIGURATION, interfaces=replace(CONFIGURATION.interfaces, trunks=("trunk0",)))
+DEFAULT = (100_000_000, 20_000_000)
+
+
+Make = Callable[..., "Machine"]
+
+
+class KernelPlane:
+    """The data plane of a kernel that does what it is told, or refuses."""
+
+    def __init__(self) -> None:
+        self.rates: dict[int, tuple[int, int]] = {}
+        self.cgnat: Cgnat | None = None
+        self.refuses = False
+
+    def apply(self, wanted: Wanted) -> tuple[FaultKind, ...]:
+        self._check()
+        self.rates[wanted.session_id] = (wanted.rate_down, wanted.rate_up)
+        return ()
+
+    def configure(self, cgnat: Cgnat) -> None:
+        self.cgnat = cgnat
+        self._check()
+
+    def _check(self) -> None:
+        if self.refuses:
+            raise KernelError("shape ppp0", "No buffer space available")
+
+
+class Trunks:
+    """VLAN devices: none, on trunks that can be set up."""
+
+    def __init__(self) -> None:
+        self.up: list[str] = []
+
+    def raise_trunk(self, trunk: str) -> None:
+        self.up.append(trunk)
+
+    def existing(self, _: str) -> list[AccessVlan]:
+        return []
+
+
+class Machine:
+    """The parts around a gateway, and two sessions: 1 on trunk0, 2 on trunk1."""
+
+    def __init__(self, folder: Path, configuration: Configuration = CONFIGURATION) -> None:
+        self.source, self.clock, self.journal = ListedSource(), StillClock(), Journal("life")
+        self.plane, self.trunks = KernelPlane(), Trunks()
+        self.daemons: list[Any] = []
+        self.kernel = KnownLinks(
+            link(2, "trunk0"),
+            link(20, "ppp0", "ppp", stats=InterfaceStats(rx_bytes=1000, tx_bytes=2000)),
+            link(21, "ppp1", "ppp"),
+        )
+        self.counters = DeviceCounters(self.kernel)
+        provision = Provision(configuration, {self.source.name: self.source}, self.counters)
+        self.store = SessionStore(folder)
+        self.tracker = Tracker(
+            [self.source], self.store, self.journal, self.clock, configuration.cgnat, provision,
+            self._pass,
+        )  # fmt: skip
+        demux = Demultiplexer(
+            configuration.demux, self.trunks, self.source, self.tracker.occupied, self.clock.steady
+        )
+        demand = SessionDemand(provision, self.tracker, self.trunks, self.source, demux)
+        self.reconciler = Reconciler(self.plane, demand, self.clock)
+        self.gateway = LinuxGateway(
+            configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, demux,
+            self.trunks, self.kernel, self.counters, LinuxServices(self.daemons),
+            # FRR is not there.
+            Frr(FrrFolders(folder, folder, folder, folder), 2), SimpleNamespace(),
+        )  # fmt: skip
+        self.source.up(
+            listed("a", access_interface="trunk0.1000", interface="ppp0"),
+            listed("b", access_interface="trunk1.1000", interface="ppp1", ip_address="100.64.0.11"),
+        )
+        self.tracker.poll()
+
+    def ids(self) -> list[int]:
+        return [session.id for session in self.gateway.sessions.all()]
+
+    def rates(self, id: int) -> tuple[int, int]:
+        summary = self.session(id).summary
+        return summary.rate_down, summary.rate_up
+
+    def session(self, id: int) -> LinuxSession:
+        found = self.gateway.sessions.get(id)
+        assert found is not None
+        return found
+
+    def _pass(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Machine] = []
+
+    def machine(configuration: Configuration = CONFIGURATION) -> Machine:
+        made.append(Machine(tmp_path / str(len(made)), configuration))
+        return made[-1]
+
+    yield machine
+    for each in made:
+        each.store.close()
+
+
+@pytest.fixture
+def machine(make: Make) -> Machine:
+    return make()
+
+
+@pytest.fixture
+def gateway(machine: Machine) -> LinuxGateway:
+    return machine.gateway
+
+
+@contextmanager
+def not_done(text: str) -> Iterator[None]:
+    with pytest.raises(NotDone, match=text):
+        yield
+
+
+# Rates
+
+
+def test_a_rate_is_in_the_kernel_and_in_the_table(machine: Machine, gateway: LinuxGateway) -> None:
+    changed = gateway.set_rate(1, 7_000_000, 3_000_000)
+    assert changed is not None
+    assert [(each.rate_down_bps, each.rate_up_bps) for each in changed] == [DEFAULT, (7_000_000, 3_000_000)]
+    assert [each.bytes_in for each in changed] == [1000, 1000]
+    assert machine.rates(1) == machine.plane.rates[1] == (7_000_000, 3_000_000)
+    assert gateway.set_rate(99, 1, 1) is None
+
+
+def test_a_rate_that_the_kernel_refuses_changes_nothing(machine: Machine, gateway: LinuxGateway) -> None:
+    machine.plane.refuses = True
+    with not_done("shape the session.*No buffer space"):
+        gateway.set_rate(1, 7_000_000, 3_000_000)
+    assert machine.rates(1) == DEFAULT
+
+
+def test_a_rate_that_the_disk_refuses_is_taken_back_in_the_kernel(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    with no_file_longer_than(0), not_done("shape the session"):
+        gateway.set_rate(1, 7_000_000, 3_000_000)
+    assert machine.rates(1) == machine.plane.rates[1] == DEFAULT
+
+
+# Ends
+
+
+def test_a_disconnect_returns_the_last_record(machine: Machine, gateway: LinuxGateway) -> None:
+    machine.counters.sweep()
+    last = gateway.disconnect(1)
+    assert last is not None
+    assert (last.id, last.bytes_in, last.bytes_out) == (1, 1000, 2000)
+    assert machine.ids() == [2]
+    assert [event.reason for event in events(machine.journal)[2:]] == ["admin_disconnect"]
+    assert gateway.disconnect(1) is None
+    assert gateway.disconnect(99) is None
+
+
+def test_a_session_that_stays_is_an_error(machine: Machine, gateway: LinuxGateway) -> None:
+    machine.source.ends = lambda _: None
+    with pytest.raises(StillConnected, match="not gone after 5 s"):
+        gateway.disconnect(1)
+    assert machine.ids() == [1, 2]
+
+
+def test_the_device_of_a_disconnected_session_is_not_listed_afterwards(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    def end(key: str) -> None:
+        machine.source.down(key)
+        del machine.kernel.found[1]
+
+    machine.source.ends = end
+    assert "ppp0" in names(gateway)
+    gateway.disconnect(1)
+    assert "ppp0" not in names(gateway)
+
+
+def names(gateway: LinuxGateway) -> list[str]:
+    return [interface.name for interface in gateway.interfaces().records()]
+
+
+def test_the_sessions_of_an_interface_are_found_then_ended(machine: Machine, gateway: LinuxGateway) -> None:
+    found = gateway.disconnect_interface("trunk1.1000", dry_run=True)
+    assert found is not None
+    assert ([each.id for each in found], machine.ids()) == ([2], [1, 2])
+    ended = gateway.disconnect_interface("trunk1.1000", dry_run=False)
+    assert ended is not None
+    assert ([each.id for each in ended], machine.ids()) == ([2], [1])
+
+
+def test_an_interface_without_sessions_has_none_to_end_and_an_unknown_one_is_unknown(
+    gateway: LinuxGateway,
+) -> None:
+    assert gateway.disconnect_interface("trunk0", dry_run=False) == []
+    # The sessions of the device itself arrived elsewhere.
+    assert gateway.disconnect_interface("ppp0", dry_run=False) == []
+    assert gateway.disconnect_interface("trunk9", dry_run=False) is None
+
+
+# The configuration
+
+
+def test_a_removed_trunk_takes_its_sessions_along(machine: Machine, gateway: LinuxGateway) -> None:
+    assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
+    gateway.configure(WITHOUT_TRUNK1)
+    wait_for("the end of the session", lambda: machine.ids() == [1])
+    assert gateway.impact(CONFIGURATION).sessions == ()
+
+
+def test_a_commit_ends_no_session_that_is_on_no_trunk_at_all(machine: Machine, gateway: LinuxGateway) -> None:
+    machine.source.up(listed("c", access_interface="eth9", interface="ppp2"))
+    machine.source.up(listed("d", access_interface="trunk0", interface="ppp3"))
+    machine.tracker.poll()
+    assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
+    gateway.configure(WITHOUT_TRUNK1)
+    wait_for("the end of the session", lambda: len(machine.ids()) < 4)
+    assert machine.ids() == [1, 3, 4]
+
+
+def test_a_session_that_stays_on_a_removed_trunk_is_logged(
+    machine: Machine, gateway: LinuxGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.source.ends = lambda _: None
+    gateway.configure(WITHOUT_TRUNK1)
+    wait_for("the line in the log", lambda: "sessions on a removed trunk go on" in caplog.text)
+    assert machine.ids() == [1, 2]
+
+
+def test_a_configuration_is_followed_also_if_the_kernel_refuses(
+    machine: Machine, gateway: LinuxGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.plane.refuses = True
+    without = replace(CONFIGURATION, cgnat=replace(CONFIGURATION.cgnat, enabled=False))
+    gateway.configure(without)
+    assert machine.plane.cgnat == without.cgnat
+    assert [session.vrf_steered for session in gateway.sessions.all()] == [False, False]
+    assert machine.trunks.up == ["trunk0", "trunk1"]
+    assert "the reconciler tries again" in caplog.text
+
+
+# Lists
+
+
+def test_lists_of_a_machine_that_cannot_be_read_are_errors(machine: Machine, gateway: LinuxGateway) -> None:
+    machine.kernel.fails = True
+    for read in (gateway.interfaces, gateway.vlans, gateway.demux_vlans, gateway.routes):
+        with not_done("read the (interfaces|routes).*No buffer space"):
+            read()
+    with not_done("read the interfaces"):
+        gateway.disconnect_interface("trunk9", dry_run=True)
+    with not_done("read the counters of the session"):
+        gateway.detail(1)
+
+
+def test_routes_are_those_of_the_main_table_and_of_steering(make: Make) -> None:
+    machine = make()
+    machine.kernel.entries = [steered(100), steered(254), steered(7)]
+    tables = [(route.table, route.session_id) for route in machine.gateway.routes().records()]
+    assert tables == [("100", 1), ("main", 1)]
+    cgnat = replace(CONFIGURATION.cgnat, enabled=False)
+    without = make(replace(CONFIGURATION, cgnat=cgnat))
+    without.gateway.routes()
+    assert without.kernel.tables == [254]
+
+
+def steered(table: int) -> RouteEntry:
+    hops = (NextHop(None, 20),)
+    return RouteEntry(AddressFamily.INET, table, "100.64.0.10/32", hops, "140", "link", "unicast", None, None)
+
+
+def test_a_record_has_the_traffic_and_the_faults_of_its_session(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    machine.reconciler.findings.settle(1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space available"})
+    detail = gateway.detail(1)
+    assert detail is not None
+    assert (detail.bytes_in, detail.bytes_out, detail.ppp_interface) == (1000, 2000, "ppp0")
+    assert [fault.object for fault in detail.faults] == ["ppp0"]
+    assert [fault.session_id for fault in gateway.faults().records()] == [1]
+    assert gateway.detail(99) is None
+
+
+def test_a_silent_source_is_named(machine: Machine, gateway: LinuxGateway) -> None:
+    assert gateway.unavailable_sources() == []
+    machine.source.fails = True
+    machine.tracker.poll()
+    assert gateway.unavailable_sources() == ["accel-ppp"]
+
+
+# BGP
+
+
+@pytest.mark.parametrize("bgp", [None, replace(CONFIGURATION.bgp, neighbors=())])
+def test_without_bgp_frr_is_not_asked(make: Make, bgp: Any) -> None:
+    assert make(replace(CONFIGURATION, bgp=bgp)).gateway.bgp_summary() == {}
+
+
+def test_a_silent_frr_is_an_error(gateway: LinuxGateway) -> None:
+    with not_done("BGP"):
+        gateway.bgp_summary()
+
+
+# Services
+
+
+def test_an_impact_without_a_reply_of_the_services_has_the_sessions(
+    machine: Machine, gateway: LinuxGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Silent:
+        name = "silent"
+
+        def action(self, *_: Any) -> None:
+            raise StepFailed("read frr.conf", "it does not reply")
+
+    machine.daemons.append(Silent())
+    assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
+    assert "it does not reply" in caplog.text

@@ -1,0 +1,389 @@
+"""What surrounds sessions of the Linux gateway: their demand on the kernel, their traffic, their VLANs."""
+
+import threading
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.access import AccessLines
+from gateway_api.core.gateways.linux.assembly import LinuxMachine, TwoSources
+from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute
+from gateway_api.core.gateways.linux.demand import SessionDemand
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.device_counters import DeviceCounters
+from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.core.gateways.linux.provision import Provision, wanted_by
+from gateway_api.core.gateways.linux.reading import Reading
+from gateway_api.core.gateways.linux.session import NO_COUNTERS, LinuxSession, SessionRecord
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
+from gateway_api.core.session import Counters
+from gateway_api.wire.core.network import InterfaceStats
+from gateway_api.wire.core.sessions import SessionState, SessionType
+from tests.support.clocks import SteppedClock
+from tests.support.documents import valid_document
+from tests.support.links import KnownLinks, link, on_vlan, session
+from tests.support.sources import TERMS, ListedSource, Lives, listed
+
+CONFIGURATION = RunningConfiguration.of(valid_document()).sections
+GIB_4 = 2**32
+
+
+@pytest.fixture
+def source() -> ListedSource:
+    return ListedSource()
+
+
+@pytest.fixture
+def kernel() -> KnownLinks:
+    return KnownLinks()
+
+
+@pytest.fixture
+def counters(kernel: KnownLinks) -> DeviceCounters:
+    return DeviceCounters(kernel)
+
+
+@pytest.fixture
+def provision(source: ListedSource, counters: DeviceCounters) -> Provision:
+    return Provision(CONFIGURATION, {source.name: source}, counters)
+
+
+def stats(received: int, sent: int) -> InterfaceStats:
+    return InterfaceStats(
+        rx_bytes=received, tx_bytes=sent, rx_packets=received // 100, tx_packets=sent // 100
+    )
+
+
+# What the kernel must have
+
+
+def test_a_pppoe_session_wants_limits_on_its_device_and_no_host_route_of_ours() -> None:
+    wanted = wanted_by(session(5, interface="ppp0", access_interface="trunk0.200"))
+    assert (wanted.device, wanted.ifb, wanted.access_interface) == ("ppp0", "ifb-ppp0", "trunk0.200")
+    assert (wanted.rate_down, wanted.rate_up) == (TERMS.rate_down, TERMS.rate_up)
+    assert (wanted.address, wanted.gateway) == (IPv4Address("100.64.0.10"), IPv4Address("100.64.0.1"))
+    assert (wanted.sets_host_route, wanted.profile.name) == (False, "pppoe_ethernet")
+
+
+def test_a_dhcp_session_wants_a_host_route() -> None:
+    wanted = wanted_by(on_vlan(6, "trunk0.100"))
+    assert (wanted.device, wanted.ifb, wanted.sets_host_route) == ("trunk0.100", "ifb-trunk0.100", True)
+
+
+def test_a_name_that_is_too_long_for_an_ifb_gives_way_to_the_id() -> None:
+    assert wanted_by(on_vlan(6, "trunk0.1000.200")).ifb == "ifb-6"
+
+
+def test_a_session_of_ipv6_alone_wants_its_prefixes_routed() -> None:
+    prefixes = ("2001:db8:8::/56", "2001:db8:9::/56")
+    wanted = wanted_by(session(8, ip_address=None, ipv6_address="2001:db8::8", delegated_prefixes=prefixes))
+    assert (wanted.address, wanted.gateway) == (None, None)
+    assert wanted.delegated == tuple(DelegatedRoute(IPv6Network(prefix)) for prefix in prefixes)
+
+
+def test_what_is_wanted_follows_the_sessions_and_says_which_changed(provision: Provision) -> None:
+    told: list[tuple[int, ...]] = []
+    provision.changes = lambda *ids: told.append(ids)
+    provision.appeared([session(1), session(2)])
+    before = provision.wanted()
+    provision.changed([session(2, interface="ppp7")])
+    provision.gone([session(1)])
+    assert [(id, wanted.device) for id, wanted in provision.wanted().items()] == [(2, "ppp7")]
+    assert told == [(1, 2), (2,), (1,)]
+    # Readers may still iterate over it.
+    assert list(before) == [1, 2]
+
+
+def test_new_sessions_get_the_terms_of_a_new_configuration(provision: Provision) -> None:
+    before = provision.terms(listed("a"))
+    provision.configure(replace(CONFIGURATION, qos=replace(CONFIGURATION.qos, default_down=7_000_000)))
+    assert (before.rate_down, provision.terms(listed("a")).rate_down) == (100_000_000, 7_000_000)
+    assert provision.address == IPv4Address("100.64.0.1")
+
+
+# Traffic
+
+
+def ended(
+    provision: Provision,
+    counters: DeviceCounters,
+    kernel: KnownLinks,
+    seen: tuple[int, int],
+    of: LinuxSession,
+) -> Counters:
+    """The traffic of a session whose device has gone since the last sweep."""
+    kernel.found = [link(20, of.interface, stats=stats(*seen))]
+    counters.sweep()
+    kernel.found = []
+    return provision.traffic(of)
+
+
+@pytest.mark.parametrize(
+    ("seen", "counted", "total"),
+    [
+        ((1000, 2000), (1500, 2700), (1500, 2700)),
+        ((GIB_4 + 1000, 2000), (1500, 2000), (GIB_4 + 1500, 2000)),
+        # They have wrapped since the sweep.
+        ((GIB_4 - 10, 3 * GIB_4 - 1), (90, 0), (GIB_4 + 90, 3 * GIB_4)),
+        # pppd begins to count later than the device.
+        ((300, GIB_4 + 300), (0, 120), (300, GIB_4 + 300)),
+    ],
+)
+def test_the_source_counts_what_came_after_the_last_sweep(
+    provision: Provision, source: ListedSource, counters: DeviceCounters, kernel: KnownLinks,
+    seen: tuple[int, int], counted: tuple[int, int], total: tuple[int, int],
+) -> None:  # fmt: skip
+    source.counted["5"] = SourceTraffic(*counted)
+    found = ended(provision, counters, kernel, seen, session(5, interface="ppp0"))
+    assert (found.bytes_in, found.bytes_out) == total
+    assert (found.packets_in, found.packets_out) == (seen[0] // 100, seen[1] // 100)
+
+
+def test_without_a_count_of_the_source_it_is_that_of_the_last_sweep(
+    provision: Provision, counters: DeviceCounters, kernel: KnownLinks
+) -> None:
+    found = ended(provision, counters, kernel, (1000, 2000), session(5, interface="ppp0"))
+    assert found == Counters(1000, 2000, 10, 20)
+    assert provision.traffic(session(6, interface="ppp1")) == NO_COUNTERS
+
+
+def test_a_source_that_does_not_reply_leaves_the_count_of_the_last_sweep(
+    provision: Provision, source: ListedSource, counters: DeviceCounters, kernel: KnownLinks,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    source.fails = True
+    assert ended(provision, counters, kernel, (1000, 2000), session(5, interface="ppp0")).bytes_in == 1000
+    assert "session 5 ends with the traffic of some seconds ago: cannot reach accel-ppp" in caplog.text
+
+
+def test_a_session_of_a_source_that_there_is_no_longer_has_the_count_of_the_last_sweep(
+    counters: DeviceCounters, kernel: KnownLinks
+) -> None:
+    found = ended(Provision(CONFIGURATION, {}, counters), counters, kernel, (1000, 2000), session(5))
+    assert found.bytes_in == 1000
+
+
+def test_a_dhcp_session_counts_from_its_start(
+    provision: Provision, counters: DeviceCounters, kernel: KnownLinks
+) -> None:
+    kernel.found = [link(20, "trunk0.100", stats=stats(1000, 2000))]
+    item = listed("6", type=SessionType.DHCP, interface="trunk0.100")
+    record = SessionRecord.new(item, TERMS, provision.baseline(item))
+    later = replace_record(on_vlan(6, "trunk0.100"), record)
+    assert ended(provision, counters, kernel, (1500, 2600), later) == Counters(500, 600, 5, 6)
+
+
+def replace_record(before: LinuxSession, record: SessionRecord) -> LinuxSession:
+    return LinuxSession.of(before.id, before.key, record, SessionState.ACTIVE, (True, True))
+
+
+def test_without_a_baseline_a_session_counts_all(
+    provision: Provision, kernel: KnownLinks, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel.fails = True
+    assert provision.baseline(listed("6")) == NO_COUNTERS
+    assert "cannot find the link trunk0.100" in caplog.text
+
+
+def test_counters_are_those_of_now_or_of_the_last_sweep(kernel: KnownLinks, counters: DeviceCounters) -> None:
+    kernel.found = [link(20, "ppp0", stats=stats(100, 200))]
+    counters.sweep()
+    kernel.found = [link(20, "ppp0", stats=stats(300, 400))]
+    assert (counters.now("ppp0"), counters.last("ppp0")) == (
+        Counters(300, 400, 3, 4),
+        Counters(100, 200, 1, 2),
+    )
+    kernel.found = []
+    assert counters.now("ppp0") == Counters(100, 200, 1, 2)
+    counters.sweep()
+    assert counters.now("ppp0") == NO_COUNTERS
+    kernel.fails = True
+    with pytest.raises(KernelError):
+        counters.now("ppp0")
+
+
+# VLANs
+
+
+class Addresses:
+    """A kernel in which the test finds the addresses that were added."""
+
+    def __init__(self) -> None:
+        self.added: list[str] = []
+
+    def change(self, step: str, _: Any) -> None:
+        self.added.append(step)
+
+
+def test_each_type_is_served_by_its_source_and_dhcp_on_an_address() -> None:
+    pppoe, dhcp, addresses = ListedSource("pppoe-server"), ListedSource("dnsmasq"), Addresses()
+    reader = KnownLinks(link(11, "trunk0.100"))
+    lines = AccessLines(
+        {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp},
+        addresses,
+        reader,
+        lambda: IPv4Address("100.64.0.1"),
+    )
+    lines.serve("trunk0.200", SessionType.PPPOE)
+    lines.serve("trunk0.100", SessionType.DHCP)
+    assert (list(pppoe.served), list(dhcp.served)) == (["trunk0.200"], ["trunk0.100"])
+    assert addresses.added == ["add 100.64.0.1 to trunk0.100"]
+    for name in ("trunk0.100", "trunk0.200"):
+        lines.release(name)
+    assert (pppoe.served, dhcp.served) == ({}, {})
+
+
+def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownLinks) -> None:
+    lines = AccessLines({SessionType.PPPOE: source}, Addresses(), kernel, lambda: IPv4Address("100.64.0.1"))
+    with pytest.raises(SourceRefused, match=r"no source of this gateway serves DHCP on trunk0\.100"):
+        lines.serve("trunk0.100", SessionType.DHCP)
+
+
+@pytest.mark.parametrize("names", [["accel-ppp", "pppoe-server"], ["dnsmasq", "accel-ppp"]])
+def test_two_sources_for_one_type_are_an_error(names: list[str]) -> None:
+    with pytest.raises(TwoSources, match=f"{names[0]} and {names[1]} both serve"):
+        LinuxMachine(names)
+
+
+# The demand
+
+
+class Vlans:
+    """Devices, lines and a demux, which note what is done in which order."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.fails = ""
+
+    def make(self, vlan: AccessVlan) -> None:
+        self._do(f"make {vlan.name}")
+
+    def release(self, interface: str) -> None:
+        self._do(f"release {interface}")
+
+    def adopt(self, trunk: str) -> None:
+        self._do(f"adopt {trunk}")
+
+    def _do(self, what: str) -> None:
+        if what == self.fails:
+            raise SourceUnavailable("it does not reply")
+        self.done.append(what)
+
+
+@pytest.fixture
+def lives(tmp_path: Path) -> Any:
+    made = Lives(tmp_path, ListedSource("accel-ppp"), ListedSource("other"))
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def vlans() -> Vlans:
+    return Vlans()
+
+
+@pytest.fixture
+def demand(provision: Provision, lives: Lives, vlans: Vlans) -> SessionDemand:
+    return SessionDemand(provision, lives.tracker, vlans, vlans, vlans)
+
+
+def test_the_demand_is_complete_once_every_source_has_replied(demand: SessionDemand, lives: Lives) -> None:
+    one, two = lives.sources
+    two.fails = True
+    lives.poll()
+    assert (demand.is_complete(), demand.is_fresh()) == (False, False)
+    # Not all at the same time: the sessions of one that fell silent are known.
+    one.fails, two.fails = True, False
+    lives.poll()
+    assert (demand.is_complete(), demand.is_fresh()) == (True, False)
+
+
+def test_a_source_that_falls_silent_later_leaves_the_demand_complete(
+    demand: SessionDemand, lives: Lives
+) -> None:
+    lives.poll()
+    assert (demand.is_complete(), demand.is_fresh()) == (True, True)
+    lives.sources[0].fails = True
+    lives.poll()
+    assert (demand.is_complete(), demand.is_fresh()) == (True, False)
+
+
+def test_a_vlan_is_restored_after_its_release(demand: SessionDemand, vlans: Vlans) -> None:
+    demand.restore_vlan("trunk0.100")
+    assert vlans.done == ["release trunk0.100", "make trunk0.100", "adopt trunk0"]
+
+
+def test_a_vlan_that_cannot_be_released_stays_missing(demand: SessionDemand, vlans: Vlans) -> None:
+    # It is tried again while it is missing.
+    vlans.fails = "release trunk0.100"
+    with pytest.raises(GatewayApiError, match="does not reply"):
+        demand.restore_vlan("trunk0.100")
+    assert vlans.done == []
+
+
+def test_an_interface_that_is_no_vlan_of_a_trunk_is_not_restored(demand: SessionDemand, vlans: Vlans) -> None:
+    for name in ("eth9", "trunk0", "other0.100"):
+        demand.restore_vlan(name)
+    assert vlans.done == []
+
+
+# Readings that are shared
+
+
+def test_a_reading_is_shared_for_a_second() -> None:
+    clock = SteppedClock()
+    numbers = iter(range(9))
+    reading = Reading(lambda: next(numbers), clock)
+    assert [reading.now(), reading.now()] == [0, 0]
+    clock.now += 0.9
+    assert reading.now() == 0
+    clock.now += 0.1
+    assert reading.now() == 1
+
+
+def test_a_reading_from_before_a_change_is_not_shared() -> None:
+    numbers = iter(range(9))
+    reading = Reading(lambda: next(numbers), SteppedClock())
+    assert reading.now() == 0
+    reading.forget()
+    assert [reading.now(), reading.now()] == [1, 1]
+
+
+def test_callers_at_the_same_time_wait_for_one_reading() -> None:
+    started, go_on, readings = threading.Event(), threading.Event(), []
+
+    def read() -> int:
+        readings.append(threading.get_ident())
+        started.set()
+        assert go_on.wait(60)
+        return len(readings)
+
+    reading, found = Reading(read, SteppedClock()), []
+    threads = [threading.Thread(target=lambda: found.append(reading.now())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert started.wait(60)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert (len(readings), found) == (1, [1] * 8)
+
+
+def test_a_reading_that_fails_is_an_error_and_tried_again_at_the_next_call() -> None:
+    replies = iter([KernelError("read the links", "No buffer space available"), 7])
+
+    def read() -> int:
+        reply = next(replies)
+        if isinstance(reply, KernelError):
+            raise reply
+        return reply
+
+    reading = Reading(read, SteppedClock())
+    with pytest.raises(KernelError):
+        reading.now()
+    assert reading.now() == 7
