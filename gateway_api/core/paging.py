@@ -106,7 +106,7 @@ def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, 
     InvalidParameter for a bad page, ReplyTooLarge for records that do not fit into one reply.
     """
     if page is None:
-        records, count = encoded(rows.records())
+        records, count = encoded(rows.records(), len(rows))
         return {field: records, "count": count, "total": count, "next_cursor": None}
     after = None if page.cursor is None else _decoded(page.cursor, order)
     try:
@@ -125,8 +125,9 @@ def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, 
     return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor}
 
 
-def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
-    """The records as a JSON array, and their number. Raises ReplyTooLarge."""
+def encoded(records: Iterable[Record], expected: int = 0) -> tuple[msgspec.Raw, int]:
+    """The records as a JSON array, and their number. Raises ReplyTooLarge: with the number of records to be
+    `expected`, as soon as those made so far are too large for a part of the whole."""
     buffer = bytearray(b"[")
     count = 0
     rest = iter(records)
@@ -135,8 +136,8 @@ def encoded(records: Iterable[Record]) -> tuple[msgspec.Raw, int]:
             buffer += b","
         count += len(chunk)
         buffer += memoryview(msgspec.json.encode(chunk))[1:-1]
-        # The other fields of the reply are small.
-        if len(buffer) > REPLY_CAP - 4096:
+        # To make all of them before a refusal would take seconds. The other fields of the reply are small.
+        if len(buffer) * max(expected, count) > (REPLY_CAP - 4096) * count:
             raise CORE.error(ReplyTooLargeError())
     buffer += b"]"
     return msgspec.Raw(buffer), count

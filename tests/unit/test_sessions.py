@@ -652,6 +652,19 @@ def test_a_whole_that_does_not_fit_into_a_reply_is_refused() -> None:
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
 
 
+def test_a_whole_that_will_not_fit_is_refused_after_its_first_records() -> None:
+    built = []
+
+    def build(number: int) -> OverheadProfile:
+        built.append(number)
+        return OverheadProfile("x" * 1000, number, 0, "")
+
+    with pytest.raises(ErrorReply) as refused:
+        listing("numbers", Sorted(range(REPLY_CAP // 1000), number_key, build), None, "")
+    assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"
+    assert len(built) == 1000
+
+
 def test_a_page_that_does_not_fit_into_a_reply_is_refused() -> None:
     big = OverheadProfile("x" * (1 << 20), 0, 0, "")
     too_many = (REPLY_CAP >> 20) + 1
