@@ -1,0 +1,216 @@
+"""The units of a gateway with real subscribers, on a machine with a real systemd and polkit: the core, and
+Debian's pppoe-server and dnsmasq. The kernel may have no PPP: a program that waits stands in for pppd."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.documents import valid_document
+from tests.support.machine import Machine, booted
+from tests.support.package import install, state_of
+from tests.support.stack import wait_for
+
+pytestmark = pytest.mark.slow
+
+PPPOE = "gateway-pppoe@trunk0.300.service"
+AS_CORE = ("setpriv", "--reuid=gateway-core", "--regid=gateway-core", "--init-groups")
+_PPPD = """#!/bin/sh
+{ echo "$*"; cat /etc/ppp/options; cat /etc/ppp/chap-secrets; } > /run/gateway-pppoe/pppd.$$.new
+mv /run/gateway-pppoe/pppd.$$.new /run/gateway-pppoe/pppd.$$
+exec sleep infinity
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """With the core running, and two interfaces like those of VLANs."""
+    with booted(tmp_path_factory.mktemp("gateway") / "root") as up:
+        install(up, package)
+        configuration = below(up, "/etc/gateway-api/first-configuration.json")
+        configuration.write_text(json.dumps(first_configuration()))
+        below(up, "/usr/sbin/pppd").write_text(_PPPD)
+        below(up, "/etc/ppp/chap-secrets").write_text("operator * secret *\n")
+        for tag in ("", ".200", ".300"):
+            up.run("ip", "link", "add", f"trunk0{tag}", "type", "veth", "peer", "name", f"far{tag}")
+            up.run("ip", "link", "set", f"trunk0{tag}", "up")
+            up.run("ip", "link", "set", f"far{tag}", "up")
+        up.run("systemctl", "enable", "--now", "gateway-core-linux")
+        wait_for("DHCP", lambda: state_of(up, "gateway-dnsmasq") == "active")
+        yield up
+
+
+def first_configuration() -> dict[str, Any]:
+    """Without FRR, which the machine does not have."""
+    document = valid_document()
+    document["bgp"] = None
+    document["interfaces"]["trunks"] = document["demux"]["trunks"] = ["trunk0"]
+    document["subscribers"] = {"local": [{"username": "alice", "password": "pw-alice"}]}
+    return document
+
+
+def below(machine: Machine, path: str) -> Path:
+    return machine.root / path.lstrip("/")
+
+
+@pytest.fixture
+def server(machine: Machine) -> Iterator[Machine]:
+    """The machine with a pppoe-server, which the core's user has started."""
+    settings = below(machine, "/var/lib/gateway-core/pppoe/trunk0.300")
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text("100.64.0.1 100.64.0.16 secrets bng1\n")
+    machine.run(*AS_CORE, "systemctl", "start", PPPOE)
+    wait_for("pppoe-server", lambda: servers(machine))
+    yield machine
+    machine.run("systemctl", "stop", PPPOE)
+    machine.run("sh", "-c", "rm -f /run/gateway-pppoe/pppd.*")
+
+
+def servers(machine: Machine) -> str:
+    """The process ids of pppoe-server."""
+    return machine.attempt("pgrep", "--exact", "pppoe-server").stdout
+
+
+def dial(machine: Machine) -> tuple[str, str]:
+    """A new session: the process id of its pppd, and what that saw."""
+    before = set(sessions(machine))
+    number, _, _ = machine.run("pppoe", "-I", "far.300", "-d").partition(":")
+    assert int(number) > 0
+    wait_for("pppd", lambda: set(sessions(machine)) - before)
+    (new,) = set(sessions(machine)) - before
+    return new, below(machine, f"/run/gateway-pppoe/pppd.{new}").read_text()
+
+
+def sessions(machine: Machine) -> list[str]:
+    """The process ids of pppd, of sessions that are over too."""
+    return [path.suffix[1:] for path in below(machine, "/run/gateway-pppoe").glob("pppd.*[0-9]")]
+
+
+def lives(machine: Machine, pid: str) -> bool:
+    return machine.attempt("test", "-e", f"/proc/{pid}").returncode == 0
+
+
+def test_the_core_is_not_root_and_has_three_capabilities(machine: Machine) -> None:
+    pid = machine.run("systemctl", "show", "--property=MainPID", "--value", "gateway-core-linux").strip()
+    status = below(machine, f"/proc/{pid}/status").read_text().split("\n")
+    # CAP_KILL 5, CAP_NET_ADMIN 12, CAP_NET_RAW 13 (linux/capability.h).
+    wanted = f"{1 << 5 | 1 << 12 | 1 << 13:016x}"
+    assert {f"Cap{name}:\t{wanted}" for name in ("Prm", "Eff", "Bnd", "Amb")} <= set(status)
+    assert machine.run("ps", "-o", "user=", "-p", pid).strip() == "gateway-core"
+
+
+def test_the_core_serves_the_sources_of_debian(machine: Machine) -> None:
+    secrets = below(machine, "/var/lib/gateway-core/services/chap-secrets")
+    assert "alice * pw-alice *" in secrets.read_text()
+    assert oct(secrets.stat().st_mode & 0o777) == "0o600"
+    assert state_of(machine, "gateway-core") == "active"
+
+
+def test_a_machine_with_the_core_forwards(machine: Machine) -> None:
+    assert machine.run("sysctl", "--values", "net.ipv4.ip_forward") == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "unit"),
+    [
+        ("restart", PPPOE),
+        ("kill", "gateway-api.service"),
+        ("restart", "gateway-core-linux.service"),
+        ("stop", "gateway-api.service"),
+        ("start", "gateway-core-lab.service"),
+        ("stop", "gateway-pppoe.service"),
+        ("daemon-reload", ""),
+    ],
+)
+def test_polkit_refuses_the_core_what_it_does_not_need(machine: Machine, verb: str, unit: str) -> None:
+    asked = machine.attempt(*AS_CORE, "systemctl", "--no-ask-password", verb, *([unit] if unit else []))
+    assert asked.returncode != 0
+    assert "Access denied" in asked.stdout or "Interactive authentication required" in asked.stdout
+
+
+def test_polkit_lets_the_core_restart_dhcp(machine: Machine) -> None:
+    machine.run(*AS_CORE, "systemctl", "--no-ask-password", "restart", "gateway-dnsmasq.service")
+    assert state_of(machine, "gateway-dnsmasq") == "active"
+
+
+def test_a_session_gets_an_address_of_its_vlan(server: Machine) -> None:
+    _, seen = dial(server)
+    assert "file /etc/ppp/options.secrets" in seen
+    assert " 100.64.0.1:100.64.0.16 " in seen
+
+
+def test_pppd_of_a_subscriber_has_an_etc_ppp_of_its_own(server: Machine) -> None:
+    _, seen = dial(server)
+    assert "set GATEWAY_SESSIONS=/run/gateway-pppoe" in seen
+    assert "alice * pw-alice *" in seen
+    assert "operator * secret *" not in seen
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(*AS_CORE, "systemctl", "try-reload-or-restart", PPPOE), ("pkill", "-9", "-x", "pppoe-server")],
+)
+def test_sessions_outlive_their_pppoe_server(server: Machine, command: tuple[str, ...]) -> None:
+    before = servers(server)
+    pid, _ = dial(server)
+    # Stands in for the link of the session.
+    server.run("ip", "address", "add", "100.64.0.1", "peer", "100.64.0.16/32", "dev", "trunk0.200")
+    try:
+        server.run(*command)
+        wait_for("another pppoe-server", lambda: servers(server) not in ("", before))
+        assert lives(server, pid)
+        other, seen = dial(server)
+        assert " 100.64.0.1:100.64.0.17 " in seen
+    finally:
+        server.run("ip", "address", "flush", "dev", "trunk0.200")
+    server.run(*AS_CORE, "systemctl", "--no-ask-password", "stop", PPPOE)
+    assert not lives(server, pid)
+    assert not lives(server, other)
+
+
+def test_a_pppoe_server_whose_interface_is_gone_ends(server: Machine) -> None:
+    pid, _ = dial(server)
+    server.run("ip", "link", "set", "trunk0.300", "name", "elsewhere")
+    try:
+        server.run("pkill", "-9", "-x", "pppoe-server")
+        wait_for("the end of the unit", lambda: state_of(server, PPPOE) == "inactive")
+        assert not lives(server, pid)
+    finally:
+        server.run("ip", "link", "set", "elsewhere", "name", "trunk0.300")
+        server.run("ip", "link", "set", "trunk0.300", "up")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "100.64.0.1 100.64.0.16 secrets bng1 -X/tmp/x\n",
+        "100.64.0.1 100.64.0.16 ../x bng1\n",
+        "100.64.0.1 100.64.0.16 secrets -X\n",
+        "100.64.0.1;x 100.64.0.16 secrets bng1\n",
+    ],
+)
+def test_settings_that_are_not_in_their_form_start_no_pppoe_server(machine: Machine, settings: str) -> None:
+    file = below(machine, "/var/lib/gateway-core/pppoe/trunk0.200")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(settings)
+    unit = "gateway-pppoe@trunk0.200.service"
+    machine.run("systemctl", "start", unit)
+    try:
+        words = "the settings of trunk0.200 are not in their form"
+        wait_for("a refusal", lambda: words in machine.attempt("journalctl", "-u", unit, "-o", "cat").stdout)
+        assert servers(machine) == ""
+    finally:
+        machine.run("systemctl", "stop", unit)
+
+
+def test_the_core_reads_the_leases_of_dhcp_with_their_vlans(machine: Machine) -> None:
+    machine.run("ip", "address", "add", "100.64.0.1/32", "dev", "trunk0.200")
+    asked = ("busybox", "udhcpc", "-f", "-q", "-i", "far.200", "-s", "/bin/true", "-T", "1", "-t", "60", "-n")
+    assert "lease of 100." in machine.run(*asked)
+    records = "/run/gateway-dnsmasq/leases"
+    wait_for("the record", lambda: machine.attempt("ls", records).stdout)
+    assert " trunk0.200 " in machine.run(*AS_CORE, "sh", "-c", f"cat {records}/*")
+    assert machine.run(*AS_CORE, "cat", "/var/lib/gateway-dnsmasq/leases")
+    assert machine.run("ps", "-o", "user:32=", "-C", "dnsmasq").split() == ["gateway-dnsmasq"] * 2
