@@ -634,6 +634,16 @@ def test_triggers_without_end_do_not_poll_without_end(lives: Lives, source: List
     assert 2 < source.polls - before < 30
 
 
+@pytest.mark.usefixtures("running")
+def test_a_slow_source_rests_for_as_long_as_a_poll_takes(lives: Lives, source: ListedSource) -> None:
+    source.at_poll = lambda: time.sleep(0.2)
+    before, began = source.polls, time.monotonic()
+    while time.monotonic() - began < 2:
+        lives.tracker.trigger()
+        time.sleep(0.01)
+    assert source.polls - before <= 6
+
+
 def test_sessions_of_an_earlier_life_appear_before_all_others(
     lives: Lives, source: ListedSource, hooks: HookSocket
 ) -> None:

@@ -52,10 +52,13 @@ class SourceWatch:
         while True:
             began = self._clock.steady()
             self.poll()
-            took = self._clock.steady() - began
-            self._triggered.wait(_SWEEP)
-            # As long as the poll took: triggers without end get no more than half of a processor.
-            if self._stopped.wait(max(_DEBOUNCE, took) if self._triggered.is_set() else 0):
+            ended = self._clock.steady()
+            pause = 0.0
+            if self._triggered.wait(_SWEEP):
+                # After a rest as long as the poll: triggers without end take no more than half of the time of
+                # the core and of the source.
+                pause = max(_DEBOUNCE, ended + (ended - began) - self._clock.steady())
+            if self._stopped.wait(pause):
                 return
             # Before the poll: it may miss what comes while it runs.
             self._triggered.clear()
