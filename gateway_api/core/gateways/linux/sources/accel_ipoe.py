@@ -26,7 +26,8 @@ _OPTION = "interface="
 class IpoeInterfaces:
     """The interfaces in the `file`, which outlives this process and accel-ppp. `reload` makes accel-ppp read
     it: on a thread, once for many changes, again after an error, which is logged. It raises
-    GatewayApiError. The file is created if it is missing. Raises SourceRefused if that cannot be done."""
+    GatewayApiError. The file and its folder are created if they are missing. Raises SourceRefused if that
+    cannot be done."""
 
     def __init__(self, file: Path, reload: Callable[[], None]) -> None:
         self._file = file
@@ -71,6 +72,8 @@ class IpoeInterfaces:
     def _write(self, names: set[str]) -> None:
         text = "".join(f"{_OPTION}{name}\n" for name in sorted(names))
         try:
+            # At the first start of the core, no commit has made it.
+            durable.make_folder(self._file.parent)
             durable.replace(self._file, text.encode())
         except OSError as error:
             raise SourceRefused(f"cannot write {self._file}: {error}") from error
