@@ -1,0 +1,187 @@
+"""`gateway-core linux` on a machine of its own: its network, its /run and its /var/lib.
+
+accel-ppp is the stand-in of tests.support.accel. The devices of its sessions are veths: a smaller kernel than
+Debian's has neither ppp nor VLANs.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.varlink.client import Client
+from tests.support.accel import Peer
+from tests.support.documents import valid_document
+from tests.support.namespaces import ip, ip_batch, network_namespace
+from tests.support.running_accel import Accel
+from tests.support.stack import PATIENCE, wait_for
+
+#: What every session arrived on: a veth with the name of a VLAN.
+VLAN = "trunk0.1000"
+#: The command line and the metrics, as the core renders accel-ppp's configuration.
+_PORTS = (2001, 9099)
+_OWN_FOLDERS = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs none /run
+mount -t tmpfs none /var/lib
+mkdir /run/gateway-core /var/lib/gateway-core
+echo
+exec sleep infinity
+"""
+
+
+class LinuxCore:
+    """The core as a process, with its accel-ppp. The folders outlive it."""
+
+    def __init__(self, folder: Path, holder: int, accel: Accel) -> None:
+        self.accel = accel
+        self._socket = folder / "core.sock"
+        factory = folder / "factory.json"
+        # Without FRR.
+        factory.write_text(json.dumps({**valid_document(), "bgp": None}))
+        self._command = [
+            *(
+                "nsenter",
+                f"--mount=/proc/{holder}/ns/mnt",
+                sys.executable,
+                "-m",
+                "gateway_api.cli.core",
+                "linux",
+            ),
+            *("--source", "accel-ppp", "--socket", str(self._socket), "--factory", str(factory)),
+            *("--configuration", str(folder / "configuration")),
+        ]
+        self._log = folder / "log"
+        self.client = Client(self._socket, timeout=PATIENCE)
+        self.start()
+
+    def start(self) -> None:
+        self._socket.unlink(missing_ok=True)
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+        wait_for("the core's socket", self._is_up)
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self.process.kill()
+        self.process.wait()
+        self.client.close()
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        return json.loads(bytes(self.client.call(f"{CORE.name}.{method}", parameters)))
+
+    def sessions(self) -> dict[int, dict[str, Any]]:
+        """By id."""
+        return {session["id"]: session for session in self.call("ListSessions")["sessions"]}
+
+    def states(self) -> dict[int, str]:
+        return {id: session["state"] for id, session in self.sessions().items()}
+
+    def repairs(self) -> dict[str, int]:
+        """Without those that are zero."""
+        counts = self.call("GetStatistics")["repairs"]
+        return {each["kind"]: each["repairs"] for each in counts if each["repairs"]}
+
+    def events(self) -> list[dict[str, Any]]:
+        """All of this life of the core, of which there must be one."""
+        found: list[dict[str, Any]] = []
+        for reply in self.follow():
+            found += reply["events"]
+            if found and found[-1]["sequence"] == reply["newest"]:
+                break
+        return found
+
+    def follow(self) -> Iterator[dict[str, Any]]:
+        """The replies with the events of this life, from the first on."""
+        stream = self.client.stream(f"{CORE.name}.SubscribeEvents", {"after_sequence": 0}, silence=PATIENCE)
+        return (json.loads(bytes(reply)) for reply in stream)
+
+    def told(self) -> list[tuple[str, int]]:
+        return [(event["event"].removeprefix("session."), event["id"]) for event in self.events()]
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, self.log()
+        return self._socket.exists()
+
+
+@contextmanager
+def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
+    """The calling thread is in the network of the machine, until the end of the block."""
+    with network_namespace(), _own_folders() as holder:
+        ip_batch(
+            [
+                "address add 100.64.0.1/32 dev lo",
+                *(
+                    line
+                    for name in ("trunk0", "trunk1", "uplink0", "cgnat0", VLAN)
+                    for line in (f"link add {name} type veth peer name {far(name)}", f"link set {name} up")
+                ),
+                f"link set {far('cgnat0')} up",
+                "address add 10.255.1.1/24 dev cgnat0",
+                f"link set {far(VLAN)} up",
+            ]
+        )
+        accel = Accel(*_PORTS)
+        core = None
+        try:
+            core = LinuxCore(folder, holder, accel)
+            yield core
+        finally:
+            if core is not None:
+                core.kill()
+            accel.kill()
+
+
+def far(name: str) -> str:
+    """The other end of a veth."""
+    return f"far-{name}"
+
+
+def subscriber(number: int, **more: Any) -> Peer:
+    """A session of PPPoE, from 0 on."""
+    return Peer(
+        f"{number:016x}", username=f"user{number}", ifname=f"ppp{number}", inbound=VLAN,
+        calling=f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}",
+        ip=f"100.64.{1 + (number >> 8)}.{number & 255}", **more,
+    )  # fmt: skip
+
+
+def add_devices(peers: Sequence[Peer]) -> None:
+    """Their devices, with the host routes that the kernel has for ppp."""
+    ip_batch([f"link add {peer.ifname} type veth peer name {far(peer.ifname)}" for peer in peers])
+    ip_batch([f"link set {name} up" for peer in peers for name in (peer.ifname, far(peer.ifname))])
+    ip_batch([f"route add {peer.ip}/32 dev {peer.ifname} proto kernel src 100.64.0.1" for peer in peers])
+
+
+def come(core: LinuxCore, *peers: Peer) -> None:
+    """Subscribers sign on."""
+    add_devices(peers)
+    core.accel.up(*peers)
+
+
+def go(core: LinuxCore, *peers: Peer) -> None:
+    """They hang up: the device goes last."""
+    core.accel.down(*(peer.sid for peer in peers))
+    ip(*(f"link del {peer.ifname}" for peer in peers))
+
+
+@contextmanager
+def _own_folders() -> Iterator[int]:
+    """The pid of a process with an empty /run and /var/lib."""
+    process = subprocess.Popen(["unshare", "--mount", "sh", "-c", _OWN_FOLDERS], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,138 @@
+"""The core of a Linux gateway as a process, with sessions of accel-ppp, in a kernel's network."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway_api.core.gateways.linux.netlink.messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
+from tests.support.namespaces import can, tc
+from tests.support.stack import wait_for
+
+pytestmark = pytest.mark.skipif(
+    not can(
+        "ip link add v type veth peer name w",
+        "ip link add i type ifb",
+        "tc qdisc add dev v root htb",
+        "tc qdisc add dev v ingress",
+        "tc filter add dev v parent ffff: u32 match u32 0 0 action mirred egress redirect dev i",
+    ),
+    reason="needs to be root, and a kernel with veth, ifb, HTB, u32 and mirred",
+)
+
+ALICE, BOB, CAROL = subscriber(0), subscriber(1), subscriber(2)
+#: Of etc/factory.json.
+DEFAULT = (100_000_000, 20_000_000)
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[LinuxCore]:
+    """With Alice and Bob, who are shaped and steered."""
+    with running_linux_core(tmp_path) as started:
+        come(started, ALICE, BOB)
+        wait_for("the sessions", lambda: started.states() == {1: "active", 2: "active"})
+        wait_for("their data plane", lambda: rates() == {"ppp0": DEFAULT, "ppp1": DEFAULT})
+        wait_for("the steering", lambda: steered() == {ALICE.ip, BOB.ip})
+        yield started
+
+
+def rates() -> dict[str, tuple[int, int]]:
+    """What the kernel allows each session, down and up, in bits per second."""
+    names = (name for name in (link.name for link in Reader().links().values()) if name.startswith("ppp"))
+    found = {name: (limit(name), limit(f"ifb-{name}")) for name in names}
+    return {name: (down, up) for name, (down, up) in found.items() if down is not None and up is not None}
+
+
+def limit(device: str) -> int | None:
+    """None without a shaper."""
+    try:
+        classes = Reader().classes(Reader().link(device).index)
+    except NoDevice:
+        return None
+    return classes[0].ceil * 8 if classes else None
+
+
+def steered() -> set[str]:
+    """The addresses with a host route in the table of the appliance."""
+    found = Reader().routes([100])
+    return {entry.destination.removesuffix("/32") for entry in found if entry.destination.endswith("/32")}
+
+
+def devices() -> set[str]:
+    return {link.name for link in Reader().links().values()}
+
+
+def test_a_session_is_in_the_table_the_kernel_and_the_lists_and_leaves_them(core: LinuxCore) -> None:
+    assert core.told() == [("up", 1), ("up", 2)]
+    summary = core.sessions()[1]
+    assert (summary["username"], summary["interface"], summary["source"]) == ("user0", "ppp0", "accel-ppp")
+    assert {"ppp0", "ifb-ppp0", "trunk0", "lo"} <= {
+        interface["name"] for interface in core.call("ListInterfaces")["interfaces"]
+    }
+    routes = [route for route in core.call("ListRoutes")["routes"] if route["session_id"] == 1]
+    assert {route["dev"] for route in routes} == {"ppp0"}
+    # Its link-local address has one, too.
+    assert [route["table"] for route in routes if route["dst"] == f"{ALICE.ip}/32"] == ["main", "100"]
+    assert "from 100.64.0.0/10 lookup 100" in said("ip", "rule")
+    go(core, ALICE)
+    wait_for("its end", lambda: core.states() == {2: "active"})
+    wait_for("the end of its IFB", lambda: "ifb-ppp0" not in devices())
+    assert (core.told()[2:], steered()) == ([("down", 1)], {BOB.ip})
+    assert core.call("ListFaults")["faults"] == []
+
+
+def said(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_change_of_the_rate_shapes_before_its_reply(core: LinuxCore) -> None:
+    core.call("SetSessionRate", id=2, rate_down_bps=7_000_000, rate_up_bps=3_000_000)
+    assert rates() == {"ppp0": DEFAULT, "ppp1": (7_000_000, 3_000_000)}
+    assert (core.sessions()[2]["rate_down"], core.repairs()) == (7_000_000, {})
+
+
+def test_a_disconnect_ends_the_session_before_its_reply(core: LinuxCore) -> None:
+    last = core.call("DisconnectSession", id=1)["session"]
+    assert (last["id"], last["username"]) == (1, "user0")
+    assert core.states() == {2: "active"}
+    assert core.events()[-1]["reason"] == "admin_disconnect"
+    assert "terminate sid 0000000000000000 soft" in core.accel.commands()
+
+
+def test_a_qdisc_that_somebody_deletes_comes_back_and_is_counted(core: LinuxCore) -> None:
+    tc("qdisc del dev ppp1 root")
+    wait_for("the repair", lambda: core.repairs() == {"shaper": 1})
+    assert rates() == {"ppp0": DEFAULT, "ppp1": DEFAULT}
+    assert re.search("repaired 1 of kind shaper: ppp1", core.log())
+
+
+def test_a_silent_accel_ppp_makes_sessions_stale_and_ends_none(core: LinuxCore) -> None:
+    # It hangs up without a byte.
+    core.accel.faults(cli=0, page=0)
+    wait_for("stale sessions", lambda: core.states() == {1: "stale", 2: "stale"})
+    assert core.call("GetHealth")["unavailable_sources"] == ["accel-ppp"]
+    core.accel.down(BOB.sid)
+    core.accel.faults(cli=None, page=None)
+    # What it lists no longer has ended, and nothing else.
+    wait_for("its reply", lambda: core.states() == {1: "active"})
+    assert core.told() == [("up", 1), ("up", 2), ("down", 2)]
+
+
+def test_a_killed_core_finds_its_sessions_with_ids_rates_and_steering(core: LinuxCore) -> None:
+    core.call("SetSessionRate", id=2, rate_down_bps=7_000_000, rate_up_bps=3_000_000)
+    before, shapers = core.sessions(), rates()
+    core.kill()
+    core.start()
+    wait_for("active sessions", lambda: core.states() == {1: "active", 2: "active"})
+    assert core.sessions() == before
+    come(core, CAROL)
+    wait_for("another session", lambda: rates().get("ppp2") == DEFAULT)
+    wait_for("its steering", lambda: steered() == {ALICE.ip, BOB.ip, CAROL.ip})
+    assert core.told() == [("up", 3)]
+    assert rates() == {**shapers, "ppp2": DEFAULT}
+    assert core.repairs() == {}
+    assert "removed what belongs to no session" not in core.log()
