@@ -55,12 +55,17 @@ def below(machine: Machine, path: str) -> Path:
     return machine.root / path.lstrip("/")
 
 
+def settle(machine: Machine, interface: str, settings: str) -> None:
+    """As the core writes it."""
+    script = 'mkdir -p "$0" && printf %s "$2" > "$0/$1"'
+    folder = "/var/lib/gateway-core/pppoe"
+    machine.run(*AS_CORE, "sh", "-c", script, folder, interface, settings)
+
+
 @pytest.fixture
 def server(machine: Machine) -> Iterator[Machine]:
     """The machine with a pppoe-server, which the core's user has started."""
-    settings = below(machine, "/var/lib/gateway-core/pppoe/trunk0.300")
-    settings.parent.mkdir(exist_ok=True)
-    settings.write_text("100.64.0.1 100.64.0.16 secrets bng1\n")
+    settle(machine, "trunk0.300", "100.64.0.1 100.64.0.16 secrets bng1\n")
     machine.run(*AS_CORE, "systemctl", "start", PPPOE)
     wait_for("pppoe-server", lambda: servers(machine))
     yield machine
@@ -192,9 +197,7 @@ def test_a_pppoe_server_whose_interface_is_gone_ends(server: Machine) -> None:
     ],
 )
 def test_settings_that_are_not_in_their_form_start_no_pppoe_server(machine: Machine, settings: str) -> None:
-    file = below(machine, "/var/lib/gateway-core/pppoe/trunk0.200")
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(settings)
+    settle(machine, "trunk0.200", settings)
     unit = "gateway-pppoe@trunk0.200.service"
     machine.run("systemctl", "start", unit)
     try:

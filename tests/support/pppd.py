@@ -58,6 +58,16 @@ class Pppd:
         read: dict[str, Any] = self._ask("radius", file)
         return read
 
+    def attributes(self, dictionary: Path) -> list[str]:
+        """The names in a dictionary that the RADIUS plugin knows then. Fails if it refuses the file."""
+        read: list[str] = self._ask("attributes", dictionary)
+        return read
+
+    def takes_port_map(self, file: Path) -> bool:
+        """True if the RADIUS plugin takes the file."""
+        taken: bool = self._ask("port map", file)
+        return taken
+
     def _ask(self, what: str, file: Path) -> Any:
         command = [
             sys.executable,
@@ -142,6 +152,15 @@ def _words(pppd: ctypes.CDLL, file: bytes) -> list[list[str]]:
     return lines
 
 
+def _attributes(radius: ctypes.CDLL, file: bytes) -> list[str]:
+    radius.rc_dict_findattr.restype = ctypes.c_void_p
+    if radius.rc_read_dictionary(file):
+        sys.exit("the plugin refuses the dictionary")
+    lines = (line.split() for line in Path(os.fsdecode(file)).read_bytes().splitlines())
+    names = [words[1] for words in lines if words[:1] == [b"ATTRIBUTE"]]
+    return [name.decode() for name in names if radius.rc_dict_findattr(name)]
+
+
 def _client(radius: ctypes.CDLL, file: bytes) -> dict[str, Any]:
     radius.rc_conf_str.restype = ctypes.c_char_p
     radius.rc_conf_srv.restype = ctypes.POINTER(_Servers)
@@ -162,8 +181,16 @@ if __name__ == "__main__":
     pppd_library = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL | os.RTLD_LAZY)
     # Its messages.
     ctypes.c_int.in_dll(pppd_library, "log_to_fd").value = 2
-    if sys.argv[3] == "words":
-        print(json.dumps(_words(pppd_library, sys.argv[4].encode())))
-    else:
-        plugin = ctypes.CDLL(sys.argv[2], mode=os.RTLD_LAZY)
-        print(json.dumps(_client(plugin, sys.argv[4].encode())))
+    what, argument = sys.argv[3], sys.argv[4].encode()
+    plugin = ctypes.CDLL(sys.argv[2], mode=os.RTLD_LAZY)
+    said: Any
+    match what:
+        case "words":
+            said = _words(pppd_library, argument)
+        case "attributes":
+            said = _attributes(plugin, argument)
+        case "port map":
+            said = plugin.rc_read_mapfile(argument) == 0
+        case _:
+            said = _client(plugin, argument)
+    print(json.dumps(said))

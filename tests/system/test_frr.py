@@ -293,6 +293,36 @@ def test_a_change_of_the_bgp_process_with_a_vrf_takes_effect_as_it_is(
     assert "cgnat" not in pair.vtysh(pair.near, "-c", "show running-config")
 
 
+def test_the_neighbor_is_told_of_links_of_subscribers_and_not_of_other_networks(
+    pair: Pair, document: dict[str, Any]
+) -> None:
+    document["bgp"] = {
+        "as_number": 65001,
+        "router_id": "10.255.0.1",
+        "neighbors": [{"address": NEIGHBOR, "remote_as": 65002}],
+    }
+    document["cgnat"]["enabled"] = False
+    FrrConfiguration(pair.near, PATIENCE).apply(rendered(document)["frr.conf"])
+
+    def told() -> set[str]:
+        return {route.dst for route in Frr(pair.far, PATIENCE).routes() if route.protocol == "bgp"}
+
+    wait_for("the link's route", lambda: "100.64.0.9/32" in told(), 60)
+    # Not the one that leads to the neighbour itself.
+    assert told() == {"100.64.0.9/32", "100.64.0.5/32", "100.64.128.0/17"}
+
+
+def test_without_the_right_to_write_the_file_frr_writes_what_it_runs(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("gateway_api.base.durable.replace", refused)
+    FrrConfiguration(pair.near, PATIENCE).apply(NEAR.replace("core 8", "core 9"))
+    assert f" neighbor {NEIGHBOR} description core 9\n" in (pair.near.configuration / "frr.conf").read_text()
+
+
 def as_before(pair: Pair) -> None:
     assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == FrrDifference()
     assert (pair.near.configuration / "frr.conf").read_text() == NEAR

@@ -19,6 +19,9 @@ from tests.support.frr import Frr
 from tests.support.pppd import Pppd
 from tests.support.rendered import GOOD, RADIUS, checked, moderate, refusal, rendered, valid_documents
 
+PPPD_FILES = Path(__file__).parents[2] / "packaging" / "pppoe"
+
+
 # FRR's own parser.
 
 
@@ -257,6 +260,14 @@ def test_pppds_radius_client_reads_its_files_as_they_were_set(
         "nas_identifier": hostname,
         "secret": secret,
     }
+
+
+def test_pppds_radius_client_takes_its_dictionary_and_its_port_map(pppd: Pppd) -> None:
+    known = pppd.attributes(PPPD_FILES / "radius-dictionary")
+    assert {"User-Name", "CHAP-Password", "Framed-IP-Address", "Acct-Session-Id"} <= set(known)
+    assert {"MS-CHAP2-Response", "MS-CHAP2-Success"} <= set(known)
+    assert len(known) == (PPPD_FILES / "radius-dictionary").read_text().count("ATTRIBUTE ")
+    assert pppd.takes_port_map(PPPD_FILES / "radius-port-id-map")
 
 
 def test_a_radius_secret_that_pppd_would_cut_off_is_refused(document: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ _READ, _STEP = "read the running configuration of FRR", "apply frr.conf to FRR"
 _FILE, _SETTINGS = "frr.conf", "vtysh.conf"
 #: As FRR makes it: passwords of neighbours may be in it.
 _MODE = 0o640
+_SAVE, _SAVED = "save the configuration of FRR", b"[OK]"
 
 #: Runs until the difference is empty. One may leave something, and the next complain while it removes that:
 #: after `router bgp`, FRR reads the line `vrf cgnat` as `vrf-policy cgnat`, which brings `vnc defaults` too.
@@ -91,9 +92,9 @@ class FrrConfiguration:
             return self._difference(draft, text)
 
     def apply(self, text: str) -> FrrDifference:
-        """Makes FRR run a configuration, and returns what changed. Then frr.conf has the text, for FRR's next
-        start. After an error all is as before, unless it is RoutingHalfChanged. Raises RoutingRefused,
-        RoutingUnavailable."""
+        """Makes FRR run a configuration, and returns what changed. Then frr.conf has the text, or FRR's form
+        of it, for FRR's next start. After an error all is as before, unless it is RoutingHalfChanged. Raises
+        RoutingRefused, RoutingUnavailable."""
         with self._draft(text) as draft:
             changes = self._difference(draft, text)
             before = self._running() if changes else ""
@@ -183,8 +184,17 @@ class FrrConfiguration:
         except durable.NotSynced as error:
             # The file is there. A power cut may bring back the former one.
             _log.warning("cannot sync %s: %s", path, error.strerror)
+        except PermissionError:
+            self._save()
         except OSError as error:
             raise RoutingUnavailable(_STEP, f"cannot write it: {error.strerror}") from error
+
+    def _save(self) -> None:
+        """Has watchfrr write the file, which is root: for a member of the group frrvty. Right after a change,
+        what runs is what was to be written."""
+        ended = self._run(_SAVE, [*vtysh(self._folders), "-c", "write memory"])
+        if ended.status or _SAVED not in ended.output:
+            raise RoutingUnavailable(_SAVE, last_line(ended.errors) or "FRR gives no reason")
 
 
 def _commands(printed: str) -> Iterator[str]:
