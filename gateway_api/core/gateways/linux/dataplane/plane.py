@@ -81,8 +81,9 @@ class DataPlane:
         with self._lock:
             for each in wanted:
                 self._applied.pop(each.session_id, None)
-            gone = {each.session_id for each in wanted}
-            self._holders = {key: id for key, id in self._holders.items() if id not in gone}
+                for key in _keys(each):
+                    if not self._has_other(key, each):
+                        self._holders.pop(key, None)
             self._remove(wanted)
 
     def applied(self) -> dict[int, WantedSession]:
