@@ -1,0 +1,170 @@
+"""`make figures`, its part on the Linux gateway: what a core with many sessions of accel-ppp costs.
+
+accel-ppp is a stand-in on this machine, the devices of the sessions are veths: with the IFBs there are three
+links a session, as with PPPoE on VLANs. Times of requests are those of the core alone, and next to them those
+of the core of a lab with as many sessions. Needs root.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.varlink.client import Client
+from tests.support.documents import valid_document
+from tests.support.linux_core import LinuxCore, add_devices, go, running_linux_core, subscriber
+from tests.support.stack import PATIENCE, running_core, wait_for
+
+SESSIONS = 10_000
+#: Seconds at rest, and between two polls of a source.
+REST, SWEEP = 60.0, 5.0
+CHANGES = 50
+_TICKS = os.sysconf("SC_CLK_TCK")
+#: Seconds for all sessions to be shaped, on a busy machine.
+_SHAPED = 1800.0
+
+
+def main() -> None:
+    """Prints a Markdown table."""
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else SESSIONS
+    say(f"| Linux gateway, {number:,} sessions | |")
+    say("|---|---|")
+    with tempfile.TemporaryDirectory() as folder, running_linux_core(Path(folder)) as core:
+        listed, shaped, spent = filled(core, number)
+        say(f"| all in the table / shaped | {listed:.1f} s / {shaped:.1f} s ({spent:.1f} s of CPU) |")
+        at_rest = cpu_over(core.process.pid, REST)
+        say(f"| CPU at rest | {at_rest * 100:.1f} % of one processor |")
+        say(f"| CPU of a sweep of sessions, counters and data plane | {at_rest * SWEEP:.2f} s |")
+        for name, delays in delays_of(core, number).items():
+            p99 = quantiles(delays, n=100)[98]
+            say(f"| from {name} at accel-ppp to the event | {median(delays):.2f} s (p99 {p99:.2f} s) |")
+        own = times(core.client)
+    with tempfile.TemporaryDirectory() as folder:
+        socket, factory = Path(folder) / "core.sock", Path(folder) / "factory.json"
+        factory.write_text(json.dumps(valid_document()))
+        with running_core(socket, factory, "--sessions", str(number)):
+            labs = times(Client(socket, timeout=PATIENCE))
+    for name, seconds in own.items():
+        ratio = seconds / labs[name]
+        say(f"| {name} | {seconds * 1000:.2f} ms, {ratio:.2f} times that of the lab |")
+
+
+def filled(core: LinuxCore, number: int) -> tuple[float, float, float]:
+    """Signs subscribers on. Seconds until all are in the table, until all are shaped, and of the core's CPU
+    for that."""
+    peers = [subscriber(each) for each in range(number)]
+    add_devices(peers)
+    began, before = time.monotonic(), cpu_of(core.process.pid)
+    core.accel.up(*peers)
+    wait_for("the sessions", lambda: _active(core) == number, _SHAPED)
+    listed = time.monotonic() - began
+    wait_for("their shapers", lambda: _pause() and shapers() >= 2 * number, _SHAPED)
+    shaped, spent = time.monotonic() - began, cpu_of(core.process.pid) - before
+    settled(core)
+    return listed, shaped, spent
+
+
+def shapers() -> int:
+    """The number of HTB qdiscs: two a session."""
+    return sum(qdisc.kind == "htb" for qdisc in Reader().qdisc_entries())
+
+
+def settled(core: LinuxCore) -> None:
+    """Waits until the core has found that nothing is missing: it works less than half of the time."""
+    while cpu_over(core.process.pid, 2 * SWEEP) > 0.5:
+        pass
+
+
+def cpu_over(pid: int, seconds: float) -> float:
+    """The share of one processor that a process uses for so long."""
+    before, began = cpu_of(pid), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_of(pid) - before) / (time.monotonic() - began)
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process until now (proc(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def delays_of(core: LinuxCore, first: int) -> dict[str, list[float]]:
+    """Seconds from each start and end at accel-ppp, one after the other, to its event."""
+    heard: dict[tuple[str, str], float] = {}
+
+    def listen() -> None:
+        for reply in core.follow():
+            now = time.monotonic()
+            for event in reply["events"]:
+                heard[event["event"], event["username"]] = now
+            if all(("session.down", f"user{first + each}") in heard for each in range(CHANGES)):
+                return
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    delays: dict[str, list[float]] = {"a start": [], "an end": []}
+    for each in range(CHANGES):
+        peer = subscriber(first + each)
+        began = time.monotonic()
+        core.accel.up(peer)
+        # Its device is up at the same moment, as with ppp.
+        add_devices([peer])
+        key = "session.up", peer.username
+        delays["a start"].append(wait_for("the start", lambda key=key: heard.get(key)) - began)
+        time.sleep(0.5)
+        began = time.monotonic()
+        go(core, peer)
+        key = "session.down", peer.username
+        delays["an end"].append(wait_for("the end", lambda key=key: heard.get(key)) - began)
+        time.sleep(0.5)
+    listener.join()
+    return delays
+
+
+def times(client: Client) -> dict[str, float]:
+    """Median seconds of requests."""
+    calls: dict[str, tuple[int, dict[str, Any]]] = {
+        "ListSessions": (20, {}),
+        "ListSessions, a page of 100": (100, {"page": {"limit": 100}}),
+        "GetSession": (200, {"id": 7}),
+    }
+    return {
+        name: median(
+            timed(lambda: client.call(f"{CORE.name}.{name.partition(',')[0]}", call)) for _ in range(runs)
+        )
+        for name, (runs, call) in calls.items()
+    }
+
+
+def timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def _active(core: LinuxCore) -> int:
+    found: int = core.call("GetStatistics")["active_sessions"]
+    return found
+
+
+def _pause() -> bool:
+    """For a question that takes long itself."""
+    time.sleep(1)
+    return True
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
