@@ -62,6 +62,9 @@ class KnownLinks:
                 return each
         raise NoDevice(f"find the link {name}", "there is none")
 
+    def statistics(self) -> dict[str, InterfaceStats]:
+        return {each.name: each.stats for each in self.links().values()}
+
     def addresses(self) -> list[Address]:
         return self.assigned
 

@@ -88,6 +88,17 @@ def test_counters_are_the_kernels(links: None) -> None:
     wait_for("the same counters twice", agree)
 
 
+def test_the_counters_of_all_links_are_those_of_each(links: None) -> None:
+    def agree() -> bool:
+        return Reader().statistics() == {link.name: link.stats for link in Reader().links().values()}
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(bytes(1000), ("127.0.0.1", 9))
+    wait_for("the same counters twice", agree)
+    assert Reader().statistics()["lo"].rx_bytes > 1000
+    assert Reader().statistics().keys() == {"lo", "trunk0", "far0"}
+
+
 def test_the_peer_of_a_veth_is_no_parent(links: None) -> None:
     assert Reader().link("trunk0").parent is None
 

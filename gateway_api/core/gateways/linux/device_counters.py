@@ -1,5 +1,7 @@
 """What the devices of sessions have counted."""
 
+from collections.abc import Mapping
+
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.core.session import Counters
@@ -12,11 +14,11 @@ class DeviceCounters:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._last: dict[str, InterfaceStats] = {}
+        self._last: Mapping[str, InterfaceStats] = {}
 
     def sweep(self) -> None:
         """Reads those of all devices: the counters of a device that goes are those of the last sweep."""
-        self._last = {link.name: link.stats for link in self._reader.links().values()}
+        self._last = self._reader.statistics()
 
     def now(self, device: str) -> Counters:
         """Those of the last sweep if the device is gone."""

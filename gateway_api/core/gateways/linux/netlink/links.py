@@ -113,7 +113,7 @@ def link(body: bytes) -> Link:
         parent=(u32(found.get(_PARENT)) or None) if carried else None,
         master=u32(found.get(_MASTER)) or None,
         vlan=_vlan(attributes(info.get(_DATA, b""))) if kind == "vlan" else None,
-        stats=_stats(found.get(_STATS64)),
+        stats=stats(found.get(_STATS64)),
     )
 
 
@@ -142,7 +142,8 @@ def _vlan(found: dict[int, bytes]) -> VlanTag:
     return VlanTag(_PROTOCOLS[protocol], id)
 
 
-def _stats(data: bytes | None) -> InterfaceStats:
+def stats(data: bytes | None) -> InterfaceStats:
+    """The counters of a struct rtnl_link_stats64; zeros without one."""
     if data is None:
         return InterfaceStats()
     rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped = unpacked(

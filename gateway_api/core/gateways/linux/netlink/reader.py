@@ -34,12 +34,13 @@ from gateway_api.core.gateways.linux.netlink.qdiscs import (
     packet_filter,
     qdisc,
 )
+from gateway_api.core.gateways.linux.netlink.statistics import device_statistics
 
 # Types of requests (linux/rtnetlink.h).
 _GET_LINK, _GET_ADDRESS, _GET_ROUTE, _GET_RULE = 18, 22, 26, 34
 _GET_QDISC, _GET_CLASS, _GET_FILTER = 38, 42, 46
 
-_LINK = struct.Struct("=BxHiII")
+_ANY_LINK = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
 _LINK_NAME, _EXTENT = 3, 29
 #: RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h.
 _WITHOUT_STATISTICS = struct.pack("=I", 8)
@@ -56,16 +57,14 @@ class Reader:
 
     def links(self) -> dict[int, Link]:
         """All links, by index."""
-        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-        found = dump("read the links", _GET_LINK, body, link, lambda link: link.index)
+        found = dump("read the links", _GET_LINK, _ANY_LINK, link, lambda link: link.index)
         return {link.index: link for link in found}
 
     def link(self, name: str) -> Link:
         """Raises NoDevice for an unknown name."""
         step = f"find the link {name}"
-        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
         try:
-            replies = ask(step, _GET_LINK, 0, body + nl.attribute(_LINK_NAME, name.encode() + b"\0"))
+            replies = ask(step, _GET_LINK, 0, _ANY_LINK + nl.attribute(_LINK_NAME, name.encode() + b"\0"))
         except KernelError as error:
             # A name that no link can have is one that no link has.
             if error.code in {errno.ENODEV, errno.ERANGE, errno.EINVAL}:
@@ -73,9 +72,12 @@ class Reader:
             raise
         return link(replies[0])
 
+    #: The counters of all links, by name.
+    statistics = staticmethod(device_statistics)
+
     def link_entries(self) -> dict[str, LinkEntry]:
         """All links by name, as entries."""
-        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + nl.attribute(_EXTENT, _WITHOUT_STATISTICS)
+        body = _ANY_LINK + nl.attribute(_EXTENT, _WITHOUT_STATISTICS)
         found = dump("read the links", _GET_LINK, body, link_entry, lambda link: link.ifindex)
         return {link.name: link for link in found}
 
