@@ -16,7 +16,7 @@ from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.dataplane.wanted import Wanted
+from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demand import SessionDemand
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
@@ -56,7 +56,7 @@ class KernelPlane:
         self.cgnat: Cgnat | None = None
         self.refuses = False
 
-    def apply(self, wanted: Wanted) -> tuple[FaultKind, ...]:
+    def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
         self._check()
         self.rates[wanted.session_id] = (wanted.rate_down, wanted.rate_up)
         return ()

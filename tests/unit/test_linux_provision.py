@@ -11,7 +11,6 @@ import pytest
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.access import AccessLines
-from gateway_api.core.gateways.linux.assembly import LinuxMachine, TwoSources
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute
 from gateway_api.core.gateways.linux.demand import SessionDemand
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
@@ -242,12 +241,6 @@ def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownL
     lines = AccessLines({SessionType.PPPOE: source}, Addresses(), kernel, lambda: IPv4Address("100.64.0.1"))
     with pytest.raises(SourceRefused, match=r"no source of this gateway serves DHCP on trunk0\.100"):
         lines.serve("trunk0.100", SessionType.DHCP)
-
-
-@pytest.mark.parametrize("names", [["accel-ppp", "pppoe-server"], ["dnsmasq", "accel-ppp"]])
-def test_two_sources_for_one_type_are_an_error(names: list[str]) -> None:
-    with pytest.raises(TwoSources, match=f"{names[0]} and {names[1]} both serve"):
-        LinuxMachine(names)
 
 
 # The demand
