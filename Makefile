@@ -46,6 +46,7 @@ figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.support.figures_of_streams
 	$(VENV)/bin/python -m tests.support.figures_of_slow_clients
 	$(VENV)/bin/python -m tests.support.figures_of_webhooks
+	$(VENV)/bin/python -m tests.support.figures_of_linux
 
 # Takes the pictures of the README.
 screenshots: $(DEVELOPED) tools
