@@ -80,7 +80,7 @@ def test_a_disconnect_ends_the_session_before_it_returns(accel: Accel, tracking:
     assert tracking.states() == {2: "active"}
     assert tracking.disconnect(1) is None
     accel.faults(deaf=True)
-    assert tracking.disconnect(2) == "1 of 1 sessions are still connected: not gone after 5 s"
+    assert tracking.disconnect(2) == "1 of 1 sessions are still connected: not gone after 2.5 s"
     assert [command for command in accel.commands() if command.startswith("terminate")] == [
         f"terminate sid {ALICE.sid} soft",
         f"terminate sid {BOB.sid} soft",

@@ -24,8 +24,9 @@ from gateway_api.core.gateways.linux.surroundings import SessionEnd, SessionSurr
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
 
-#: Seconds after the request to end a session until it must be gone, and until it is requested again.
-_DISCONNECT, _AGAIN = 5.0, 3.0
+#: Seconds after the request to end a session until it must be gone, and until it is requested again. The API
+#: waits 3 s for the reply.
+_DISCONNECT, _AGAIN = 2.5, 1.5
 #: Seconds between two looks whether it is gone.
 _LOOK = 0.1
 
@@ -124,7 +125,7 @@ class Tracker:
 
     def disconnect(self, id: int) -> SessionEnd | None:
         """Ends a session, and returns when it is gone. None if there is no such session, or if it has ended
-        by itself. Raises NotDisconnected. It lasts up to 5 s, and as long as the source's calls."""
+        by itself. Raises NotDisconnected. It lasts up to 2.5 s, and as long as the source's calls."""
         ends = self.disconnect_many([id])
         return ends[0] if ends else None
 
