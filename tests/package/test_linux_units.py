@@ -97,13 +97,34 @@ def lives(machine: Machine, pid: str) -> bool:
     return machine.attempt("test", "-e", f"/proc/{pid}").returncode == 0
 
 
+def core(machine: Machine) -> str:
+    """Its process id."""
+    return machine.run("systemctl", "show", "--property=MainPID", "--value", "gateway-core-linux").strip()
+
+
 def test_the_core_is_not_root_and_has_three_capabilities(machine: Machine) -> None:
-    pid = machine.run("systemctl", "show", "--property=MainPID", "--value", "gateway-core-linux").strip()
+    pid = core(machine)
     status = below(machine, f"/proc/{pid}/status").read_text().split("\n")
     # CAP_KILL 5, CAP_NET_ADMIN 12, CAP_NET_RAW 13 (linux/capability.h).
     wanted = f"{1 << 5 | 1 << 12 | 1 << 13:016x}"
     assert {f"Cap{name}:\t{wanted}" for name in ("Prm", "Eff", "Bnd", "Amb")} <= set(status)
     assert machine.run("ps", "-o", "user=", "-p", pid).strip() == "gateway-core"
+
+
+def test_the_core_may_ask_frr_and_read_the_journal_and_the_leases(machine: Machine) -> None:
+    # The first one is there without FRR, too.
+    wanted = {"frrvty", "systemd-journal", "gateway-dnsmasq"}
+    lines = below(machine, "/etc/group").read_text().splitlines()
+    groups = {line.split(":")[2] for line in lines if line.split(":")[0] in wanted}
+    status = below(machine, f"/proc/{core(machine)}/status").read_text()
+    (held,) = (line for line in status.splitlines() if line.startswith("Groups:"))
+    assert len(groups) == 3
+    assert groups <= set(held.split())
+
+
+def test_vtysh_of_the_core_needs_no_password(machine: Machine) -> None:
+    rules = below(machine, f"/proc/{core(machine)}/root/etc/pam.d/frr").read_text()
+    assert "account sufficient pam_permit.so\n" in rules
 
 
 def test_the_core_serves_the_sources_of_debian(machine: Machine) -> None:
@@ -212,8 +233,10 @@ def test_the_core_reads_the_leases_of_dhcp_with_their_vlans(machine: Machine) ->
     machine.run("ip", "address", "add", "100.64.0.1/32", "dev", "trunk0.200")
     asked = ("busybox", "udhcpc", "-f", "-q", "-i", "far.200", "-s", "/bin/true", "-T", "1", "-t", "60", "-n")
     assert "lease of 100." in machine.run(*asked)
-    records = "/run/gateway-dnsmasq/leases"
-    wait_for("the record", lambda: machine.attempt("ls", records).stdout)
-    assert " trunk0.200 " in machine.run(*AS_CORE, "sh", "-c", f"cat {records}/*")
+
+    def records() -> str:
+        return machine.attempt(*AS_CORE, "sh", "-c", "cat /run/gateway-dnsmasq/leases/*").stdout
+
+    wait_for("the record", lambda: " trunk0.200 " in records())
     assert machine.run(*AS_CORE, "cat", "/var/lib/gateway-dnsmasq/leases")
     assert machine.run("ps", "-o", "user:32=", "-C", "dnsmasq").split() == ["gateway-dnsmasq"] * 2

@@ -128,7 +128,7 @@ class FrrByDifference:
         try:
             self._frr.apply(text)
         except RoutingUnavailable as error:
-            raise StepFailed(_RELOAD_FRR, error.reason) from error
+            raise StepFailed(_RELOAD_FRR, error.reason.rstrip(".")) from error
         except (RoutingRefused, RoutingHalfChanged) as error:
             raise StepFailed(_RELOAD_FRR, str(error)) from error
         self._files.place(_FRR, text)
