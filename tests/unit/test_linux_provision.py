@@ -151,6 +151,16 @@ def test_without_a_count_of_the_source_it_is_that_of_the_last_sweep(
     assert provision.traffic(session(6, interface="ppp1")) == NO_COUNTERS
 
 
+def test_a_session_on_a_device_with_the_name_of_a_former_one_does_not_get_its_traffic(
+    provision: Provision, counters: DeviceCounters, kernel: KnownLinks
+) -> None:
+    first, second = session(5, interface="ppp0"), session(6, interface="ppp0")
+    ended(provision, counters, kernel, (1000, 2000), first)
+    # It begins and ends before the next sweep.
+    provision.appeared([second])
+    assert provision.traffic(second) == NO_COUNTERS
+
+
 def test_a_source_that_does_not_reply_leaves_the_count_of_the_last_sweep(
     provision: Provision, source: ListedSource, counters: DeviceCounters, kernel: KnownLinks,
     caplog: pytest.LogCaptureFixture,

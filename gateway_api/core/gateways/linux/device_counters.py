@@ -1,6 +1,6 @@
 """What the devices of sessions have counted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
@@ -14,11 +14,17 @@ class DeviceCounters:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._last: Mapping[str, InterfaceStats] = {}
+        self._last: dict[str, InterfaceStats] = {}
 
     def sweep(self) -> None:
         """Reads those of all devices: the counters of a device that goes are those of the last sweep."""
         self._last = self._reader.statistics()
+
+    def forget(self, devices: Iterable[str]) -> None:
+        """Of devices that were made anew: until the next sweep, their names would have the counters of former
+        ones."""
+        for device in devices:
+            self._last.pop(device, None)
 
     def now(self, device: str) -> Counters:
         """Those of the last sweep if the device is gone."""

@@ -85,13 +85,15 @@ class Provision:
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:
         """As SessionSurroundings."""
-        with self._lock:
-            self._wanted = {**self._wanted, **{session.id: wanted_by(session) for session in sessions}}
-        self.changes(*(session.id for session in sessions))
+        own = (session.interface for session in sessions if session.interface != session.access_interface)
+        self._counters.forget(own)
+        self.changed(sessions)
 
     def changed(self, sessions: Sequence[LinuxSession]) -> None:
         """As SessionSurroundings."""
-        self.appeared(sessions)
+        with self._lock:
+            self._wanted = {**self._wanted, **{session.id: wanted_by(session) for session in sessions}}
+        self.changes(*(session.id for session in sessions))
 
     def gone(self, sessions: Sequence[LinuxSession]) -> None:
         """As SessionSurroundings."""
