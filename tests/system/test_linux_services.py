@@ -332,6 +332,16 @@ def test_dnsmasq_is_started_and_not_restarted_where_nothing_changed(world: World
     assert world.asked() == ["start gateway-dnsmasq.service"]
 
 
+def test_a_service_that_refuses_at_a_start_keeps_no_other_from_running(world: World) -> None:
+    placed = PlacedFiles(world.folder / "services")
+    absent = FrrConfiguration(FrrFolders(world.folder, world.folder, world.folder, world.folder), seconds=5)
+    dhcp = DhcpServer(world.systemd, placed, Path("/usr/lib/gateway-api/dhcp-lease"))
+    services = LinuxServices([FrrByDifference(placed, absent), dhcp])
+    with pytest.raises(StepFailed, match=r"cannot apply frr\.conf"):
+        services.resume(world.rendered(world.configuration), world.configuration)
+    assert world.asked() == ["restart gateway-dnsmasq.service"]
+
+
 def test_the_secrets_of_subscribers_are_for_root_and_the_core(world: World, document: dict[str, Any]) -> None:
     document["subscribers"] = {"local": [{"username": "alice", "password": "pw-alice"}]}
     services = world.services()

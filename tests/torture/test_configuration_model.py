@@ -821,6 +821,8 @@ class Pair:
             raise StepFailed("reload a service", "it refuses its files")
         self.applied = files, configuration
 
+    resume = apply
+
     def _both(self, what: str, of_workspace: Callable[[], Any], of_model: Callable[[], Any]) -> Any:
         """What came of it where it was done."""
         expected, got = self._outcome(of_model), self._outcome(of_workspace)

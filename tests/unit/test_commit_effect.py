@@ -43,6 +43,8 @@ class Services:
         assert (files / "frr.conf").read_text().count(f"hostname {configuration.system.hostname}\n") == 1
         self.applied.append(int(files.parent.name))
 
+    resume = apply
+
 
 def refuse() -> None:
     raise StepFailed("reload accel-ppp", "it refuses its files")

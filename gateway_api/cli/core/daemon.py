@@ -23,7 +23,7 @@ from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import GatewayServices, check
-from gateway_api.core.configuration.store import Store, Unreadable
+from gateway_api.core.configuration.store import StepFailed, Store, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
@@ -143,6 +143,9 @@ def _done(act: Callable[[], object], failure: str) -> bool:
     """False after a failure, which is logged."""
     try:
         act()
+    except StepFailed as error:
+        _log.critical("%s: %s", failure, error)
+        return False
     except Exception:  # noqa: BLE001 - logged, and tried again
         # The automatic rollback may be the operator's only way back to the machine.
         _log.critical(failure, exc_info=True)

@@ -127,7 +127,7 @@ class Publisher:
 
     def _apply_running(self) -> None:
         """Raises StepFailed."""
-        self._services.apply(self._store.services(self.view.state.running), self.view.running.sections)
+        self._services.resume(self._store.services(self.view.state.running), self.view.running.sections)
         self._applied = True
 
     def _amend(self, state: State, step: str, caller: Caller | None) -> None:

@@ -69,6 +69,10 @@ class GatewayServices(Protocol):
         run by the same files already continue undisturbed. It takes at most 20 s: the API waits 30 s for a
         commit. Raises StepFailed: then every service runs as before."""
 
+    def resume(self, files: Path, configuration: Configuration) -> None:
+        """As `apply`, for the files of the running configuration: a service that refuses does not keep the
+        others from running by them. Raises StepFailed of the first one."""
+
 
 def render(configuration: Configuration) -> Mapping[str, str]:
     """The text of each file, by its name. Raises StepFailed."""

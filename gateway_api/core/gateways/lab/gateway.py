@@ -30,6 +30,8 @@ class LabServices:
     def apply(self, files: Path, configuration: Configuration) -> None:
         """Nothing reads the files."""
 
+    resume = apply
+
 
 class LabGateway:
     """A `Gateway` with the subscribers of a `Population`. Their arrivals and departures are in the `journal`.

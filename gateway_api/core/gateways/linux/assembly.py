@@ -39,7 +39,7 @@ from gateway_api.core.journal import Journal
 from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds for FRR's reply to a question, and for one step of a commit.
-_ASK_FRR, _CHANGE_FRR = 2.0, 10.0
+_ASK_FRR, _CHANGE_FRR = 2.0, 15.0
 #: As the core renders accel-ppp's configuration.
 _COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
 _METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
