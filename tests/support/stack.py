@@ -187,9 +187,11 @@ def core_of(process: "subprocess.Popen[bytes]") -> int:
 
 
 @contextmanager
-def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: str) -> Iterator[str]:
+def running_api(
+    core_socket: Path, state: Path, workers: int = 2, group: str | None = None, **settings: str
+) -> Iterator[str]:
     """gunicorn alone, with any core at `core_socket`; its base URL. `state` is the folder of a former stack,
-    which has the certificate. `settings` are further environment variables."""
+    which has the certificate. `group` is its own group. `settings` are further environment variables."""
     port = free_port()
     # Its own runtime folder: the stack may still run, with a hub in its folder.
     runtime = state / "alone"
@@ -213,7 +215,11 @@ def running_api(core_socket: Path, state: Path, workers: int = 2, **settings: st
     url = f"https://localhost:{port}"
     with (state / "api.log").open("ab") as log:
         process = subprocess.Popen(
-            [gunicorn, "--config", configuration], env=environment, stdout=log, stderr=subprocess.STDOUT
+            [gunicorn, "--config", configuration],
+            env=environment,
+            group=group,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
 
     def answers() -> bool:
