@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text()
-#: What README.md asks for.
-NEEDED = ("python3", "python3-venv", "make", "openssl")
+#: What README.md asks for, and the program of a unit.
+NEEDED = ("python3", "python3-venv", "make", "openssl", "dnsmasq-base")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
