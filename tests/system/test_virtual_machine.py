@@ -160,9 +160,7 @@ def agree(seen: dict[str, Any], **expected: Any) -> None:
     assert (
         seen["detail"]["session_type"] == listed["type"] == seen["event"]["type"] == delivered["data"]["type"]
     )
-    # IPv6 may be up first: then the event has no address of IPv4.
-    assert delivered["data"]["ip_address"] == seen["event"]["ip_address"]
-    assert seen["event"]["ip_address"] in (listed["ip_address"], None)
+    assert delivered["data"]["ip_address"] == seen["event"]["ip_address"] == listed["ip_address"]
 
 
 def test_a_subscriber_signs_on_by_a_vlan_that_did_not_exist(gateway: dict[str, Any]) -> None:

@@ -168,9 +168,28 @@ def test_another_address_does_not_move_the_start(machine: Machine) -> None:
 def test_a_session_with_one_address_left_is_up(machine: Machine) -> None:
     machine.runs(139, 1335)
     machine.recorded("139-1335.ip", DOWN)
-    machine.recorded("139-1335.ipv6", UP6)
+    machine.recorded("139-1335.ipv6", UP6, NOW - 5)
     (session,) = machine.source().sessions()
     assert (session.ip_address, session.ipv6_address) == (None, "fe80::c5a:1373:cee6:c43d")
+
+
+def test_a_session_that_has_ipv6_first_starts_with_its_ipv4_address(machine: Machine) -> None:
+    machine.runs(139, 1335)
+    source = machine.source()
+    machine.recorded("139-1335.ipv6", UP6)
+    assert source.sessions() == []
+    machine.recorded("139-1335.ip", UP)
+    (session,) = source.sessions()
+    assert (session.ip_address, session.ipv6_address) == ("100.64.100.2", "fe80::c5a:1373:cee6:c43d")
+
+
+def test_a_session_without_ipv4_starts_some_seconds_later(machine: Machine) -> None:
+    machine.runs(139, 1335)
+    source = machine.source()
+    machine.recorded("139-1335.ipv6", UP6)
+    assert source.sessions() == []
+    machine.clock.now += 5
+    assert len(source.sessions()) == 1
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])

@@ -42,6 +42,8 @@ _BOOT = 8
 #: Seconds after a request to end a session in which its end is the request's work, and another request is
 #: more forceful.
 _TERMINATING = 60.0
+#: Seconds in which IPv4 mostly follows IPv6. Its address is part of the event of the start.
+_WAIT_FOR_IPV4 = 4.0
 #: Ticks a second of the start times in /proc.
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -249,6 +251,8 @@ class PppoeServer:
         if access is None:
             return None
         before = self._known.get(process)
+        if before is None and "ip" not in up and self._clock.wall() - up["ipv6"][1] < _WAIT_FOR_IPV4:
+            return None
         (first, *_), (ipv4, ipv6) = up.values(), (up.get("ip"), up.get("ipv6"))
         key = self._key(process)
         session = SourceSession(
