@@ -42,12 +42,6 @@ $busybox sync
 $busybox poweroff -f
 """
 
-#: The kernel runs it for a device or qdisc whose module it lacks, and looks for it in the first file system.
-_MODPROBE = """\
-#!/bin/busybox sh
-exec /bin/busybox chroot /root /sbin/modprobe "$@"
-"""
-
 
 @dataclass(frozen=True)
 class Kernel:
@@ -118,7 +112,7 @@ def unpacked(folder: Path) -> Kernel:
 
 def _initial(root: Path, version: str, folder: Path) -> bytes:
     """A file system in memory: busybox, the modules in the order in which they load, and the init program."""
-    for name in ("bin", "sbin", "modules", "proc", "sys", "dev", "host", "memory", "root"):
+    for name in ("bin", "modules", "proc", "sys", "dev", "host", "memory", "root"):
         (folder / name).mkdir(parents=True)
     busybox = shutil.which("busybox")
     assert busybox is not None
@@ -134,9 +128,8 @@ def _initial(root: Path, version: str, folder: Path) -> bytes:
                 order.append(name)
                 shutil.copy(path, folder / "modules" / name)
     (folder / "modules" / "order").write_text("".join(f"{name}\n" for name in order))
-    for program, text in (("init", _INIT), ("sbin/modprobe", _MODPROBE)):
-        (folder / program).write_text(text)
-        (folder / program).chmod(0o755)
+    (folder / "init").write_text(_INIT)
+    (folder / "init").chmod(0o755)
     names = "\n".join(str(path.relative_to(folder)) for path in sorted(folder.rglob("*")))
     archive = subprocess.run(
         ["cpio", "--create", "--format=newc", "--quiet"],
