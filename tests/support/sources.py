@@ -1,6 +1,6 @@
 """Sources of sessions in this process, and what is around a tracker, for tests of its logic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from gateway_api.core.gateways.linux.session import LinuxSession, SessionTerms
 from gateway_api.core.gateways.linux.session_store import SessionStore
 from gateway_api.core.gateways.linux.sources.source import (
     UNKNOWN,
+    SourceEnd,
     SourceRefused,
     SourceSession,
     SourceTraffic,
@@ -61,10 +62,13 @@ class ListedSource:
         self.reasons: dict[str, str] = {}
         self.polls = 0
         self.at_poll: Callable[[], None] = lambda: None
-        #: The keys of the requests to end a session, which `ends` carries out.
+        #: The keys of the requests to end a session, which `at_terminate` carries out.
         self.terminated: list[str] = []
-        self.ends: Callable[[str], None] = self.down
+        self.at_terminate: Callable[[str], None] = self.down
         self.counted: dict[str, SourceTraffic] = {}
+        #: The numbers of ends that it was asked for, and whether it tells nothing of them.
+        self.asked: list[int] = []
+        self.forgets = False
         #: The VLANs with their types, and whether more are refused.
         self.served: dict[str, SessionType] = {}
         self.refuses = False
@@ -88,19 +92,17 @@ class ListedSource:
             raise SourceUnavailable(f"cannot reach {self.name}")
         self.terminated.append(session.key)
         if session.key in self.listed:
-            self.ends(session.key)
+            self.at_terminate(session.key)
 
-    def reason(self, key: str) -> str:
-        return self.reasons.get(key, UNKNOWN)
-
-    def traffic(self, key: str) -> SourceTraffic | None:
-        if self.fails:
+    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+        self.asked.append(len(keys))
+        if self.forgets:
             raise SourceUnavailable(f"cannot reach {self.name}")
-        return self.counted.get(key)
+        return {key: SourceEnd(self.reasons.get(key, UNKNOWN), self.counted.get(key)) for key in keys}
 
-    def serve(self, interface: str, type: SessionType) -> None:
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         self._check()
-        self.served[interface] = type
+        self.served.update(dict.fromkeys(interfaces, type))
 
     def release(self, interface: str) -> None:
         self._check()
@@ -126,7 +128,7 @@ class Surroundings:
     def baseline(self, _: SourceSession) -> Counters:
         return self.counted
 
-    def traffic(self, session: LinuxSession) -> Counters:
+    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
         return session.traffic(self.counted)
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:

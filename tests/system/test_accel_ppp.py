@@ -306,12 +306,12 @@ def test_the_reason_is_known_only_of_a_session_that_was_just_terminated(
     accel: Accel, source: AccelPpp, clock: StillClock
 ) -> None:
     accel.up(ALICE)
-    assert source.reason(ALICE.sid) == "unknown"
+    assert source.ends([ALICE.sid])[ALICE.sid].reason == "unknown"
     source.terminate(only(source))
-    assert source.reason(ALICE.sid) == "admin_disconnect"
-    assert source.reason(BOB.sid) == "unknown"
+    assert source.ends([ALICE.sid])[ALICE.sid].reason == "admin_disconnect"
+    assert source.ends([BOB.sid])[BOB.sid].reason == "unknown"
     clock.now += 61
-    assert source.reason(ALICE.sid) == "unknown"
+    assert source.ends([ALICE.sid])[ALICE.sid].reason == "unknown"
 
 
 def test_a_request_that_was_not_received_is_no_reason(accel: Accel, source: AccelPpp) -> None:
@@ -320,13 +320,13 @@ def test_a_request_that_was_not_received_is_no_reason(accel: Accel, source: Acce
     accel.kill()
     with pytest.raises(SourceUnavailable):
         source.terminate(session)
-    assert source.reason(ALICE.sid) == "unknown"
+    assert source.ends([ALICE.sid])[ALICE.sid].reason == "unknown"
     accel.start()
 
 
 def test_a_vlan_is_served_and_released(accel: Accel, source: AccelPpp) -> None:
-    source.serve("trunk0.300", SessionType.PPPOE)
-    source.serve("trunk0.300", SessionType.PPPOE)
+    source.serve(["trunk0.300"], SessionType.PPPOE)
+    source.serve(["trunk0.300"], SessionType.PPPOE)
     assert accel.interfaces() == ["trunk0.300"]
     source.release("trunk0.300")
     source.release("trunk0.300")
@@ -337,21 +337,21 @@ def test_a_session_ends_by_the_release_of_its_vlan(accel: Accel, source: AccelPp
     accel.up(ALICE, BOB)
     source.sessions()
     source.release(ALICE.inbound)
-    assert source.reason(ALICE.sid) == "admin_disconnect"
-    assert source.reason(BOB.sid) == "unknown"
+    assert source.ends([ALICE.sid])[ALICE.sid].reason == "admin_disconnect"
+    assert source.ends([BOB.sid])[BOB.sid].reason == "unknown"
 
 
 def test_an_interface_that_does_not_exist_is_refused(accel: Accel, source: AccelPpp) -> None:
     accel.faults(links=[])
     with pytest.raises(SourceRefused, match="No such device"):
-        source.serve("trunk0.300", SessionType.PPPOE)
+        source.serve(["trunk0.300"], SessionType.PPPOE)
 
 
 @pytest.mark.parametrize("name", ["trunk0.300 x", "trunk0.300\nexit", "re:.*", "trunk0,net=x"])
 def test_only_the_name_of_an_interface_reaches_the_command_line(
     accel: Accel, source: AccelPpp, name: str
 ) -> None:
-    for action in (lambda: source.serve(name, SessionType.PPPOE), lambda: source.release(name)):
+    for action in (lambda: source.serve([name], SessionType.PPPOE), lambda: source.release(name)):
         with pytest.raises(ValueError, match="not the name of an interface"):
             action()
     assert accel.commands() == []
@@ -361,7 +361,7 @@ def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, by_table: AccelPpp, 
     accel.faults(ipoe=str(ipoe))
     names = sorted(f"trunk0.{vlan}" for vlan in range(500))
     for name in names:
-        by_table.serve(name, SessionType.DHCP)
+        by_table.serve([name], SessionType.DHCP)
     wait_for("all to be served", lambda: names in accel.reloads())
     assert len(accel.reloads()) < 50
 
@@ -369,7 +369,7 @@ def test_dhcp_on_many_vlans_takes_few_reloads(accel: Accel, by_table: AccelPpp, 
 @pytest.mark.parametrize("reply", ["reload is already in progress\r\n", "failed\r\n"])
 def test_a_reload_that_failed_is_repeated(accel: Accel, by_table: AccelPpp, ipoe: Path, reply: str) -> None:
     accel.faults(ipoe=str(ipoe), reload=reply)
-    by_table.serve("trunk0.300", SessionType.DHCP)
+    by_table.serve(["trunk0.300"], SessionType.DHCP)
     wait_for("a reload", accel.reloads)
     accel.faults(reload="")
     failed = len(accel.reloads())
@@ -380,18 +380,18 @@ def test_a_vlan_that_is_made_again_is_first_let_go(accel: Accel, by_table: Accel
     accel.faults(ipoe=str(ipoe))
     both = ["trunk0.300", "trunk0.301"]
     for name in both:
-        by_table.serve(name, SessionType.DHCP)
+        by_table.serve([name], SessionType.DHCP)
     wait_for("both to be served", lambda: both in accel.reloads())
     before = len(accel.reloads())
     by_table.release("trunk0.300")
-    by_table.serve("trunk0.300", SessionType.DHCP)
+    by_table.serve(["trunk0.300"], SessionType.DHCP)
     wait_for("both to be served again", lambda: both in accel.reloads()[before:])
     assert ["trunk0.301"] in accel.reloads()[before:]
 
 
 def test_a_vlan_that_is_released_is_let_go(accel: Accel, by_table: AccelPpp, ipoe: Path) -> None:
     accel.faults(ipoe=str(ipoe))
-    by_table.serve("trunk0.300", SessionType.DHCP)
+    by_table.serve(["trunk0.300"], SessionType.DHCP)
     wait_for("a reload", accel.reloads)
     by_table.release("trunk0.300")
     wait_for("another", lambda: accel.reloads()[1:] == [[]])
@@ -402,7 +402,7 @@ def test_a_vlan_without_dhcp_is_released_without_a_reload(
 ) -> None:
     accel.faults(ipoe=str(ipoe))
     by_table.release("trunk0.300")
-    by_table.serve("trunk0.301", SessionType.DHCP)
+    by_table.serve(["trunk0.301"], SessionType.DHCP)
     assert wait_for("a reload", accel.reloads) == [["trunk0.301"]]
 
 
@@ -410,7 +410,7 @@ def test_dhcp_goes_on_after_a_restart_of_the_core(accel: Accel, make: Makes, ipo
     ipoe.write_text("interface=lo\ninterface=nosuch0\n")
     accel.faults(ipoe=str(ipoe))
     source = make(accel.command_line())
-    source.serve("trunk0.300", SessionType.DHCP)
+    source.serve(["trunk0.300"], SessionType.DHCP)
     # What is gone was removed by somebody else.
     assert wait_for("a reload", accel.reloads) == [["lo", "trunk0.300"]]
 

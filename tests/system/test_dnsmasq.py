@@ -97,7 +97,7 @@ def test_a_released_lease_is_no_session_and_its_reason_is_not_known(server: Serv
     session = the_session(source)
     subscriber.release()
     wait_for("the end", lambda: source.sessions() == [])
-    assert source.reason(session.key) == "unknown"
+    assert source.ends([session.key])[session.key].reason == "unknown"
 
 
 def test_a_lease_that_ended_and_came_again_is_another_session(server: Server) -> None:
@@ -131,7 +131,7 @@ def test_an_expired_lease_is_no_session_although_its_line_is_there(server: Serve
     clock.now += server.options.lease_time + 5
     assert source.sessions() == []
     assert session.ip_address.encode() in server.options.lease_file.read_bytes()
-    assert source.reason(session.key) == "session_timeout"
+    assert source.ends([session.key])[session.key].reason == "session_timeout"
 
 
 def test_a_terminated_session_ends_with_its_reason(server: Server) -> None:
@@ -140,7 +140,7 @@ def test_a_terminated_session_ends_with_its_reason(server: Server) -> None:
     session = the_session(source)
     source.terminate(session)
     wait_for("the end", lambda: source.sessions() == [])
-    assert source.reason(session.key) == "admin_disconnect"
+    assert source.ends([session.key])[session.key].reason == "admin_disconnect"
 
 
 def test_a_session_that_ended_can_be_terminated(server: Server) -> None:
@@ -161,7 +161,7 @@ def test_a_session_that_moved_is_not_terminated_by_its_old_record(server: Server
     source.terminate(session)
     time.sleep(0.5)
     assert the_session(source).access_interface == "trunk0.301"
-    assert source.reason(session.key) == "unknown"
+    assert source.ends([session.key])[session.key].reason == "unknown"
 
 
 def test_a_session_whose_vlan_is_gone_cannot_be_terminated(server: Server) -> None:
@@ -171,7 +171,7 @@ def test_a_session_whose_vlan_is_gone_cannot_be_terminated(server: Server) -> No
     ip("link delete trunk0.302")
     with pytest.raises(SourceRefused, match="No such device"):
         source.terminate(session)
-    assert source.reason(session.key) == "unknown"
+    assert source.ends([session.key])[session.key].reason == "unknown"
 
 
 def test_a_vlan_that_was_created_again_is_served(server: Server) -> None:
@@ -294,9 +294,9 @@ def test_a_lease_file_that_stays_cut_is_no_answer(server: Server) -> None:
 
 
 def test_dnsmasq_serves_dhcp_and_no_pppoe(server: Server) -> None:
-    server.source().serve("trunk0.302", SessionType.DHCP)
+    server.source().serve(["trunk0.302"], SessionType.DHCP)
     with pytest.raises(SourceRefused):
-        server.source().serve("trunk0.302", SessionType.PPPOE)
+        server.source().serve(["trunk0.302"], SessionType.PPPOE)
 
 
 def test_a_vlan_of_another_trunk_gets_no_lease(server: Server) -> None:

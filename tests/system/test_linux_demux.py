@@ -103,11 +103,11 @@ class Ports:
             raise GatewayApiError("it is busy")
         self.devices.difference_update(vlans)
 
-    def serve(self, interface: str, type: SessionType) -> None:
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         self.calls += 1
-        if self.is_silent or interface in self.unwanted:
+        if self.is_silent or self.unwanted.intersection(interfaces):
             raise GatewayApiError("no reply")
-        self.served[interface] = type
+        self.served.update(dict.fromkeys(interfaces, type))
 
     def release(self, interface: str) -> None:
         if self.is_silent:
@@ -376,6 +376,13 @@ def test_a_flood_over_all_tags_makes_no_more_vlans_than_allowed_and_ends_with_it
         refused = sum(running.demux.refusals().values())
         assert refused + running.demux.dropped_total + len(ports.made) >= 20_000
         assert running.demux.rate_limited_total > 0
+
+
+def test_the_source_is_told_of_several_vlans_at_once(ports: Ports) -> None:
+    ports.devices = {AccessVlan("trunk0", None, id) for id in range(300, 310)}
+    with demultiplexer(ports):
+        wait_for("all VLANs served", lambda: len(ports.served) == 10)
+        assert ports.calls == 1
 
 
 def test_a_source_that_is_down_is_called_once_a_sweep(ports: Ports, caplog: Any) -> None:

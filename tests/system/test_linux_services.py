@@ -112,45 +112,41 @@ def of(document: dict[str, Any], **changes: Any) -> Configuration:
 
 def test_each_vlan_has_a_server_with_a_block_of_its_own(world: World) -> None:
     units = world.units()
-    units.start("trunk0.300")
-    units.start("trunk0.301")
+    units.start(["trunk0.300", "trunk0.301"])
     assert world.settings() == {
         "trunk0.300": "100.64.0.1 100.64.0.16 secrets bng1\n",
         "trunk0.301": "100.64.0.1 100.64.0.32 secrets bng1\n",
     }
-    assert world.asked() == [
-        "start gateway-pppoe@trunk0.300.service",
-        "start gateway-pppoe@trunk0.301.service",
-    ]
+    assert world.asked() == ["start gateway-pppoe@trunk0.300.service gateway-pppoe@trunk0.301.service"]
 
 
 def test_a_vlan_keeps_its_block_over_a_restart_of_the_core(world: World) -> None:
     first = world.units()
-    first.start("trunk0.300")
-    first.start("trunk0.301")
+    first.start(["trunk0.300"])
+    first.start(["trunk0.301"])
     first.stop("trunk0.300")
     before = world.settings()
     second = world.units()
-    second.start("trunk0.301")
+    second.start(["trunk0.301"])
     assert world.settings() == before
-    second.start("trunk0.300")
+    second.start(["trunk0.300"])
     assert world.settings()["trunk0.300"].split()[1] == "100.64.0.16"
 
 
 def test_the_block_of_a_server_that_did_not_stop_stays_taken(world: World) -> None:
     units = world.units()
-    units.start("trunk0.300")
+    units.start(["trunk0.300"])
     world.refuse("^stop")
     with pytest.raises(SourceRefused, match="Job for it failed"):
         units.stop("trunk0.300")
-    units.start("trunk0.301")
+    units.start(["trunk0.301"])
     assert world.settings()["trunk0.301"].split()[1] == "100.64.0.32"
 
 
 def test_a_server_that_is_asked_for_again_is_no_error(world: World) -> None:
     units = world.units()
     for _ in range(2):
-        units.start("trunk0.300")
+        units.start(["trunk0.300"])
     units.stop("trunk0.300")
     units.stop("trunk0.300")
     assert world.settings() == {}
@@ -159,7 +155,7 @@ def test_a_server_that_is_asked_for_again_is_no_error(world: World) -> None:
 def test_a_server_that_systemd_refuses_to_start_is_refused(world: World) -> None:
     world.refuse("^start")
     with pytest.raises(SourceRefused, match="Job for it failed"):
-        world.units().start("trunk0.300")
+        world.units().start(["trunk0.300"])
 
 
 def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) -> None:
@@ -167,23 +163,23 @@ def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) ->
     units = PppoeUnits(Systemd([str(world.folder / "systemctl")], seconds=0.5), world.folder)
     units.begin(world.configuration)
     with pytest.raises(SourceUnavailable, match="did not end within"):
-        units.start("trunk0.300")
+        units.start(["trunk0.300"])
 
 
 def test_without_a_free_block_a_vlan_is_refused(world: World, document: dict[str, Any]) -> None:
     world.configuration = of(document, cgnat__source_range="10.0.0.0/26")
     units = world.units()
-    units.start("trunk0.300")
+    units.start(["trunk0.300"])
     with pytest.raises(SourceRefused, match="no free block"):
-        units.start("trunk0.301")
+        units.start(["trunk0.301"])
 
 
 def test_other_settings_reload_the_servers_and_keep_their_blocks(
     world: World, document: dict[str, Any]
 ) -> None:
     units = world.units()
-    units.start("trunk0.300")
-    units.start("trunk0.301")
+    units.start(["trunk0.300"])
+    units.start(["trunk0.301"])
     world.asked()
     document["radius"] = RADIUS
     after = of(document, system__hostname="bng9")
@@ -200,7 +196,7 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
 
 def test_another_range_gives_the_vlans_other_blocks(world: World, document: dict[str, Any]) -> None:
     units = world.units()
-    units.start("trunk0.300")
+    units.start(["trunk0.300"])
     units.apply({}, of(document, cgnat__source_range="10.8.0.0/16"))
     assert world.settings()["trunk0.300"] == "10.8.0.1 10.8.0.16 secrets bng1\n"
 
@@ -209,7 +205,7 @@ def test_what_is_of_no_concern_to_pppoe_leaves_the_servers_alone(
     world: World, document: dict[str, Any]
 ) -> None:
     units = world.units()
-    units.start("trunk0.300")
+    units.start(["trunk0.300"])
     world.asked()
     after = of(document, qos__default_down="1gbit")
     assert units.action({}, after) is None
@@ -221,7 +217,7 @@ def test_servers_that_do_not_reload_have_their_settings_as_before(
     world: World, document: dict[str, Any]
 ) -> None:
     units = world.units()
-    units.start("trunk0.300")
+    units.start(["trunk0.300"])
     before = world.settings()
     world.refuse("^try-reload")
     with pytest.raises(StepFailed) as failed:
@@ -231,7 +227,7 @@ def test_servers_that_do_not_reload_have_their_settings_as_before(
 
 
 def test_a_vlan_that_is_gone_gives_its_block_back_at_the_start_of_the_core(world: World) -> None:
-    world.units().start("trunk0.300")
+    world.units().start(["trunk0.300"])
     ip("link del trunk0.300")
     units = world.units()
     units.apply({}, world.configuration)

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,14 +30,14 @@ HOOK = Path(__file__).parents[2] / "packaging" / "pppoe" / "session-hook"
 
 
 class NoServices:
-    def start(self, interface: str) -> None:
+    def start(self, interfaces: Sequence[str]) -> None:
         raise AssertionError
 
     def stop(self, interface: str) -> None:
         raise AssertionError
 
-    def lines(self, pid: int, since: float) -> Sequence[str]:
-        return ["pppd 2.4.9 started by root, uid 0", "Terminating on signal 15"]
+    def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
+        return dict.fromkeys(since, ("pppd 2.4.9 started by root, uid 0", "Terminating on signal 15"))
 
 
 class Hooks:
@@ -203,10 +203,10 @@ def test_the_first_request_is_a_goodbye_and_the_next_one_kills(
 ) -> None:
     clock = Clock(boot_id())
     source, session = ours(clock, tmp_path), session_of(clock, process.pid, start(process.pid))
-    assert source.reason(session.key) == "unknown"
+    assert source.ends([session.key])[session.key].reason == "unknown"
     source.terminate(session)
     assert process.poll() is None
-    assert source.reason(session.key) == "admin_disconnect"
+    assert source.ends([session.key])[session.key].reason == "admin_disconnect"
     source.terminate(session)
     assert process.wait(60) == -signal.SIGKILL
     source.terminate(session)
@@ -219,7 +219,7 @@ def test_a_request_a_minute_later_is_a_goodbye_again(
     source, session = ours(clock, tmp_path), session_of(clock, process.pid, start(process.pid))
     source.terminate(session)
     clock.now += 61
-    assert source.reason(session.key) == "unknown"
+    assert source.ends([session.key])[session.key].reason == "unknown"
     source.terminate(session)
     assert process.poll() is None
 
@@ -232,7 +232,7 @@ def test_a_process_that_has_the_id_now_gets_no_signal(
     source.terminate(session)
     source.terminate(session)
     assert process.poll() is None
-    assert source.reason(session.key) == "unknown"
+    assert source.ends([session.key])[session.key].reason == "unknown"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to become another")
@@ -247,7 +247,7 @@ def test_without_the_right_to_signal_the_request_is_refused(
             source.terminate(session)
     finally:
         os.setresuid(0, 0, 0)
-    assert source.reason(session.key) == "unknown"
+    assert source.ends([session.key])[session.key].reason == "unknown"
 
 
 # The journal
@@ -260,27 +260,60 @@ def journal(folder: Path, script: str) -> SystemdJournal:
     return SystemdJournal([str(program)], seconds=5)
 
 
+def entries(pid: int, *messages: str, at: int = 2) -> str:
+    """A script that prints them as `journalctl --output=json` does, from a second on."""
+    lines = (
+        f'{{"MESSAGE":{message},"_PID":"{pid}","__REALTIME_TIMESTAMP":"{at}000000"}}' for message in messages
+    )
+    return "\n".join(f"echo '{line}'" for line in lines)
+
+
 def test_lines_of_the_journal_are_text(tmp_path: Path) -> None:
-    lines = ('{"MESSAGE":"Exit.","_PID":"7"}', '{"MESSAGE":[255,97]}', '{"MESSAGE":null}', '{"_PID":"7"}')
-    script = "\n".join(f"echo '{line}'" for line in lines)
-    assert journal(tmp_path, script).lines(7, 1.5) == ["Exit.", "\ufffda", "", ""]
+    script = entries(7, '"Exit."', "[255,97]", "null")
+    assert journal(tmp_path, script).lines({7: 1.5}) == {7: ["Exit.", "\ufffda", ""]}
 
 
-def test_the_journal_is_read_for_one_process_since_its_start(tmp_path: Path) -> None:
-    journal(tmp_path, f'echo "$*" > {tmp_path}/arguments').lines(139, 1_700_000_000.9)
-    arguments = (tmp_path / "arguments").read_text().split()
-    assert {"_PID=139", "--since=@1699999998", "SYSLOG_IDENTIFIER=pppd"} <= set(arguments)
+def test_the_journal_is_read_once_for_several_processes(tmp_path: Path) -> None:
+    script = f'echo "$*" >> {tmp_path}/arguments'
+    found = journal(tmp_path, script).lines({139: 1_700_000_000.9, 150: 1_700_000_100.5})
+    assert found == {139: [], 150: []}
+    (arguments,) = (tmp_path / "arguments").read_text().splitlines()
+    assert {"_PID=139", "_PID=150", "--since=@1699999998", "SYSLOG_IDENTIFIER=pppd"} <= set(arguments.split())
+
+
+def test_lines_of_an_earlier_process_with_the_id_are_left_out(tmp_path: Path) -> None:
+    script = "\n".join(
+        [entries(7, '"old"', at=90), entries(7, '"new"', at=100), entries(8, '"other"', at=90)]
+    )
+    assert journal(tmp_path, script).lines({7: 100, 8: 90}) == {7: ["new"], 8: ["other"]}
+
+
+def test_a_process_that_fills_the_log_does_not_hide_the_others(tmp_path: Path) -> None:
+    flood, word = entries(7, "null"), entries(8, "null")
+    script = f'case "$*" in *_PID=7*) for _ in $(seq 400); do {flood}; done ;; *) {word} ;; esac'
+    found = journal(tmp_path, script).lines({7: 0, 8: 0})
+    assert (len(found[7]), found[8]) == (400, [""])
 
 
 @pytest.mark.parametrize(
     "script",
-    ["exit 1", "echo '{'", "echo '[]'", """echo '{"MESSAGE":[256]}'""", "printf '\\377'", "exec sleep 60"],
+    [
+        "exit 1",
+        "echo '{'",
+        "echo '[]'",
+        "echo '{}'",
+        entries(7, "[256]"),
+        entries(8, "null"),
+        entries(7, "null").replace("000000", "x"),
+        "printf '\\377'",
+        "exec sleep 60",
+    ],
 )
 def test_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> None:
     with pytest.raises(SourceUnavailable):
-        journal(tmp_path, script).lines(7, 0)
+        journal(tmp_path, script).lines({7: 0})
 
 
 def test_without_journalctl_the_journal_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable):
-        SystemdJournal([str(tmp_path / "none")]).lines(7, 0)
+        SystemdJournal([str(tmp_path / "none")]).lines({7: 0})

@@ -96,7 +96,7 @@ class Machine:
             link(21, "ppp1", "ppp"),
         )
         self.counters = DeviceCounters(self.kernel)
-        provision = Provision(configuration, {self.source.name: self.source}, self.counters)
+        provision = Provision(configuration, self.counters)
         self.store = SessionStore(folder)
         self.tracker = Tracker(
             [self.source], self.store, self.journal, self.clock, configuration.cgnat, provision,
@@ -206,7 +206,7 @@ def test_a_disconnect_returns_the_last_record(machine: Machine, gateway: LinuxGa
 
 
 def test_a_session_that_stays_is_an_error(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.source.ends = lambda _: None
+    machine.source.at_terminate = lambda _: None
     with pytest.raises(StillConnected, match=r"not gone after 2\.5 s"):
         gateway.disconnect(1)
     assert machine.ids() == [1, 2]
@@ -219,7 +219,7 @@ def test_the_device_of_a_disconnected_session_is_not_listed_afterwards(
         machine.source.down(key)
         del machine.kernel.found[1]
 
-    machine.source.ends = end
+    machine.source.at_terminate = end
     assert "ppp0" in names(gateway)
     gateway.disconnect(1)
     assert "ppp0" not in names(gateway)
@@ -270,7 +270,7 @@ def test_a_commit_ends_no_session_that_is_on_no_trunk_at_all(machine: Machine, g
 def test_a_session_that_stays_on_a_removed_trunk_is_logged(
     machine: Machine, gateway: LinuxGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    machine.source.ends = lambda _: None
+    machine.source.at_terminate = lambda _: None
     gateway.configure(WITHOUT_TRUNK1)
     wait_for("the line in the log", lambda: "sessions on a removed trunk go on" in caplog.text)
     assert machine.ids() == [1, 2]

@@ -2,7 +2,7 @@
 Debian 12, from pppd 2.4.9 and rp-pppoe 3.15."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from gateway_api.core.gateways.linux.sources.pppd import (
 )
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import (
+    SourceEnd,
     SourceRefused,
     SourceSession,
     SourceTraffic,
@@ -103,17 +104,21 @@ class Machine:
         (self.records / name).write_bytes(encoded(items))
         os.utime(self.records / name, (at, at))
 
-    def start(self, interface: str) -> None:
-        self.asked.append(("start", interface))
+    def start(self, interfaces: Sequence[str]) -> None:
+        self.asked.extend(("start", interface) for interface in interfaces)
 
     def stop(self, interface: str) -> None:
         self.asked.append(("stop", interface))
 
-    def lines(self, pid: int, since: float) -> Sequence[str]:
-        self.asked.append(("log", round(since)))
-        if pid not in self.log:
+    def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
+        self.asked.extend(("log", round(at)) for at in since.values())
+        if not since.keys() <= self.log.keys():
             raise SourceUnavailable("no journal")
-        return self.log[pid]
+        return self.log
+
+
+def end_of(source: PppoeServer, key: str) -> SourceEnd:
+    return source.ends([key])[key]
 
 
 @pytest.fixture
@@ -258,13 +263,13 @@ def test_what_cannot_be_read_is_no_end_of_sessions(machine: Machine, broken: str
 
 
 def test_pppoe_is_served_by_a_service_of_the_interface(machine: Machine) -> None:
-    machine.source().serve("trunk0.100", SessionType.PPPOE)
+    machine.source().serve(["trunk0.100"], SessionType.PPPOE)
     assert machine.asked == [("start", "trunk0.100")]
 
 
 def test_dhcp_is_refused(machine: Machine) -> None:
     with pytest.raises(SourceRefused):
-        machine.source().serve("trunk0.100", SessionType.DHCP)
+        machine.source().serve(["trunk0.100"], SessionType.DHCP)
     assert machine.asked == []
 
 
@@ -277,8 +282,8 @@ def test_sessions_on_a_released_interface_end_by_disconnect(machine: Machine) ->
     (there,) = (session for session in source.sessions() if session.key != here.key)
     machine.log = {139: BEGIN + STOPPED, 140: BEGIN + STOPPED}
     assert machine.asked == [("stop", "trunk0.100")]
-    assert source.reason(here.key) == "admin_disconnect"
-    assert source.reason(there.key) == "unknown"
+    assert end_of(source, here.key).reason == "admin_disconnect"
+    assert end_of(source, there.key).reason == "unknown"
 
 
 # The end
@@ -288,12 +293,12 @@ def test_a_reason_is_read_since_the_start_of_the_process(machine: Machine) -> No
     source = machine.source()
     machine.log[139] = BEGIN + GOODBYE
     started = machine.clock.steady() - 60
-    assert source.reason(f"boot 1-139-{round(started * os.sysconf('SC_CLK_TCK'))}") == "user_request"
+    assert end_of(source, f"boot 1-139-{round(started * os.sysconf('SC_CLK_TCK'))}").reason == "user_request"
     assert machine.asked == [("log", round(machine.clock.wall() - 60))]
 
 
 def test_without_a_log_the_reason_is_unknown(machine: Machine) -> None:
-    assert machine.source().reason("boot 1-139-1335") == "unknown"
+    assert end_of(machine.source(), "boot 1-139-1335").reason == "unknown"
 
 
 @pytest.mark.parametrize("key", ["boot 0-139-1335", "", "139-1335", "boot 1-139-x"])
@@ -301,8 +306,8 @@ def test_of_a_session_of_another_boot_nothing_is_known(machine: Machine, key: st
     machine.log[139] = BEGIN + GOODBYE
     machine.recorded("139-1335.ip", DOWN)
     source = machine.source()
-    assert source.reason(key) == "unknown"
-    assert source.traffic(key) is None
+    assert end_of(source, key).reason == "unknown"
+    assert end_of(source, key).traffic is None
 
 
 def test_a_session_that_ended_has_the_traffic_that_pppd_counted(machine: Machine) -> None:
@@ -310,16 +315,16 @@ def test_a_session_that_ended_has_the_traffic_that_pppd_counted(machine: Machine
     session = online(machine, source)
     machine.recorded("139-1335.ip", DOWN)
     machine.ends(139)
-    assert source.traffic(session.key) == SourceTraffic(bytes_in=2018983, bytes_out=7575436)
+    assert end_of(source, session.key).traffic == SourceTraffic(bytes_in=2018983, bytes_out=7575436)
 
 
 def test_without_a_record_of_the_end_the_traffic_is_in_the_log(machine: Machine) -> None:
     source = machine.source()
     session = online(machine, source)
     machine.log[139] = [*BEGIN, "Sent 8 bytes, received 9 bytes.", *BEGIN]
-    assert source.traffic(session.key) is None
+    assert end_of(source, session.key).traffic is None
     machine.log[139] += ["Sent 2 bytes, received 1 bytes.", "Exit."]
-    assert source.traffic(session.key) == SourceTraffic(bytes_in=1, bytes_out=2)
+    assert end_of(source, session.key).traffic == SourceTraffic(bytes_in=1, bytes_out=2)
 
 
 @pytest.mark.parametrize(

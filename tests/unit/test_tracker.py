@@ -168,6 +168,29 @@ def test_sessions_of_a_source_that_does_not_reply_are_stale(
     ]
 
 
+def test_many_ends_are_asked_for_together(lives: Lives, source: ListedSource) -> None:
+    keys = [str(number) for number in range(40)]
+    source.up(*map(listed, keys))
+    lives.poll()
+    for key in keys:
+        source.down(key, "lost_carrier")
+    lives.poll()
+    assert sum(source.asked) == 40 and len(source.asked) == 2
+    assert [event.reason for event in lives.events[40:]] == ["lost_carrier"] * 40
+
+
+def test_without_a_word_of_the_source_the_reason_of_an_end_is_unknown(
+    lives: Lives, source: ListedSource
+) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.down("a", "user_request")
+    source.forgets = True
+    lives.poll()
+    assert told(lives) == [("up", 1), ("down", 1)]
+    assert lives.events[1].reason == "unknown"
+
+
 def test_a_source_that_lost_its_sessions_ends_them(lives: Lives, source: ListedSource) -> None:
     source.up(listed("a"), listed("b"))
     lives.poll()
@@ -455,7 +478,7 @@ def test_a_session_that_ended_by_itself_is_not_disconnected(lives: Lives, source
 def test_a_session_that_does_not_end_is_requested_twice(lives: Lives, source: ListedSource) -> None:
     source.up(listed("a"))
     lives.poll()
-    source.ends = lambda key: source.down(key) if len(source.terminated) == 2 else None
+    source.at_terminate = lambda key: source.down(key) if len(source.terminated) == 2 else None
     began = lives.clock.now
     assert lives.tracker.disconnect(1) is not None
     assert source.terminated == ["a", "a"]
@@ -465,7 +488,7 @@ def test_a_session_that_does_not_end_is_requested_twice(lives: Lives, source: Li
 def test_a_session_that_stays_is_an_error(lives: Lives, source: ListedSource) -> None:
     source.up(listed("a"), listed("b"))
     lives.poll()
-    source.ends = lambda key: source.down(key) if key == "b" else None
+    source.at_terminate = lambda key: source.down(key) if key == "b" else None
     began = lives.clock.now
     with pytest.raises(NotDisconnected, match=r"not gone after 2\.5 s") as caught:
         lives.tracker.disconnect_many([1, 2, 3])
@@ -493,7 +516,7 @@ def test_a_source_that_refuses_is_an_error_at_once(
 
     source.up(listed("a"))
     lives.poll()
-    source.ends = refuse
+    source.at_terminate = refuse
     began = lives.clock.now
     with pytest.raises(NotDisconnected, match="accel-ppp refused"):
         lives.tracker.disconnect(1)

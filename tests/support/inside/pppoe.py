@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from msgspec import to_builtins
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
-from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.wire.core.sessions import SessionType
 
 _HOOK = Path(__file__).parents[3] / "packaging" / "pppoe" / "session-hook"
@@ -65,11 +65,12 @@ class Servers:
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, interface: str) -> None:
-        pool = f"100.64.{interface.rpartition('.')[2]}.2"
-        command = ["pppoe-server", "-F", "-I", interface, "-C", "bng1", "-O", str(_OPTIONS)]
-        command += ["-L", "100.64.0.1", "-R", pool, "-N", "16"]
-        self._running[interface] = subprocess.Popen(command, start_new_session=True)
+    def start(self, interfaces: Sequence[str]) -> None:
+        for interface in interfaces:
+            pool = f"100.64.{interface.rpartition('.')[2]}.2"
+            command = ["pppoe-server", "-F", "-I", interface, "-C", "bng1", "-O", str(_OPTIONS)]
+            command += ["-L", "100.64.0.1", "-R", pool, "-N", "16"]
+            self._running[interface] = subprocess.Popen(command, start_new_session=True)
 
     def stop(self, interface: str) -> None:
         server = self._running.pop(interface)
@@ -125,7 +126,7 @@ class World:
         run(f"ip link set {interface} up")
         run(f"ip -n home link add link cpe0 name cpe0.{tag} type vlan id {tag}")
         run(f"ip -n home link set cpe0.{tag} up")
-        self.source.serve(interface, SessionType.PPPOE)
+        self.source.serve([interface], SessionType.PPPOE)
         return interface
 
     def dial(self, tag: int, user: str = "alice") -> "subprocess.Popen[bytes]":
@@ -148,9 +149,12 @@ class World:
         session: SourceSession = soon(f"the session on {interface}", found)
         return session
 
+    def end_of(self, session: SourceSession) -> SourceEnd:
+        return self.source.ends([session.key])[session.key]
+
     def traffic(self, session: SourceSession) -> Any:
         """The hook, or the journal, may be later than the end of pppd."""
-        return to_builtins(soon("the traffic", lambda: self.source.traffic(session.key)))
+        return to_builtins(soon("the traffic", lambda: self.end_of(session).traffic))
 
     def ended(self, session: SourceSession) -> dict[str, Any]:
         """What the source says after the end."""
@@ -160,8 +164,8 @@ class World:
         soon(f"the end of pppd {pid}", lambda: not Path(f"/proc/{pid}").exists())
         return {
             "seconds": round(time.monotonic() - since, 1),
-            "reason": self.source.reason(session.key),
-            "log": self.log.lines(pid, session.started_at - _PATIENCE),
+            "reason": self.end_of(session).reason,
+            "log": self.log.lines({pid: session.started_at - _PATIENCE})[pid],
         }
 
 
@@ -196,7 +200,7 @@ def listed(world: World) -> dict[str, Any]:
         "link": json.loads(link.stdout)[0],
         "between": [before, int(time.time())],
         "triggers": soon("a datagram", lambda: world.triggers.count),
-        "reason_while_up": world.source.reason(session.key),
+        "reason_while_up": world.end_of(session).reason,
     }
     address = f"{session.ipv6_address}%{session.interface}"
     subprocess.run(["busybox", "ping6", "-c", "3", address], stdout=subprocess.DEVNULL, check=True)

@@ -1,7 +1,7 @@
 """Which source serves which VLAN."""
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address
 
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
@@ -26,14 +26,15 @@ class AccessLines:
         self._reader = reader
         self._address = address
 
-    def serve(self, interface: str, type: SessionType) -> None:
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Raises SourceUnavailable, KernelError, and SourceRefused, also without a source of the type."""
         source = self._sources.get(type)
         if source is None:
-            raise SourceRefused(f"no source of this gateway serves {type} on {interface}")
+            raise SourceRefused(f"no source of this gateway serves {type}")
         if type is SessionType.DHCP:
-            self._add_address(interface)
-        source.serve(interface, type)
+            for interface in interfaces:
+                self._add_address(interface)
+        source.serve(interfaces, type)
 
     def release(self, interface: str) -> None:
         """Raises SourceUnavailable and SourceRefused."""

@@ -72,7 +72,7 @@ class LinuxMachine:
         sources = {name: self._source(name, clock) for name in self._names}
         serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
         counters = DeviceCounters(reader)
-        provision = Provision(configuration, sources, counters)
+        provision = Provision(configuration, counters)
         store = SessionStore(places.SESSIONS)
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
         devices = VlanDevices(kernel, reader)

@@ -35,15 +35,17 @@ from gateway_api.core.gateways.linux.session_store import (
     SessionStore,
     SessionStoreUnavailable,
 )
-from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.core.gateways.linux.surroundings import SessionEnd, SessionSurroundings
 from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import SessionState
 
-#: Seconds for which ends wait for each other: a source may take long for the reason of each.
-_TOGETHER = 0.2
+#: Ends for which a source is called once. The first ones of many must not wait for the last.
+_TOGETHER = 32
+
+#: What a source tells of the ends of sessions, by its keys.
+Ends = Callable[[Sequence[str]], Mapping[str, SourceEnd]]
 
 _log = logging.getLogger(__name__)
 _record = msgspec.json.Decoder(SessionRecord)
@@ -127,18 +129,12 @@ class Lifecycle:
             self.settle()
         return True
 
-    def end(self, keys: Iterable[SessionKey], reason: Callable[[str], str]) -> None:
-        """Ends sessions, for the reasons that a source has for its keys."""
-        batch: list[tuple[SessionKey, str, Counters]] = []
-        since = self._clock.steady()
-        for key in keys:
-            session = self.sessions.get(self._ids[key])
-            assert session is not None  # noqa: S101 - only `_end` removes it
-            batch.append((key, reason(key.name), self._surroundings.traffic(session)))
-            if self._clock.steady() - since >= _TOGETHER:
-                self._end(batch)
-                batch, since = [], self._clock.steady()
-        self._end(batch)
+    def end(self, keys: Sequence[SessionKey], ends: Ends) -> None:
+        """Ends sessions of one source."""
+        for first in range(0, len(keys), _TOGETHER):
+            batch = keys[first : first + _TOGETHER]
+            told = ends([key.name for key in batch])
+            self._end({key: told[key.name] for key in batch})
 
     def follow(self, changed: Mapping[SessionKey, SourceSession]) -> None:
         """Changes sessions as their source lists them now. That is no event."""
@@ -271,15 +267,14 @@ class Lifecycle:
             self._unannounced.discard(session.key)
             self._announced.add(session.key)
 
-    def _end(self, batch: Sequence[tuple[SessionKey, str, Counters]]) -> None:
-        if not batch:
-            return
+    def _end(self, told: Mapping[SessionKey, SourceEnd]) -> None:
         with self._lock:
             with self.sessions.lock:
-                ends = [
-                    SessionEnd(self.sessions.remove(self._ids.pop(key)), reason, traffic)
-                    for key, reason, traffic in batch
-                ]
+                removed = [self.sessions.remove(self._ids.pop(key)) for key in told]
+            ends = [
+                SessionEnd(session, end.reason, self._surroundings.traffic(session, end.traffic))
+                for session, end in zip(removed, told.values(), strict=True)
+            ]
             self._surroundings.gone([end.session for end in ends])
             self._announce(end.session for end in ends if end.session.key in self._unannounced)
             now = self._clock.wall()

@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 from gateway_api.core.gateways.linux.services.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.session import NO_COUNTERS, ConfiguredTerms, LinuxSession, SessionTerms
-from gateway_api.core.gateways.linux.sources.source import Source, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import SourceSession, SourceTraffic
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import SessionType
 
@@ -31,11 +31,9 @@ class Provision:
     def __init__(
         self,
         configuration: Configuration,
-        sources: Mapping[str, Source],
         counters: DeviceCounters,
     ) -> None:
         self.configure(configuration)
-        self._sources = sources
         self._counters = counters
         #: Gets the ids of sessions that appear, change or go.
         self.changes: Callable[..., None] = lambda *_: None
@@ -66,15 +64,9 @@ class Provision:
             _log.warning("a session counts what was before it, too: %s", error)
             return NO_COUNTERS
 
-    def traffic(self, session: LinuxSession) -> Counters:
+    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
         """As SessionSurroundings: what the last sweep saw and, where the source tells it, the bytes since."""
         seen = session.traffic(self._counters.last(session.interface))
-        source = self._sources.get(session.key.source)
-        try:
-            counted = None if source is None else source.traffic(session.key.name)
-        except SourceUnavailable as error:
-            _log.warning("session %d ends with the traffic of some seconds ago: %s", session.id, error)
-            return seen
         if counted is None:
             return seen
         return replace(

@@ -2,12 +2,17 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.lifecycle import Lifecycle
 from gateway_api.core.gateways.linux.session_store import SessionKey
-from gateway_api.core.gateways.linux.sources.source import UNKNOWN, Source, SourceSession, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import (
+    Source,
+    SourceEnd,
+    SourceSession,
+    SourceUnavailable,
+)
 from gateway_api.wire.core.sessions import SessionState
 
 #: Seconds between two polls without a trigger.
@@ -89,7 +94,7 @@ class SourceWatch:
         # A session that did not change is the same object.
         differing = [session for key, session in found.items() if before.get(key) is not session]
         self._listed = {key: session for key, session in before.items() if key in found}
-        self._lifecycle.end(gone, self._reason)
+        self._lifecycle.end(gone, self._ends)
         if not self.is_available:
             self._regain()
         changed = {SessionKey(name, s.key): s for s in differing if s.key in before}
@@ -118,9 +123,9 @@ class SourceWatch:
     def _set_state(self, state: SessionState) -> None:
         self._lifecycle.set_state([SessionKey(self.name, key) for key in self._listed], state)
 
-    def _reason(self, key: str) -> str:
+    def _ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         try:
-            return self.source.reason(key)
+            return self.source.ends(keys)
         except SourceUnavailable as error:
-            _log.warning("the reason of the end of a session is not known: %s", error)
-            return UNKNOWN
+            _log.warning("the reasons of %d ends are not known: %s", len(keys), error)
+            return dict.fromkeys(keys, SourceEnd())

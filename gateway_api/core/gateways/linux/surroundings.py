@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway_api.core.gateways.linux.session import LinuxSession, SessionTerms
-from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.gateways.linux.sources.source import SourceSession, SourceTraffic
 from gateway_api.core.session import Counters
 from gateway_api.wire.contract import Record
 
@@ -28,8 +28,9 @@ class SessionSurroundings(Protocol):
         """What the device of a session that starts has counted. Only for a device that others may have used
         before: the access interface."""
 
-    def traffic(self, session: LinuxSession) -> Counters:
-        """The traffic of a session that has ended, as far as it is known: see `LinuxSession.traffic`."""
+    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+        """The traffic of a session that has ended, as far as it is known, with what its source counted: see
+        `LinuxSession.traffic`."""
 
     def appeared(self, sessions: Sequence[LinuxSession]) -> None:
         """They are in the table now; those of an earlier life of the core come first, all at once."""

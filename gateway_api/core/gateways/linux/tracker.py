@@ -15,8 +15,8 @@ from gateway_api.core.gateways.linux.session import LinuxSession
 from gateway_api.core.gateways.linux.session_store import SessionKey, SessionStore
 from gateway_api.core.gateways.linux.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sources.source import (
-    UNKNOWN,
     Source,
+    SourceEnd,
     SourceRefused,
     SourceUnavailable,
 )
@@ -202,5 +202,5 @@ class _Requests:
                 self.failure = f"{name} does not reply"
 
 
-def _unknown(_: str) -> str:
-    return UNKNOWN
+def _unknown(keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+    return dict.fromkeys(keys, SourceEnd())

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
@@ -18,6 +19,8 @@ from gateway_api.wire.core.sessions import SessionType
 
 #: VLANs made before the source is told: the first subscriber of a burst must not wait for the last.
 _MADE_AT_ONCE = 64
+#: VLANs that the source is told of at once: several daemons start in little more time than one.
+_SERVED_AT_ONCE = 16
 #: VLANs removed in one sweep: new ones must not wait for the end of all that a flood left, nor may a session
 #: begin between the decision and the removal.
 _REMOVED_AT_ONCE = 32
@@ -44,8 +47,9 @@ class Devices(Protocol):
 class VlanServer(Protocol):
     """What serves subscribers. Each method raises GatewayApiError, with a text for the log."""
 
-    def serve(self, interface: str, type: SessionType, /) -> None:
-        """Accepts sessions of a type on a device. It is no error if the source does so already."""
+    def serve(self, interfaces: Sequence[str], type: SessionType, /) -> None:
+        """Accepts sessions of a type on devices; after an error, perhaps on some of them. It is no error if
+        the source does so already."""
 
     def release(self, interface: str, /) -> None:
         """Ends the service on a device. It is no error if it is not served."""
@@ -83,6 +87,8 @@ class Demultiplexer:
         # Of the thread in `run` alone.
         self._listeners: dict[str, Listener] = {}
         self._unread: set[str] = set()
+        # Types of sessions of which a source did not take all VLANs at the last attempt.
+        self._refused: set[SessionType] = set()
 
     def vlans(self) -> list[ServedVlan]:
         """Times are those of the clock."""
@@ -207,13 +213,20 @@ class Demultiplexer:
     def _serve(self, vlans: Iterable[ServedVlan]) -> None:
         for kind, group in _by_kind(vlans):
             while group:
+                # After a failure one by one: a VLAN that is refused must not keep the others.
+                batch = list(islice(group, 1 if kind in self._refused else _SERVED_AT_ONCE))
                 try:
-                    self._source.serve(group[0].name, kind)
+                    self._source.serve([vlan.name for vlan in batch], kind)
                 except GatewayApiError as error:
+                    self._refused.add(kind)
                     self._postpone("serve", group, error)
                     break
                 with self._work:
-                    self._admission.served(group.popleft())
+                    for vlan in batch:
+                        self._admission.served(vlan)
+                        group.popleft()
+            else:
+                self._refused.discard(kind)
 
     def _sweep(self) -> bool:
         """False when there may be more to remove."""

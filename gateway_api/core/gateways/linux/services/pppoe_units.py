@@ -6,7 +6,7 @@ it reloads: sessions that are up keep their pppd and their address.
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -51,20 +51,22 @@ class PppoeUnits:
         """Starts servers by a configuration that an earlier life of the core has applied."""
         self._configuration = configuration
 
-    def start(self, interface: str) -> None:
+    def start(self, interfaces: Sequence[str]) -> None:
         """As PppoeServices. Refused if all blocks are given away."""
-        with self._lock, _source_errors(interface):
+        with self._lock, _source_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
-            settings = _wanted(self._configuration, {interface: None, **self._known()})[interface]
-            if settings is None:
-                raise SourceRefused(_NO_BLOCK)
-            self._write(interface, settings)
-            self._systemd.start(_unit(interface))
+            wanted = _wanted(self._configuration, {**dict.fromkeys(interfaces), **self._known()})
+            for interface in interfaces:
+                settings = wanted[interface]
+                if settings is None:
+                    raise SourceRefused(_NO_BLOCK)
+                self._write(interface, settings)
+            self._systemd.start(*map(_unit, interfaces))
 
     def stop(self, interface: str) -> None:
         """As PppoeServices. Its block is free then."""
-        with self._lock, _source_errors(interface):
+        with self._lock, _source_errors():
             self._stop(interface)
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
@@ -148,11 +150,11 @@ def _exists(interface: str) -> bool:
 
 
 @contextmanager
-def _source_errors(interface: str) -> Iterator[None]:
+def _source_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SourceRefused(f"cannot store the settings of {interface}: {error}") from error
+        raise SourceRefused(f"cannot store the settings of pppoe-server: {error}") from error
     except SystemdUnreachable as error:
         raise SourceUnavailable(str(error)) from error
     except UnitFailed as error:

@@ -34,9 +34,10 @@ class Systemd:
         self._systemctl = systemctl
         self._seconds = seconds
 
-    def start(self, unit: str) -> None:
-        """Returns when it runs, as its type means it. Does nothing if it does."""
-        self._act("start", unit)
+    def start(self, *units: str) -> None:
+        """Returns when they run, as their types mean it. Does nothing to those that do. Several take little
+        more time than one."""
+        self._act("start", *units)
 
     def stop(self, unit: str) -> None:
         """Returns when all its processes have ended. Does nothing if they have."""

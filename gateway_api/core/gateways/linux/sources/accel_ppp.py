@@ -6,7 +6,7 @@ are cut at 127 bytes. accel-ppp reports nothing by itself, and never why a sessi
 
 import logging
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from gateway_api.core.gateways.linux.sources.accel_ipoe import IpoeInterfaces
 from gateway_api.core.gateways.linux.sources.source import (
     START_JITTER,
     UNKNOWN,
+    SourceEnd,
     SourceRefused,
     SourceSession,
     SourceUnavailable,
@@ -108,14 +109,15 @@ class AccelPpp:
         with self._terminating(session.key) as recent:
             self._act(f"terminate sid {session.key} {'hard' if session.key in recent else 'soft'}")
 
-    def serve(self, interface: str, type: SessionType) -> None:
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """As Source. PPPoE starts at once, DHCP within a few seconds: accel-ppp looks for its interfaces at
         `reload` only, which keeps all sessions. What fails then is logged."""
-        _check(interface)
-        if type is SessionType.DHCP:
-            self._ipoe.serve(interface)
-        else:
-            self._act(f"pppoe interface add {interface}", b"error: already exists\r\n")
+        for interface in interfaces:
+            _check(interface)
+            if type is SessionType.DHCP:
+                self._ipoe.serve(interface)
+            else:
+                self._act(f"pppoe interface add {interface}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
         """As Source. DHCP ends within a few seconds."""
@@ -125,13 +127,10 @@ class AccelPpp:
             self._ipoe.release(interface)
             self._act(f"pppoe interface del {interface}")
 
-    def reason(self, key: str) -> str:
+    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """As Source: `admin_disconnect` for a session whose end was requested here in the last minute, alone
-        or with its interface."""
-        return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
-
-    def traffic(self, key: str) -> None:
-        """As Source: nothing tells of a session that has ended."""
+        or with its interface. Nothing tells the traffic."""
+        return {key: SourceEnd("admin_disconnect" if self._is_terminated(key) else UNKNOWN) for key in keys}
 
     @contextmanager
     def _terminating(self, *keys: str) -> Iterator[Container[str]]:

@@ -8,7 +8,7 @@ same MAC address and VLAN; alone it is no session. dnsmasq delegates no prefixes
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gateway_api.core.clock import Clock
@@ -24,6 +24,7 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
 )
 from gateway_api.core.gateways.linux.sources.source import (
     UNKNOWN,
+    SourceEnd,
     SourceRefused,
     SourceSession,
     SourceUnavailable,
@@ -104,7 +105,7 @@ class Dnsmasq:
                     self._terminated.pop(session.key, None)
                 raise
 
-    def serve(self, interface: str, type: SessionType) -> None:
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """As Source. dnsmasq serves each interface that its options name, from the moment that it has the
         `gateway` of a range as its address, with any prefix length: /32 is enough. To answer a renewal, it
         needs the host route of the subscriber. Others add both. Refuses PPPoE."""
@@ -118,17 +119,19 @@ class Dnsmasq:
             if session.access_interface == interface:
                 self.terminate(session)
 
-    def reason(self, key: str) -> str:
+    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """As Source: `admin_disconnect` for a session whose end was requested here in the last minute,
-        `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends."""
+        `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends, and
+        nothing tells the traffic."""
         with self._lock:
-            requested = self._terminated.get(key)
-            if requested is not None and self._clock.steady() - requested < _TERMINATING:
-                return "admin_disconnect"
-            return "session_timeout" if key in self._expired else UNKNOWN
+            return {key: SourceEnd(self._reason(key)) for key in keys}
 
-    def traffic(self, key: str) -> None:
-        """As Source: nothing tells of a session that has ended."""
+    def _reason(self, key: str) -> str:
+        """Under the lock."""
+        requested = self._terminated.get(key)
+        if requested is not None and self._clock.steady() - requested < _TERMINATING:
+            return "admin_disconnect"
+        return "session_timeout" if key in self._expired else UNKNOWN
 
     def _live(self) -> tuple[dict[str, LeaseRecord], list[tuple[Lease, LeaseRecord]]]:
         """All records, and those of sessions with their leases."""

@@ -5,7 +5,7 @@ log file for each session the place: pppd logs each frame of an unknown protocol
 fill the disk. systemd's journal has limits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -13,24 +13,29 @@ import msgspec
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
 
-#: The cause of an end is among the last lines.
+#: Of a process. The cause of an end is among the last lines.
 _LINES = 200
-#: Bytes that they may take in JSON: a line of pppd has at most 1024.
-_MOST = 4 << 20
+#: Bytes that a line may take in JSON. Of pppd, it has at most 1024, and one takes four as a number of a list.
+_MOST = 8 << 10
+#: Seconds. The journal's times and those of processes are from two clocks.
+_APART = 2
 
 
 class PppdLog(Protocol):
     """Any thread may call."""
 
-    def lines(self, pid: int, since: float) -> Sequence[str]:
-        """The last lines, oldest first, of the processes with an id since a time in epoch seconds. Raises
+    def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
+        """The last lines, oldest first, of processes by their id, each since a time in epoch seconds. Raises
         SourceUnavailable."""
 
 
 class _Entry(msgspec.Struct):
-    """Text that is not UTF-8 is a list of bytes (systemd's Journal Export Formats, JSON)."""
+    """Text that is not UTF-8 is a list of bytes (systemd's Journal Export Formats, JSON). Numbers are text,
+    times are in microseconds."""
 
-    MESSAGE: str | list[int] | None = None
+    pid: str = msgspec.field(name="_PID")
+    at: str = msgspec.field(name="__REALTIME_TIMESTAMP")
+    message: str | list[int] | None = msgspec.field(name="MESSAGE", default=None)
 
 
 class SystemdJournal:
@@ -41,24 +46,47 @@ class SystemdJournal:
         self._seconds = seconds
         self._decoder = msgspec.json.Decoder(_Entry)
 
-    def lines(self, pid: int, since: float) -> Sequence[str]:
+    def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
         """As PppdLog. The journal knows the sender of a line from the kernel."""
-        command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", f"--lines={_LINES}"]
-        # The journal's times and those of processes are from two clocks.
-        command += ["--output-fields=MESSAGE", f"--since=@{int(since) - 2}", f"_PID={pid}"]
+        if not since:
+            return {}
+        found = self._entries(since)
+        if len(found) < _LINES * len(since) or len(since) == 1:
+            return _by_process(found, since)
+        # One that fills the log must not take the place of the others.
+        alone = [{pid: at} for pid, at in since.items()]
+        return _by_process([entry for one in alone for entry in self._entries(one)], since)
+
+    def _entries(self, since: Mapping[int, float]) -> list[_Entry]:
+        most = _LINES * len(since)
+        command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", f"--lines={most}"]
+        command += ["--output-fields=MESSAGE,_PID", f"--since=@{int(min(since.values())) - _APART}"]
+        command += ["SYSLOG_IDENTIFIER=pppd", *(f"_PID={pid}" for pid in since)]
         try:
-            ended = run([*command, "SYSLOG_IDENTIFIER=pppd"], seconds=self._seconds, most=_MOST)
+            ended = run(command, seconds=self._seconds, most=most * _MOST)
         except ProgramFailed as error:
             raise SourceUnavailable(f"cannot read the journal: {error}") from error
         if ended.status:
             raise SourceUnavailable(f"cannot read the journal: journalctl ended with status {ended.status}")
         try:
-            return [_text(entry) for entry in self._decoder.decode_lines(ended.output)]
-        except (msgspec.DecodeError, ValueError) as error:
+            return self._decoder.decode_lines(ended.output)
+        except msgspec.DecodeError as error:
             raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
 
 
+def _by_process(entries: Iterable[_Entry], since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
+    lines: dict[int, list[str]] = {pid: [] for pid in since}
+    try:
+        for entry in entries:
+            pid = int(entry.pid)
+            if int(entry.at) / 1e6 >= int(since[pid]) - _APART:
+                lines[pid].append(_text(entry))
+    except (ValueError, KeyError) as error:
+        raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
+    return lines
+
+
 def _text(entry: _Entry) -> str:
-    if isinstance(entry.MESSAGE, list):
-        return bytes(entry.MESSAGE).decode(errors="replace")
-    return entry.MESSAGE or ""
+    if isinstance(entry.message, list):
+        return bytes(entry.message).decode(errors="replace")
+    return entry.message or ""

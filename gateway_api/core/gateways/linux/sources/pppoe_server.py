@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -28,6 +28,7 @@ from gateway_api.core.gateways.linux.sources.pppd import (
 from gateway_api.core.gateways.linux.sources.pppd_log import PppdLog
 from gateway_api.core.gateways.linux.sources.source import (
     UNKNOWN,
+    SourceEnd,
     SourceRefused,
     SourceSession,
     SourceTraffic,
@@ -54,8 +55,8 @@ class PppoeServices(Protocol):
     """The pppoe-server of each access interface. Both raise SourceUnavailable and SourceRefused, and end by a
     deadline. What is done already is no error."""
 
-    def start(self, interface: str) -> None:
-        """Starts it, for an interface that is up."""
+    def start(self, interfaces: Sequence[str]) -> None:
+        """Starts those of interfaces that are up; after an error, perhaps some of them."""
 
     def stop(self, interface: str) -> None:
         """Stops it with all its processes: its sessions end."""
@@ -139,11 +140,11 @@ class PppoeServer:
         finally:
             os.close(pidfd)
 
-    def serve(self, interface: str, type: SessionType) -> None:
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """As Source. Raises SourceRefused for DHCP."""
         if type is not SessionType.PPPOE:
-            raise SourceRefused(f"pppoe-server does not serve {type} on {interface}")
-        self._services.start(interface)
+            raise SourceRefused(f"pppoe-server does not serve {type}")
+        self._services.start(interfaces)
 
     def release(self, interface: str) -> None:
         """As Source."""
@@ -152,28 +153,15 @@ class PppoeServer:
                 self._note_terminated(session.key)
         self._services.stop(interface)
 
-    def reason(self, key: str) -> str:
-        """As Source. From the log of pppd, `unknown` where it cannot be read."""
-        process = self._process(key)
-        cause = None if process is None else self._cause(process)
-        if cause is not None and cause != SIGNALLED:
-            return cause
-        return "admin_disconnect" if self._is_terminated(key) else UNKNOWN
-
-    def traffic(self, key: str) -> SourceTraffic | None:
-        """What pppd counted in a session that has ended: from its hook's record, or else from its log. None
-        if pppd was killed. Raises SourceUnavailable."""
-        process = self._process(key)
-        if process is None:
-            return None
-        try:
-            counted = self._record(process, "ip")[0].traffic
-        except FileNotFoundError:
-            counted = None
-        except (OSError, UnreadableRecord) as error:
-            raise SourceUnavailable(f"cannot read the records of pppd: {error}") from error
-        # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
-        return counted or traffic_of(self._lines(process))
+    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+        """As Source. The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is
+        from its hook's record, or else from its log; None if pppd was killed."""
+        processes = {key: process for key in keys if (process := self._process(key)) is not None}
+        lines = self._lines(processes.values())
+        ends = {
+            key: self._end(key, process, lines.get(process.pid, ())) for key, process in processes.items()
+        }
+        return {key: ends.get(key, SourceEnd()) for key in keys}
 
     def _key(self, process: _Process) -> str:
         return f"{self._clock.boot_id[:_BOOT]}-{process.pid}-{process.start}"
@@ -197,16 +185,30 @@ class PppoeServer:
                 del self._terminated[old]
             self._terminated[key] = now
 
-    def _lines(self, process: _Process) -> Sequence[str]:
-        started = self._clock.wall() - self._clock.steady() + process.start / _TICKS
-        return self._log.lines(process.pid, started)
+    def _end(self, key: str, process: _Process, lines: Sequence[str]) -> SourceEnd:
+        reason = cause_of(lines)
+        if reason is None or reason == SIGNALLED:
+            reason = "admin_disconnect" if self._is_terminated(key) else UNKNOWN
+        # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
+        return SourceEnd(reason, self._counted(process) or traffic_of(lines))
 
-    def _cause(self, process: _Process) -> str | None:
+    def _counted(self, process: _Process) -> SourceTraffic | None:
         try:
-            return cause_of(self._lines(process))
-        except SourceUnavailable as error:
-            _log.warning("the reason of the end of pppd %d is not known: %s", process.pid, error)
+            return self._record(process, "ip")[0].traffic
+        except FileNotFoundError:
             return None
+        except (OSError, UnreadableRecord) as error:
+            _log.warning("cannot read the record of pppd %d: %s", process.pid, error)
+            return None
+
+    def _lines(self, processes: Iterable[_Process]) -> Mapping[int, Sequence[str]]:
+        """By process id; none where the log cannot be read."""
+        booted = self._clock.wall() - self._clock.steady()
+        try:
+            return self._log.lines({process.pid: booted + process.start / _TICKS for process in processes})
+        except SourceUnavailable as error:
+            _log.warning("the reasons of ended sessions are not known: %s", error)
+            return {}
 
     def _recorded(self) -> set[_Process]:
         names = (_RECORD.fullmatch(path.name) for path in self._records.iterdir())

@@ -4,7 +4,7 @@ The source's table is the truth: a session that it does not list has ended. A so
 nothing: its sessions are stale, and not gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -68,6 +68,14 @@ class SourceTraffic(msgspec.Struct, frozen=True):
     bytes_out: int
 
 
+class SourceEnd(msgspec.Struct, frozen=True):
+    """What a source tells of a session that has ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section
+    5.10) in snake_case, `admin_disconnect`, or `unknown`. `traffic` is None where it does not tell."""
+
+    reason: str = UNKNOWN
+    traffic: SourceTraffic | None = None
+
+
 class Source(Protocol):
     """Any thread may call any method. Every call ends by a deadline of the source. Raises SourceUnavailable;
     `serve` and `release` raise SourceRefused too."""
@@ -84,18 +92,14 @@ class Source(Protocol):
         """Requests the end of a session, and does not wait for it. It is no error if there is no such session
         any more. To request it again is more forceful, if the source has a way."""
 
-    def serve(self, interface: str, type: SessionType) -> None:
-        """Accepts sessions of a type on an interface, which is up. It is no error if the source does so
-        already. If the interface was removed without `release`, and created again, call `release` first: the
-        daemon has sockets of the removed one."""
+    def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
+        """Accepts sessions of a type on interfaces, which are up; after an error, perhaps on some of them. It
+        is no error if the source does so already. If an interface was removed without `release`, and created
+        again, call `release` first: the daemon has sockets of the removed one."""
 
     def release(self, interface: str) -> None:
         """Ends the service on an interface, with its sessions. Call it before the interface is removed. It is
         no error if the interface is not served."""
 
-    def reason(self, key: str) -> str:
-        """Why a session ended: an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case,
-        `admin_disconnect`, or `unknown`."""
-
-    def traffic(self, key: str) -> SourceTraffic | None:
-        """What it counted in a session that has ended; None where it does not tell."""
+    def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+        """The ends of sessions that are up no longer, by key. Several take little more time than one."""
