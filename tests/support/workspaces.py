@@ -1,5 +1,6 @@
-"""Workspaces of a configuration, and full disks."""
+"""Workspaces of a configuration, and the limits of a process: full disks, many descriptors."""
 
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,3 +51,18 @@ def no_file_longer_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+@contextmanager
+def many_descriptors() -> Iterator[None]:
+    """As beside many connections: new descriptors are above the first 1024, which are all that select(2)
+    takes."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1024)]
+    try:
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))

@@ -22,7 +22,7 @@ from gateway_api.wire.core.sessions import SessionFilter, SessionType
 from tests.support.documents import valid_document
 from tests.support.sources import CGNAT, TERMS, ListedSource, Lives, listed
 from tests.support.stack import wait_for
-from tests.support.workspaces import no_file_longer_than
+from tests.support.workspaces import many_descriptors, no_file_longer_than
 
 
 @pytest.fixture
@@ -733,6 +733,12 @@ def test_a_socket_that_was_left_is_replaced(tmp_path: Path) -> None:
         send(path, b"")
         assert hooks.wait()
     assert not path.exists()
+
+
+def test_hooks_are_heard_beside_many_connections(tmp_path: Path) -> None:
+    with many_descriptors(), HookSocket(tmp_path / "hooks") as hooks:
+        send(tmp_path / "hooks", b"")
+        assert hooks.wait()
 
 
 def test_another_file_is_not_replaced(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ class HookSocket:
         self._path = path
         self._socket = _bound(path)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._stopped = select.poll()
+        self._stopped.register(self._stop, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -33,7 +35,7 @@ class HookSocket:
 
     def wait(self) -> bool:
         """Waits until hooks have sent something. False after `stop`."""
-        if select.select([self._stop], [], [], _REST)[0]:
+        if self._stopped.poll(_REST * 1000):
             return False
         ready = select.poll()
         ready.register(self._socket, select.POLLIN)
@@ -44,7 +46,7 @@ class HookSocket:
                 self._socket.recv(1)
             except BlockingIOError:
                 break
-        return not select.select([self._stop], [], [], 0)[0]
+        return not self._stopped.poll(0)
 
     def stop(self) -> None:
         """Ends `wait`, from any thread."""
@@ -58,14 +60,13 @@ def _bound(path: Path) -> socket.socket:
     # Bound aside: a hook must find one of both.
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    before = os.umask(0o111)
     try:
         receiver.bind(str(aside))
+        # Not by the umask, which is that of all threads.
+        aside.chmod(0o666)
         aside.rename(path)
     except BaseException:
         receiver.close()
         aside.unlink(missing_ok=True)
         raise
-    finally:
-        os.umask(before)
     return receiver

@@ -68,6 +68,8 @@ class Listener:
         self._changed = changed
         self._failed = failed
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._stopped = select.poll()
+        self._stopped.register(self._stop, select.POLLIN)
         self._thread = threading.Thread(target=self._run, name=f"demux {trunk}", daemon=True)
         self._thread.start()
 
@@ -134,7 +136,7 @@ class Listener:
 
     def _is_stopped(self, timeout: float) -> bool:
         """True after `stop`, or when it comes within so many seconds."""
-        return bool(select.select([self._stop], [], [], timeout)[0])
+        return bool(self._stopped.poll(timeout * 1000))
 
 
 def _opened(trunk: str) -> socket.socket:
