@@ -1,7 +1,7 @@
 """The VLAN devices of subscribers: read, made and removed by netlink."""
 
 import errno
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,8 @@ from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.wire.core.network import VlanProtocol
 
 _ETHERTYPES = {VlanProtocol.DOT1Q: 0x8100, VlanProtocol.DOT1AD: 0x88A8}
-#: Any group that nobody else uses (linux/rtnetlink.h, IFLA_GROUP), for links that are about to be removed.
-_OUTGOING = 0x564C414E
+#: Nobody else uses groups from here on (linux/if_link.h, IFLA_GROUP): for links that are about to be removed.
+_OUTGOING = 0x564C0000
 _GONE = (errno.ENODEV, errno.EINVAL)
 
 
@@ -33,8 +33,8 @@ class VlanDevices:
         """The VLANs on a trunk whose device has the name that `make` gives."""
         links = self._reader.links()
         for link in links.values():
-            vlan = _vlan_of(link, links)
-            if vlan is not None and vlan.trunk == trunk and vlan.name == link.name:
+            vlan = AccessVlan.named(link.name, (trunk,))
+            if vlan is not None and _is_device_of(vlan, link, links):
                 yield vlan
 
     def raise_trunk(self, trunk: str) -> None:
@@ -49,18 +49,7 @@ class VlanDevices:
 
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
         """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
-        links = self._reader.links()
-        names = {vlan: vlan.name for vlan in vlans}
-        going = {
-            link.index: link
-            for link in links.values()
-            if (vlan := _vlan_of(link, links)) is not None and names.get(vlan) == link.name
-        }
-        trunks = {vlan.trunk for vlan in vlans if vlan.outer_vlan_id is not None}
-        carrying = {link.parent for link in links.values() if link.index not in going}
-        outer = [link for link in links.values() if _is_outer_device(link, links, trunks)]
-        unused = [link for link in outer if link.index not in carrying]
-        self._kernel.change("remove VLANs", partial(_remove, links=[*going.values(), *unused]))
+        self._kernel.change("remove VLANs", partial(self._remove, vlans=vlans))
 
     def _make(self, ip: Any, vlan: AccessVlan) -> None:
         parent = self._reader.link(vlan.trunk)
@@ -71,6 +60,19 @@ class VlanDevices:
         made = self._device(ip, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id))
         if made.name != vlan.name:
             raise KernelError(f"make {vlan.name}", f"{made.name} has its tags")
+
+    def _remove(self, ip: Any, vlans: Sequence[AccessVlan]) -> None:
+        # Here, where no other thread makes a VLAN meanwhile: it could need an outer device that goes.
+        links, wanted = self._reader.links(), {vlan.name: vlan for vlan in vlans}
+        going = {
+            link.index: link
+            for link in links.values()
+            if link.name in wanted and _is_device_of(wanted[link.name], link, links)
+        }
+        trunks = {vlan.trunk for vlan in vlans if vlan.outer_vlan_id is not None}
+        carrying = {link.parent for link in links.values() if link.index not in going}
+        outer = [link for link in links.values() if _is_outer_device(link, links, trunks)]
+        _remove_links(ip, [*going.values(), *(link for link in outer if link.index not in carrying)])
 
     def _device(self, ip: Any, name: str, parent: Link, tag: VlanTag) -> Link:
         """The device with a tag on a parent, up. It is made if there is none, with this name."""
@@ -102,13 +104,14 @@ class VlanDevices:
         return link if _has_tag(link, parent, tag) else None
 
 
-def _remove(ip: Any, links: Iterable[Link]) -> None:
+def _remove_links(ip: Any, links: Sequence[Link]) -> None:
     """Removes them together: each removal by itself makes the kernel wait for all processors."""
-    marked = [
-        unless(*_GONE, change=partial(ip.link, "set", index=link.index, group=_OUTGOING)) for link in links
-    ]
-    if any(marked):
-        ip.link("del", group=_OUTGOING)
+    if links:
+        # Another one each time: after a failure, links of this one stay, and may be in use again later.
+        group = _OUTGOING + links[0].index
+        for link in links:
+            unless(*_GONE, change=partial(ip.link, "set", index=link.index, group=group))
+        unless(errno.ENODEV, change=partial(ip.link, "del", group=group))
 
 
 def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:
@@ -127,17 +130,16 @@ def _is_outer_device(link: Link, links: Mapping[int, Link], trunks: Container[st
     return tag.protocol == VlanProtocol.DOT1AD and link.name == _outer_name(trunk.name, tag)
 
 
-def _vlan_of(link: Link, links: Mapping[int, Link]) -> AccessVlan | None:
-    """None for what is no VLAN of a subscriber."""
+def _is_device_of(vlan: AccessVlan, link: Link, links: Mapping[int, Link]) -> bool:
+    """True for a link with the tags of a VLAN, on its trunk, which may be a VLAN device itself."""
+    if link.vlan != VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id):
+        return False
     parent = _parent(link, links)
-    if link.vlan is None or link.vlan.protocol != VlanProtocol.DOT1Q or parent is None:
-        return None
-    if parent.vlan is None:
-        return AccessVlan(parent.name, None, link.vlan.id)
-    trunk = _parent(parent, links)
-    if parent.vlan.protocol != VlanProtocol.DOT1AD or trunk is None:
-        return None
-    return AccessVlan(trunk.name, parent.vlan.id, link.vlan.id)
+    if parent is not None and vlan.outer_vlan_id is not None:
+        if parent.vlan != VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id):
+            return False
+        parent = _parent(parent, links)
+    return parent is not None and parent.name == vlan.trunk
 
 
 def _parent(link: Link, links: Mapping[int, Link]) -> Link | None:

@@ -1,0 +1,124 @@
+"""The VLAN devices of subscribers in a kernel in memory: names that are rare, and removals that fail halfway.
+tests/system has the real kernel."""
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyroute2.netlink.exceptions import NetlinkError
+
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.netlink.links import Link, VlanTag
+from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.wire.core.network import VlanProtocol
+from tests.support.links import KnownLinks, link
+
+DOT1Q, DOT1AD = VlanProtocol.DOT1Q, VlanProtocol.DOT1AD
+SINGLE = AccessVlan("trunk0", None, 300)
+OTHER = AccessVlan("trunk0", None, 301)
+
+
+class MemoryKernel(KnownLinks):
+    """Keeps links in groups, and removes a group. `before_removal` is called before that."""
+
+    def __init__(self, *found: Link) -> None:
+        super().__init__(*found)
+        self.groups: dict[int, int] = {}
+        self.before_removal: Callable[[], None] = lambda: None
+
+    def change(self, step: str, change: Callable[[Any], None]) -> None:
+        try:
+            change(self)
+        except NetlinkError as error:
+            raise KernelError(step, error.args[1], error.code) from error
+
+    def link(self, name: str, /, **options: Any) -> Any:  # pyroute2: the name is a verb
+        match name:
+            case "set":
+                self.groups[options["index"]] = options["group"]
+            case "del":
+                self.before_removal()
+                left = [each for each in self.found if self.groups.get(each.index) != options["group"]]
+                if len(left) == len(self.found):
+                    raise NetlinkError(errno.ENODEV, "No such device")
+                self.found = left
+            case _:
+                raise NotImplementedError(name)
+
+    def names(self) -> list[str]:
+        return [each.name for each in self.found]
+
+
+def vlan(index: int, name: str, parent: int, id: int, protocol: VlanProtocol = DOT1Q) -> Link:
+    return link(index, name, "vlan", parent=parent, vlan=VlanTag(protocol, id))
+
+
+@pytest.fixture
+def kernel() -> MemoryKernel:
+    return MemoryKernel(link(1, "trunk0"), vlan(2, "trunk0.300", 1, 300), vlan(3, "trunk0.301", 1, 301))
+
+
+@pytest.fixture
+def devices(kernel: MemoryKernel) -> VlanDevices:
+    return VlanDevices(kernel, kernel)
+
+
+@pytest.mark.parametrize("protocol", [DOT1Q, DOT1AD])
+def test_a_trunk_may_be_a_vlan_device_itself(
+    kernel: MemoryKernel, devices: VlanDevices, protocol: VlanProtocol
+) -> None:
+    kernel.found = [
+        link(1, "eth0"),
+        vlan(2, "eth0.100", 1, 100, protocol),
+        vlan(3, "eth0.100.7", 2, 7),
+        vlan(4, "eth0.100-50", 2, 50, DOT1AD),
+        vlan(5, "eth0.100.50.7", 4, 7),
+    ]
+    one, two = AccessVlan("eth0.100", None, 7), AccessVlan("eth0.100", 50, 7)
+    assert list(devices.existing("eth0.100")) == [one, two]
+    devices.remove([one, two])
+    assert kernel.names() == ["eth0", "eth0.100"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        vlan(2, "trunk0.300", 1, 299),
+        vlan(2, "trunk0.300", 1, 300, DOT1AD),
+        vlan(2, "trunk0.300", 9, 300),
+        link(2, "trunk0.300"),
+    ],
+)
+def test_a_device_with_the_name_alone_is_no_vlan(
+    kernel: MemoryKernel, devices: VlanDevices, other: Link
+) -> None:
+    kernel.found = [link(1, "trunk0"), link(9, "trunk1"), other]
+    assert list(devices.existing("trunk0")) == []
+    devices.remove([SINGLE])
+    assert kernel.names() == ["trunk0", "trunk1", "trunk0.300"]
+
+
+def test_a_vlan_that_could_not_be_removed_does_not_go_with_another(
+    kernel: MemoryKernel, devices: VlanDevices
+) -> None:
+    def fail() -> None:
+        raise NetlinkError(errno.ENOMEM, "Cannot allocate memory")
+
+    kernel.before_removal = fail
+    with pytest.raises(KernelError, match="cannot remove VLANs: Cannot allocate memory"):
+        devices.remove([SINGLE])
+    kernel.before_removal = lambda: None
+    # A session may be on the first one by now.
+    devices.remove([OTHER])
+    assert kernel.names() == ["trunk0", "trunk0.300"]
+
+
+def test_a_vlan_that_goes_during_its_removal_is_no_error(kernel: MemoryKernel, devices: VlanDevices) -> None:
+    def vanish() -> None:
+        del kernel.found[1]
+
+    kernel.before_removal = vanish
+    devices.remove([SINGLE])
+    assert kernel.names() == ["trunk0", "trunk0.301"]
