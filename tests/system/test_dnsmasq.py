@@ -191,6 +191,18 @@ def test_release_ends_the_sessions_of_its_interface_only(server: Server) -> None
     assert the_session(source).access_interface == "trunk0.303"
 
 
+def test_a_vlan_that_is_gone_needs_no_release_and_its_session_goes_on(server: Server) -> None:
+    server.sign_on(302).vanish()
+    source = server.source()
+    session = the_session(source)
+    ip("link delete trunk0.302")
+    source.release("trunk0.302")
+    assert the_session(source) is session
+    server.add_vlan(302, MAC)
+    server.sign_on(302)
+    assert the_session(source).access_interface == "trunk0.302"
+
+
 def test_a_killed_dnsmasq_says_nothing_of_its_sessions(server: Server) -> None:
     server.sign_on(302)
     source = server.source()

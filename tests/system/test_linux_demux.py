@@ -24,6 +24,7 @@ from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, 
 from tests.support.namespaces import can, ip, network_namespace
 from tests.support.stack import wait_for
 from tests.support.trunks import add_trunk, send
+from tests.support.workspaces import many_descriptors
 
 pytestmark = pytest.mark.skipif(not can("true"), reason="needs to be root, for network namespaces")
 
@@ -81,7 +82,10 @@ class Ports:
         self.made: list[str] = []
         self.refused: set[str] = set()
         self.served: dict[str, SessionType] = {}
+        self.released: list[str] = []
         self.calls = 0
+        #: What was released before the last call.
+        self.before_serving: list[str] = []
         self.unwanted: set[str] = set()
         self.is_silent = False
         self.is_unreadable = False
@@ -99,12 +103,15 @@ class Ports:
         self.devices.add(vlan)
 
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
+        if self.is_unreadable:
+            raise GatewayApiError("try again")
         if any(vlan.name in self.refused for vlan in vlans):
             raise GatewayApiError("it is busy")
         self.devices.difference_update(vlans)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         self.calls += 1
+        self.before_serving = self.released.copy()
         if self.is_silent or self.unwanted.intersection(interfaces):
             raise GatewayApiError("no reply")
         self.served.update(dict.fromkeys(interfaces, type))
@@ -112,6 +119,7 @@ class Ports:
     def release(self, interface: str) -> None:
         if self.is_silent:
             raise GatewayApiError("no reply")
+        self.released.append(interface)
         self.served.pop(interface, None)
 
 
@@ -216,6 +224,13 @@ def test_a_trunk_that_disappears_is_heard_when_it_is_there_again(heard: Heard) -
     wait_for("both changes", lambda: len(heard.changes) >= 2)
     send([tagged(padi(), (DOT1Q, 300))])
     wait_for("the trigger", lambda: heard.tags() == [(None, 300)])
+
+
+def test_a_listener_works_beside_many_connections() -> None:
+    failures: list[BaseException] = []
+    with many_descriptors():
+        Listener("trunk0", lambda *_: None, lambda _: None, failures.append).stop()
+    assert failures == []
 
 
 def test_a_listener_that_stops_leaves_no_thread_and_no_descriptor() -> None:
@@ -323,6 +338,62 @@ def test_a_vlan_that_a_source_does_not_release_stays_until_it_does(ports: Ports)
         running.advance(5)
         wait_for("its end", lambda: not ports.devices)
         assert ports.served == {}
+
+
+def test_a_vlan_that_loses_its_device_is_released_before_it_is_made_again(ports: Ports) -> None:
+    with demultiplexer(ports) as running:
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("it", lambda: ports.served)
+        ports.is_silent = True
+        ports.devices.clear()
+        running.demux.adopt("trunk0")
+        wait_for("the failure", lambda: running.demux.vlans()[0].state.name == "MADE")
+        send([tagged(padi(), (DOT1Q, 300)), tagged(padi(), (DOT1Q, 301))])
+        wait_for("another", lambda: "trunk0.301" in ports.made)
+        assert ports.made == ["trunk0.300", "trunk0.301"]
+        ports.is_silent = False
+        running.advance(5)
+        wait_for("its release", lambda: ports.released == ["trunk0.300"])
+
+        def is_made_again() -> bool:
+            send([tagged(padi(), (DOT1Q, 300))])
+            return "trunk0.300" in ports.served
+
+        wait_for("it again", is_made_again)
+        assert ports.made.count("trunk0.300") == 2
+
+
+def test_of_many_vlans_that_lose_their_device_all_are_released_at_once(ports: Ports) -> None:
+    ports.devices = {AccessVlan("trunk0", None, id) for id in range(300, 500)}
+    with demultiplexer(ports) as running:
+        wait_for("the adoption", lambda: len(ports.served) == 200)
+        ports.devices.clear()
+        running.demux.adopt("trunk0")
+        wait_for("the end", lambda: not running.demux.vlans())
+    assert (len(ports.released), ports.served) == (200, {})
+
+
+def test_a_source_and_a_kernel_that_fail_at_the_same_time_end_nothing(ports: Ports, caplog: Any) -> None:
+    ports.devices = {AccessVlan("trunk0", None, 300)}
+    with demultiplexer(ports) as running:
+        wait_for("the adoption", lambda: ports.served)
+        ports.is_silent = ports.is_unreadable = True
+        running.advance(300)
+        wait_for("the failure", lambda: "cannot release trunk0.300: no reply" in caplog.messages)
+        ports.is_silent = ports.is_unreadable = False
+        running.advance(5)
+        wait_for("its end", lambda: not ports.devices)
+
+
+def test_idle_vlans_go_before_a_source_is_told_of_others(ports: Ports) -> None:
+    # To tell it may take long, and a session may begin on a VLAN that is about to go.
+    with demultiplexer(ports) as running:
+        send([tagged(padi(), (DOT1Q, 300))])
+        wait_for("it", lambda: ports.served)
+        ports.devices.add(AccessVlan("trunk0", None, 301))
+        running.advance(300)
+        wait_for("the other", lambda: "trunk0.301" in ports.served)
+    assert ports.before_serving == ["trunk0.300"]
 
 
 def test_a_trunk_that_comes_back_gets_its_vlans_again(ports: Ports) -> None:

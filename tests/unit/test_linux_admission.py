@@ -193,6 +193,17 @@ def test_the_idle_timeout_counts_from_the_end_of_the_last_session(
     assert expired(admission, ()) == ["trunk0.300"]
 
 
+def test_an_idle_timeout_that_is_shorter_than_a_sign_on_leaves_time_for_it(
+    make: Make, clock: SteppedClock
+) -> None:
+    admission = make(idle_timeout=1)
+    serve(admission, SINGLE)
+    clock.now += 29
+    assert expired(admission, ()) == []
+    clock.now += 1
+    assert expired(admission, ()) == ["trunk0.300"]
+
+
 def test_a_client_that_is_signing_on_keeps_its_vlan(admission: Admission, clock: SteppedClock) -> None:
     serve(admission, SINGLE)
     clock.now += 299
@@ -277,12 +288,22 @@ def test_an_adopted_vlan_gets_the_whole_idle_timeout(admission: Admission, clock
     assert expired(admission, ()) == ["trunk0.300"]
 
 
-def test_a_vlan_whose_device_is_gone_is_made_again(admission: Admission) -> None:
+def test_a_vlan_whose_device_is_gone_is_made_again_after_its_removal(admission: Admission) -> None:
     serve(admission, SINGLE)
     serve(admission, AccessVlan("trunk1", None, 300))
-    admission.adopt("trunk0", [])
+    assert admission.adopt("trunk0", []) == [SINGLE]
+    assert admission.adopt("trunk0", []) == []
+    assert admission.decide(trigger(SINGLE)) == TriggerRefusal.UNDER_WAY
+    admission.removed(SINGLE)
     assert [managed.vlan.trunk for managed in admission] == ["trunk1"]
     assert admission.decide(trigger(SINGLE)) == SINGLE
+
+
+def test_a_vlan_whose_device_is_gone_and_that_is_postponed_is_found_again(admission: Admission) -> None:
+    serve(admission, SINGLE)
+    assert admission.adopt("trunk0", []) == [SINGLE]
+    admission.postponed(SINGLE)
+    assert admission.adopt("trunk0", []) == [SINGLE]
 
 
 def test_what_is_under_way_is_not_adopted_and_not_forgotten(
@@ -299,29 +320,34 @@ def test_what_is_under_way_is_not_adopted_and_not_forgotten(
     }
 
 
-def test_a_source_that_restarted_is_told_of_its_vlans_again(admission: Admission) -> None:
+def test_a_source_is_told_of_the_vlans_of_its_session_type_again(admission: Admission) -> None:
     serve(admission, SINGLE)
     serve(admission, AccessVlan("trunk0", None, 600), SessionType.DHCP)
     assert admission.unserved() == []
-    admission.source_restarted(SessionType.DHCP)
+    admission.serve_again(SessionType.DHCP)
     assert names(admission.unserved()) == ["trunk0.600"]
 
 
-def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: SteppedClock) -> None:
+@pytest.mark.parametrize("occupied", [(), None])
+def test_triggers_of_a_flood_leave_nothing_behind(
+    admission: Admission, clock: SteppedClock, occupied: Container[str] | None
+) -> None:
     for id in range(1, 4095):
         admission.decide(trigger(AccessVlan("trunk0", None, id)))
     assert len(list(admission)) == 20
     for managed in list(admission):
         admission.failed(managed.vlan)
     clock.now += HOLD_OFF
-    expired(admission, ())
+    assert admission.expired(occupied, 100) == []
     assert admission._held_off == {}
 
 
 @given(
     some.lists(
         some.tuples(
-            some.sampled_from(["hear", "made", "failed", "served", "expire", "removed", "adopt", "wait"]),
+            some.sampled_from(
+                ["hear", "made", "failed", "served", "expire", "removed", "vanish", "adopt", "wait"]
+            ),
             some.integers(295, 305),
             some.booleans(),
         ),
@@ -335,10 +361,11 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
     making: set[AccessVlan] = set()
     removing: set[AccessVlan] = set()
     devices: set[AccessVlan] = set()
+    vanished: set[AccessVlan] = set()
     for step, id, flag in steps:
         vlan = AccessVlan("trunk0", None, id)
         if step == "hear" and isinstance(admission.decide(trigger(vlan)), AccessVlan):
-            assert vlan not in making | removing | devices
+            assert vlan not in making | removing | devices | vanished
             making.add(vlan)
         elif step == "made" and vlan in making:
             admission.made(vlan)
@@ -352,7 +379,7 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
                 admission.served(managed.vlan)
         elif step == "expire":
             going = set(admission.expired({vlan.name}, 3))
-            assert going <= devices - removing
+            assert going <= (devices | vanished) - removing
             removing |= going
         elif step == "removed" and vlan in removing:
             removing.remove(vlan)
@@ -360,10 +387,16 @@ def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, 
                 admission.postponed(vlan)
             else:
                 admission.removed(vlan)
-                devices.remove(vlan)
+                devices.discard(vlan)
+                vanished.discard(vlan)
+        elif step == "vanish" and vlan in devices:
+            devices.remove(vlan)
+            vanished.add(vlan)
         elif step == "adopt":
-            admission.adopt("trunk0", devices)
+            found = set(admission.adopt("trunk0", devices))
+            assert found == vanished - removing
+            removing |= found
         elif step == "wait":
             clock.now += id - 295
-        assert {managed.vlan for managed in admission} == making | devices
-        assert len(making | devices) <= 6
+        assert {managed.vlan for managed in admission} == making | devices | vanished
+        assert len(making | devices | vanished) <= 6

@@ -41,8 +41,8 @@ class SessionDemand:
         return not self._tracker.unavailable_sources
 
     def restore_vlan(self, interface: str) -> bool:
-        """As Demand. Its sessions end: their daemon has sockets of the device that is gone. A name that is no
-        VLAN of a trunk is left alone."""
+        """As Demand. Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq
+        they go on. A name that is no VLAN of a trunk is left alone."""
         vlan = AccessVlan.named(interface, self._provision.trunks)
         if vlan is None:
             return False

@@ -18,6 +18,8 @@ from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds until another attempt at a VLAN that could not be made: a client sends PADI every few seconds.
 HOLD_OFF = 10.0
+#: Seconds that a sign-on may take, with RADIUS. A shorter idle timeout would remove the VLAN meanwhile.
+_SIGN_ON = 30.0
 _LAST_VLAN = 4094
 #: Of a device, after the name of its trunk.
 _TAGS = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
@@ -91,8 +93,8 @@ class TriggerRefusal(Enum):
 class Admission:
     """All VLANs under management. `refusals` counts the triggers that made none.
 
-    A VLAN that `decide` returns is under way until the caller calls `made` or `failed`; one that `expired`
-    returns, until `removed` or `postponed`.
+    A VLAN that `decide` returns is under way until the caller calls `made` or `failed`; one that `adopt` or
+    `expired` returns, until `removed` or `postponed`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
@@ -140,32 +142,38 @@ class Admission:
         """Those that the source is to be told of."""
         return [managed for managed in self if managed.state == VlanState.MADE]
 
-    def source_restarted(self, kind: SessionType) -> None:
-        """A source may have forgotten its VLANs: they are all to be told again."""
+    def serve_again(self, kind: SessionType) -> None:
+        """The source is to be told of all its VLANs again."""
         for managed in list(self):
             if managed.kind == kind and managed.state == VlanState.SERVED:
                 self._change(managed.vlan, VlanState.MADE)
 
-    def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> None:
+    def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> list[AccessVlan]:
         """These VLANs, and no others, have a device on the trunk now. Those of a profile come under
-        management; those without a device leave it. What is under way stays as it is."""
-        existing = set(existing)
+        management. Returns those that lost their device: the source must release them before they may be made
+        again. What is under way stays as it is."""
+        existing, vanished = set(existing), []
         for managed in list(self):
             settled = managed.state in (VlanState.MADE, VlanState.SERVED)
             if managed.vlan.trunk == trunk and settled and managed.vlan not in existing:
-                del self._vlans[managed.vlan]
+                self._change(managed.vlan, VlanState.REMOVING)
+                vanished.append(managed.vlan)
         now = self._clock()
         for vlan in existing - self._vlans.keys():
             profile = self._profiles.of(vlan)
             if profile is not None and vlan.trunk == trunk:
                 self._vlans[vlan] = ServedVlan(vlan, _kind(profile), VlanState.MADE, now, now)
+        return vanished
 
-    def expired(self, occupied: Container[str], most: int) -> list[AccessVlan]:
+    def expired(self, occupied: Container[str] | None, most: int) -> list[AccessVlan]:
         """The VLANs to remove, at most so many: without a session and a trigger for the idle timeout, or
-        without a session and a profile. `occupied` has the names of the devices with sessions. Not to be
-        called while a source does not answer: its sessions may live."""
+        without a session and a profile. `occupied` has the names of the devices with sessions. While a source
+        does not reply it is None, and no VLAN expires: the sessions may live."""
         now, found = self._clock(), []
+        timeout = max(_SIGN_ON, self._demux.idle_timeout)
         self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
+        if occupied is None:
+            return []
         for managed in list(self):
             if managed.state not in (VlanState.MADE, VlanState.SERVED):
                 continue
@@ -174,7 +182,7 @@ class Admission:
                 continue
             profile = self._profiles.of(managed.vlan)
             wanted = profile is not None and _kind(profile) == managed.kind
-            if not wanted or now - managed.used_at >= self._demux.idle_timeout:
+            if not wanted or now - managed.used_at >= timeout:
                 self._change(managed.vlan, VlanState.REMOVING)
                 found.append(managed.vlan)
                 if len(found) == most:

@@ -85,6 +85,7 @@ class Demultiplexer:
         #: Frames that the kernel dropped because its buffer was full.
         self.dropped_total = 0
         # Of the thread in `run` alone.
+        self._vanished: deque[AccessVlan] = deque()
         self._listeners: dict[str, Listener] = {}
         self._unread: set[str] = set()
         # Types of sessions of which a source did not take all VLANs at the last attempt.
@@ -119,10 +120,10 @@ class Demultiplexer:
             self._to_adopt.add(trunk)
             self._work.notify()
 
-    def source_restarted(self, kind: SessionType) -> None:
-        """A source may have forgotten its VLANs: at the next sweep it is told of them again."""
+    def serve_again(self, kind: SessionType) -> None:
+        """Tells the source of all VLANs of a session type again, at the next sweep."""
         with self._work:
-            self._admission.source_restarted(kind)
+            self._admission.serve_again(kind)
 
     def stop(self) -> None:
         """Has `run` return."""
@@ -150,18 +151,19 @@ class Demultiplexer:
             self._listen(frozenset())
 
     def _has_work(self) -> bool:
-        return bool(self._stopping or self._failure or self._to_adopt or self._to_make)
+        return bool(self._stopping or self._failure or self._to_adopt or self._to_make or self._vanished)
 
     def _turn(self) -> None:
         with self._work:
             to_adopt, self._to_adopt = self._to_adopt, set()
-            to_make = [self._to_make.popleft() for _ in range(min(_MADE_AT_ONCE, len(self._to_make)))]
+            to_make = _next(self._to_make, _MADE_AT_ONCE)
             trunks = self._trunks
         for trunk in sorted(to_adopt):
             self._adopt(trunk)
         # After the adoption: else frames on VLANs that exist would take tokens of the bucket.
         self._listen(trunks)
         self._serve(self._make(to_make))
+        self._remove(_next(self._vanished, _REMOVED_AT_ONCE))
 
     def _listen(self, trunks: frozenset[str]) -> None:
         for trunk in self._listeners.keys() - trunks:
@@ -191,7 +193,10 @@ class Demultiplexer:
             self._unread.add(trunk)
             return
         with self._work:
-            self._admission.adopt(trunk, existing)
+            vanished = self._admission.adopt(trunk, existing)
+        if vanished:
+            _log.warning("%d VLANs have lost their device, such as %s", len(vanished), vanished[0].name)
+            self._vanished += vanished
 
     def _make(self, vlans: Iterable[AccessVlan]) -> list[ServedVlan]:
         made, failed, errors = [], [], []
@@ -235,30 +240,38 @@ class Demultiplexer:
             self._adopt(trunk)
         occupied = self._occupied()
         with self._work:
-            expired = [] if occupied is None else self._admission.expired(occupied, _REMOVED_AT_ONCE)
+            expired = self._admission.expired(occupied, _REMOVED_AT_ONCE)
             unserved = self._admission.unserved()
+        # First: to serve may last until a deadline, and a session may begin meanwhile.
+        is_removed = self._remove(deque(expired))
         self._serve(unserved)
-        return not expired or not self._remove(deque(expired))
+        return not expired or not is_removed
 
     def _remove(self, vlans: deque[AccessVlan]) -> bool:
         """False after a failure."""
-        released = []
+        released: deque[AccessVlan] = deque()
         try:
             # The source first: it must not be left with a device that is gone.
             while vlans:
                 self._source.release(vlans[0].name)
                 released.append(vlans.popleft())
         except GatewayApiError as error:
-            self._postpone("release", vlans, error)
-        try:
-            self._devices.remove(released)
-        except GatewayApiError as error:
-            self._postpone("remove", deque(released), error)
-            return False
+            self._postpone_removal("release", vlans, error)
+        if released:
+            try:
+                self._devices.remove(released)
+            except GatewayApiError as error:
+                self._postpone_removal("remove", released, error)
+                return False
         with self._work:
             for vlan in released:
                 self._admission.removed(vlan)
         return not vlans
+
+    def _postpone_removal(self, verb: str, group: deque[AccessVlan], error: GatewayApiError) -> None:
+        self._postpone(verb, group, error)
+        # Their devices may be gone: then no source must be told of them before it has released them.
+        self._unread.update(vlan.trunk for vlan in group)
 
     def _postpone(self, verb: str, group: deque[AccessVlan], error: GatewayApiError) -> None:
         """After a failure, the others wait for the next sweep, too: if the source is down, each call lasts
@@ -268,6 +281,10 @@ class Demultiplexer:
         with self._work:
             for vlan in group:
                 self._admission.postponed(vlan)
+
+
+def _next(queue: deque[AccessVlan], most: int) -> deque[AccessVlan]:
+    return deque(queue.popleft() for _ in range(min(most, len(queue))))
 
 
 def _by_kind(vlans: Iterable[ServedVlan]) -> Iterable[tuple[SessionType, deque[AccessVlan]]]:

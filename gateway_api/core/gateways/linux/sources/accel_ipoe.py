@@ -6,13 +6,13 @@ removed, and they do not work when it is created again. An expression (`interfac
 go. Behaviour of accel-ppp 1.14.
 """
 
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from gateway_api.base import durable
 from gateway_api.core.gateways.linux.sources.accel_formats import is_interface
+from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.sources.source import SourceRefused
 
@@ -35,7 +35,7 @@ class IpoeInterfaces:
         self._lock = threading.Lock()
         self._served = _read(file)
         #: Names that accel-ppp may have sockets for, although their interface is or was gone.
-        self._stale: set[str] = {name for name in self._served if not _exists(name)}
+        self._stale: set[str] = {name for name in self._served if not is_device(name)}
         self._served -= self._stale
         self._write(self._served)
         self._changes = Gathered(self._apply, _PAUSE)
@@ -88,11 +88,3 @@ def _read(file: Path) -> set[str]:
         raise SourceRefused(f"cannot read {file}: {error}") from error
     names = {line.removeprefix(_OPTION) for line in lines if line.startswith(_OPTION)}
     return {name for name in names if is_interface(name)}
-
-
-def _exists(interface: str) -> bool:
-    try:
-        socket.if_nametoindex(interface)
-    except OSError:
-        return False
-    return True

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
+from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
     LeaseRecord,
@@ -113,8 +114,11 @@ class Dnsmasq:
             raise SourceRefused("dnsmasq serves DHCP only")
 
     def release(self, interface: str) -> None:
-        """As Source: ends the sessions. The service ends when the interface loses its address, or is
-        removed."""
+        """As Source: ends the sessions. The service ends when the interface loses its address, or is removed.
+        Nothing can be sent to dnsmasq through one that is removed already, nor need it be: when it is created
+        again, it is served again, and its sessions go on."""
+        if not is_device(interface):
+            return
         for session in self.sessions():
             if session.access_interface == interface:
                 self.terminate(session)
