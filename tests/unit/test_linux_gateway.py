@@ -1,9 +1,11 @@
 """The Linux gateway: what its methods do to sessions, the kernel and the disk, and what they say when those
 refuse. The kernel is a stand-in: tests/system has the real one."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,16 +73,17 @@ class KernelPlane:
 
 
 class Trunks:
-    """VLAN devices: none, on trunks that can be set up."""
+    """VLAN devices that exist, at first none, on trunks that can be set up."""
 
     def __init__(self) -> None:
         self.up: list[str] = []
+        self.vlans: list[AccessVlan] = []
 
     def raise_trunk(self, trunk: str) -> None:
         self.up.append(trunk)
 
-    def existing(self, _: str) -> list[AccessVlan]:
-        return []
+    def existing(self, trunk: str) -> list[AccessVlan]:
+        return [vlan for vlan in self.vlans if vlan.trunk == trunk]
 
 
 class Machine:
@@ -102,13 +105,13 @@ class Machine:
             [self.source], self.store, self.journal, self.clock, configuration.cgnat, provision,
             self._pass,
         )  # fmt: skip
-        demux = Demultiplexer(
+        self.demux = Demultiplexer(
             configuration.demux, self.trunks, self.source, self.tracker.occupied, self.clock.steady
         )
-        demand = SessionDemand(provision, self.tracker, self.trunks, self.source, demux)
+        demand = SessionDemand(provision, self.tracker, self.trunks, self.source, self.demux)
         self.reconciler = Reconciler(self.plane, demand, self.clock)
         self.gateway = LinuxGateway(
-            configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, demux,
+            configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons),
             # FRR is not there.
             Frr(FrrFolders(folder, folder, folder, folder), 2), SimpleNamespace(),
@@ -265,6 +268,28 @@ def test_a_commit_ends_no_session_that_is_on_no_trunk_at_all(machine: Machine, g
     gateway.configure(WITHOUT_TRUNK1)
     wait_for("the end of the session", lambda: len(machine.ids()) < 4)
     assert machine.ids() == [1, 3, 4]
+
+
+def test_the_vlans_of_dhcp_get_another_address_of_the_gateway(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    dhcp, pppoe = AccessVlan("trunk0", 100, 200), AccessVlan("trunk0", None, 1000)
+    machine.trunks.vlans = [dhcp, pppoe]
+    demux = threading.Thread(target=machine.demux.run)
+    demux.start()
+    try:
+        wait_for("both", lambda: len(machine.source.served) == 2)
+        machine.source.served.clear()
+        other = IPv4Network("10.8.0.0/16")
+        gateway.configure(replace(CONFIGURATION, cgnat=replace(CONFIGURATION.cgnat, source_range=other)))
+        # To serve a VLAN adds the address.
+        machine.clock.now += 5
+        machine.demux.adopt("trunk0")
+        wait_for("the VLAN of DHCP", lambda: machine.source.served)
+        assert list(machine.source.served) == [dhcp.name]
+    finally:
+        machine.demux.stop()
+        demux.join()
 
 
 def test_a_session_that_stays_on_a_removed_trunk_is_logged(

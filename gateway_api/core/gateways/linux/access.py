@@ -42,7 +42,8 @@ class AccessLines:
             source.release(interface)
 
     def _add_address(self, interface: str) -> None:
-        """A DHCP server offers addresses only where the gateway has its own. With /32, many links can."""
+        """A DHCP server offers addresses only where the gateway has its own. With /32, many links can. One of
+        a former `cgnat.source_range` stays until the VLAN goes: subscribers use it until they renew."""
         index, address = self._reader.link(interface).index, str(self._address())
         self._kernel.change(
             f"add {address} to {interface}",

@@ -39,7 +39,7 @@ from gateway_api.core.paging import Rows
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
-from gateway_api.wire.core.sessions import SessionDetail
+from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
 #: Seconds between two readings of all counters.
 _COUNT = 5.0
@@ -110,13 +110,15 @@ class LinuxGateway:
 
     def configure(self, configuration: Configuration) -> None:
         """As Gateway. Sessions on a removed trunk end within seconds."""
-        ending = self._ended_by(configuration)
+        ending, address = self._ended_by(configuration), self._provision.address
         self._configuration = configuration
         self._provision.configure(configuration)
         self._tracker.configure(configuration.cgnat)
         self._steer()
         self._raise_trunks()
         self._demux.configure(configuration.demux)
+        if self._provision.address != address:
+            self._demux.serve_again(SessionType.DHCP)
         if ending:
             threading.Thread(target=self._end, args=(ending,), daemon=True).start()
 
