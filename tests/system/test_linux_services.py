@@ -30,6 +30,7 @@ from tests.support.namespaces import ip, network_namespace
 from tests.support.rendered import RADIUS
 from tests.support.running_accel import LOCALHOST, Accel, running_accel
 from tests.support.stack import free_port
+from tests.support.workspaces import no_file_longer_than
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to make interfaces")
 
@@ -61,7 +62,7 @@ class World:
 
     def units(self) -> PppoeUnits:
         """As after a start of the core."""
-        units = PppoeUnits(self.systemd, self.folder / "pppoe")
+        units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=True)
         units.begin(self.configuration)
         return units
 
@@ -73,9 +74,17 @@ class World:
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
 
     def services(self) -> LinuxServices:
+        secrets = SignOnFiles(PlacedFiles(self.folder / "services"))
+        return LinuxServices([secrets, self.units(), self.dhcp(is_source=True)])
+
+    def dhcp(self, *, is_source: bool) -> DhcpServer:
         placed = PlacedFiles(self.folder / "services")
-        dhcp = DhcpServer(self.systemd, placed, Path("/usr/lib/gateway-api/dhcp-lease"))
-        return LinuxServices([SignOnFiles(placed), self.units(), dhcp])
+        return DhcpServer(self.systemd, placed, Path("/usr/lib/x/dhcp-lease"), is_source=is_source)
+
+    def without_sources(self) -> LinuxServices:
+        """After a change to accel-ppp."""
+        units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=False)
+        return LinuxServices([units, self.dhcp(is_source=False)])
 
     def rendered(self, configuration: Configuration) -> Path:
         folder = self.folder / "rendered"
@@ -160,7 +169,8 @@ def test_a_server_that_systemd_refuses_to_start_is_refused(world: World) -> None
 
 def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) -> None:
     (world.folder / "hangs").touch()
-    units = PppoeUnits(Systemd([str(world.folder / "systemctl")], seconds=0.5), world.folder)
+    systemd = Systemd([str(world.folder / "systemctl")], seconds=0.5)
+    units = PppoeUnits(systemd, world.folder, is_source=True)
     units.begin(world.configuration)
     with pytest.raises(SourceUnavailable, match="did not end within"):
         units.start(["trunk0.300"])
@@ -235,6 +245,18 @@ def test_a_vlan_that_is_gone_gives_its_block_back_at_the_start_of_the_core(world
     assert world.settings() == {}
 
 
+def test_several_vlans_that_are_gone_are_stopped_at_once(world: World) -> None:
+    world.units().start(["trunk0.300", "trunk0.301"])
+    ip("link del trunk0.300", "link del trunk0.301")
+    world.asked()
+    world.units().apply({}, world.configuration)
+    (stop,) = world.asked()
+    assert sorted(stop.split()[1:]) == [
+        "gateway-pppoe@trunk0.300.service",
+        "gateway-pppoe@trunk0.301.service",
+    ]
+
+
 # accel-ppp
 
 
@@ -301,6 +323,14 @@ def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, 
     assert "cannot run frr-reload.py" in failed.value.reason
 
 
+def test_a_full_disk_is_found_before_frr_changes(world: World) -> None:
+    absent = FrrConfiguration(FrrFolders(world.folder, world.folder, world.folder, world.folder), seconds=5)
+    daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
+    with no_file_longer_than(0), pytest.raises(StepFailed) as failed:
+        daemon.apply(render(world.configuration), world.configuration)
+    assert failed.value.name == "write frr.conf"
+
+
 # DHCP, and the whole
 
 
@@ -328,11 +358,35 @@ def test_dnsmasq_is_started_and_not_restarted_where_nothing_changed(world: World
     assert world.asked() == ["start gateway-dnsmasq.service"]
 
 
+def test_daemons_that_are_sources_no_longer_are_stopped_once(world: World) -> None:
+    units = world.units()
+    units.start(["trunk0.300"])
+    world.services().apply(world.rendered(world.configuration), world.configuration)
+    world.asked()
+    for _ in range(2):
+        world.without_sources().resume(world.rendered(world.configuration), world.configuration)
+    stopped = ["stop gateway-pppoe@trunk0.300.service", "stop gateway-dnsmasq.service"]
+    assert world.asked() == stopped
+    assert (world.settings(), "dnsmasq.conf" in world.files()) == ({}, False)
+    assert world.without_sources().plan(world.configuration) == ()
+
+
+def test_a_daemon_that_did_not_stop_is_stopped_later(world: World) -> None:
+    world.services().apply(world.rendered(world.configuration), world.configuration)
+    world.refuse("^stop")
+    for _ in range(2):
+        with pytest.raises(StepFailed, match="Job for it failed"):
+            world.without_sources().resume(world.rendered(world.configuration), world.configuration)
+    world.refuse(None)
+    world.asked()
+    world.without_sources().resume(world.rendered(world.configuration), world.configuration)
+    assert world.asked() == ["stop gateway-dnsmasq.service"]
+
+
 def test_a_service_that_refuses_at_a_start_keeps_no_other_from_running(world: World) -> None:
     placed = PlacedFiles(world.folder / "services")
     absent = FrrConfiguration(FrrFolders(world.folder, world.folder, world.folder, world.folder), seconds=5)
-    dhcp = DhcpServer(world.systemd, placed, Path("/usr/lib/gateway-api/dhcp-lease"))
-    services = LinuxServices([FrrByDifference(placed, absent), dhcp])
+    services = LinuxServices([FrrByDifference(placed, absent), world.dhcp(is_source=True)])
     with pytest.raises(StepFailed, match=r"cannot apply frr\.conf"):
         services.resume(world.rendered(world.configuration), world.configuration)
     assert world.asked() == ["restart gateway-dnsmasq.service"]

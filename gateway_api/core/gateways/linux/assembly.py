@@ -1,6 +1,6 @@
 """Puts the Linux gateway together: which part gets which."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from gateway_api.core.clock import Clock
@@ -54,16 +54,17 @@ class LinuxMachine:
         #: Each once: the operator may have named one twice.
         self._names = dict.fromkeys(names)
         files, systemd = PlacedFiles(places.SERVICES), Systemd()
-        self._pppoe = PppoeUnits(systemd, places.PPPOE_SETTINGS)
+        self._pppoe = PppoeUnits(systemd, places.PPPOE_SETTINGS, is_source="pppoe-server" in self._names)
         self._command_line = CommandLine(_COMMAND_LINE)
-        secrets = SignOnFiles(files)
-        daemons: Mapping[str, Sequence[ServiceDaemon]] = {
-            "pppoe-server": [secrets, self._pppoe],
-            "dnsmasq": [DhcpServer(systemd, files, places.LEASE_SCRIPT)],
-            "accel-ppp": [secrets, AccelPppReload(files, self._command_line)],
-        }
-        frr = FrrByDifference(files, FrrConfiguration(FrrFolders(), _CHANGE_FRR))
-        self.services = LinuxServices([*(daemon for name in self._names for daemon in daemons[name]), frr])
+        daemons: list[ServiceDaemon] = [
+            SignOnFiles(files),
+            self._pppoe,
+            DhcpServer(systemd, files, places.LEASE_SCRIPT, is_source="dnsmasq" in self._names),
+        ]
+        if "accel-ppp" in self._names:
+            daemons.append(AccelPppReload(files, self._command_line))
+        daemons.append(FrrByDifference(files, FrrConfiguration(FrrFolders(), _CHANGE_FRR)))
+        self.services = LinuxServices(daemons)
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""

@@ -1,6 +1,7 @@
 """dnsmasq as the DHCP server of a gateway without accel-ppp: systemd/gateway-dnsmasq.service."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from gateway_api.base.errors import Invalid
@@ -52,29 +53,27 @@ def options_of(configuration: Configuration, script: Path) -> DnsmasqOptions | N
 
 class DhcpServer:
     """The daemon `dnsmasq` of a commit. It has no reload; a restart ends no session: the leases are on disk,
-    and in the subscribers' devices."""
+    and in the subscribers' devices. Unless it is a source, it is stopped if an earlier life of the core has
+    started it."""
 
     name = "dnsmasq"
 
-    def __init__(self, systemd: Systemd, files: PlacedFiles, script: Path) -> None:
+    def __init__(self, systemd: Systemd, files: PlacedFiles, script: Path, *, is_source: bool) -> None:
         self._systemd = systemd
         self._files = files
         self._script = script
+        self._is_source = is_source
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
         """As ServiceDaemon. Starts it with the first trunk, and stops it without any."""
         text, before = self._text(configuration), self._files.read(_FILE)
         if text == before:
-            self._run(self._systemd.start if text else self._systemd.stop)
+            if text is not None:
+                self._run(self._systemd.start)
             return lambda: None
-        place_back = self._files.place(_FILE, text)
-
-        def put_back() -> None:
-            place_back()
-            self._run(self._systemd.restart if before else self._systemd.stop)
-
+        put_back = partial(self._run_by, before)
         try:
-            self._run(self._systemd.restart if text else self._systemd.stop)
+            self._run_by(text)
         except StepFailed:
             undo([put_back])
             raise
@@ -84,8 +83,17 @@ class DhcpServer:
         """As ServiceDaemon. A start and a stop count as a restart."""
         return ServiceAction.RESTART if self._text(configuration) != self._files.read(_FILE) else None
 
+    def _run_by(self, text: str | None) -> None:
+        """None stops it. The file says that it may run, and is there as long."""
+        if text is None:
+            self._run(self._systemd.stop)
+            self._files.place(_FILE, None)
+        else:
+            self._files.place(_FILE, text)
+            self._run(self._systemd.restart)
+
     def _text(self, configuration: Configuration) -> str | None:
-        options = options_of(configuration, self._script)
+        options = options_of(configuration, self._script) if self._is_source else None
         try:
             return None if options is None else dnsmasq_options.render(options)
         except Invalid as error:

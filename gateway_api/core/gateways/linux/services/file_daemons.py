@@ -125,11 +125,14 @@ class FrrByDifference:
 
     def _run_by(self, text: str) -> None:
         self._applied = None
+        # First: a full disk must not be found when FRR has changed.
+        place_back = self._files.place(_FRR, text)
         try:
             self._frr.apply(text)
         except RoutingUnavailable as error:
+            undo([place_back])
             raise StepFailed(_RELOAD_FRR, error.reason.rstrip(".")) from error
         except (RoutingRefused, RoutingHalfChanged) as error:
+            undo([place_back])
             raise StepFailed(_RELOAD_FRR, str(error)) from error
-        self._files.place(_FRR, text)
         self._applied = text

@@ -4,7 +4,6 @@ Each has a block of addresses of its own, which it keeps until it is stopped. Af
 it reloads: sessions that are up keep their pppd and their address.
 """
 
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from gateway_api.core.gateways.linux.services.systemd import (
     UnitFailed,
     instance,
 )
+from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.wire.core.impact import ServiceAction
 
@@ -35,12 +35,14 @@ _Known = Mapping[str, PppoeSettings | None]
 
 class PppoeUnits:
     """The `PppoeServices` of the source, and a ServiceDaemon. `folder` has the settings, which only this
-    object writes. Any thread may call."""
+    object writes. Unless it is a source, the servers of an earlier life of the core are stopped. Any thread
+    may call."""
 
     name = "pppoe-server"
 
-    def __init__(self, systemd: Systemd, folder: Path) -> None:
+    def __init__(self, systemd: Systemd, folder: Path, *, is_source: bool) -> None:
         self._systemd = systemd
+        self._is_source = is_source
         self._folder = SettingsFolder(folder)
         self._configuration: Configuration | None = None
         self._lock = threading.Lock()
@@ -67,7 +69,7 @@ class PppoeUnits:
     def stop(self, interface: str) -> None:
         """As PppoeServices. Its block is free then."""
         with self._lock, _source_errors():
-            self._stop(interface)
+            self._stop([interface])
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
         """As ServiceDaemon. An access interface that is gone, as after a boot, gives its block back."""
@@ -83,14 +85,13 @@ class PppoeUnits:
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon."""
         with self._lock, _step_errors():
-            known = {name: settings for name, settings in self._known().items() if _exists(name)}
+            known = {name: settings for name, settings in self._known().items() if self._is_used(name)}
             return ServiceAction.RELOAD if _wanted(configuration, known) != known else None
 
     def _configure(self, configuration: Configuration) -> None:
         with self._lock, _step_errors():
             self._configuration = configuration
-            for interface in [name for name in self._known() if not _exists(name)]:
-                self._stop(interface)
+            self._stop([name for name in self._known() if not self._is_used(name)])
             known, changed = self._known(), []
             for interface, settings in _wanted(configuration, known).items():
                 if settings is None:
@@ -111,11 +112,15 @@ class PppoeUnits:
             self._folder.write(interface, settings)
             self._read = {**known, interface: settings}
 
-    def _stop(self, interface: str) -> None:
-        self._systemd.stop(_unit(interface))
-        # Not before: until then, sessions may have its addresses.
-        self._folder.remove(interface)
-        self._read = {name: settings for name, settings in self._known().items() if name != interface}
+    def _is_used(self, interface: str) -> bool:
+        return self._is_source and is_device(interface)
+
+    def _stop(self, interfaces: Sequence[str]) -> None:
+        self._systemd.stop(*map(_unit, interfaces))
+        for interface in interfaces:
+            # Not before: until then, sessions may have its addresses.
+            self._folder.remove(interface)
+            self._read = {name: settings for name, settings in self._known().items() if name != interface}
 
 
 def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSettings | None]:
@@ -139,14 +144,6 @@ def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSetti
 
 def _unit(interface: str) -> str:
     return instance(_TEMPLATE, interface)
-
-
-def _exists(interface: str) -> bool:
-    try:
-        socket.if_nametoindex(interface)
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager

@@ -39,30 +39,28 @@ class Systemd:
         more time than one."""
         self._act("start", *units)
 
-    def stop(self, unit: str) -> None:
-        """Returns when all its processes have ended. Does nothing if they have."""
-        self._act("stop", unit)
+    def stop(self, *units: str) -> None:
+        """Returns when all their processes have ended. Does nothing if they have."""
+        self._act("stop", *units)
 
     def restart(self, unit: str) -> None:
         self._act("restart", unit)
 
     def reload_running(self, *units: str) -> None:
         """Those that can reload, and run. Several take little more time than one."""
-        for first in range(0, len(units), _AT_ONCE):
-            self._act("try-reload-or-restart", *units[first : first + _AT_ONCE])
+        self._act("try-reload-or-restart", *units)
 
     def _act(self, verb: str, *units: str) -> None:
-        ended = self._call(verb, *units)
-        if ended.status:
-            raise UnitFailed(verb, _named(units), _reason(ended))
-
-    def _call(self, verb: str, *words: str) -> Ended:
-        # A question for a password would last until the deadline.
-        command = [*self._systemctl, "--no-ask-password", "--no-pager", "--quiet", verb, *words]
-        try:
-            return run(command, seconds=self._seconds, most=_MOST)
-        except ProgramFailed as error:
-            raise SystemdUnreachable(verb, words[-1], str(error)) from error
+        for first in range(0, len(units), _AT_ONCE):
+            several = units[first : first + _AT_ONCE]
+            # A question for a password would last until the deadline.
+            command = [*self._systemctl, "--no-ask-password", "--no-pager", "--quiet", verb, *several]
+            try:
+                ended = run(command, seconds=self._seconds, most=_MOST)
+            except ProgramFailed as error:
+                raise SystemdUnreachable(verb, _named(several), str(error)) from error
+            if ended.status:
+                raise UnitFailed(verb, _named(several), _reason(ended))
 
 
 def instance(template: str, name: str) -> str:
