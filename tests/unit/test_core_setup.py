@@ -52,6 +52,8 @@ def root(tmp_path: Path) -> Path:
     """The file system of a machine that has all."""
     for name in ("lo", "eth0", "eth1", "eth2"):
         (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+    # Of the driver of bonds.
+    (tmp_path / "sys/class/net/bonding_masters").write_text("\n")
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text(f"{KERNEL}\n")
     place_modules(tmp_path, *MODULES, *PPP)

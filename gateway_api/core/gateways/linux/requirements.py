@@ -62,7 +62,9 @@ class Lack:
 
 def interfaces(root: Path) -> list[str]:
     """Those of the machine, without the loopback. `root` is the root of its file system, here and below."""
-    return sorted(path.name for path in (root / "sys/class/net").iterdir() if path.name != "lo")
+    found = (root / "sys/class/net").iterdir()
+    # The driver of bonds has a file there.
+    return sorted(path.name for path in found if path.name != "lo" and path.is_dir())
 
 
 def serving(sources: Iterable[str]) -> dict[str, str]:
