@@ -80,7 +80,9 @@ class StillConnected(GatewayApiError):
         self.connected = connected
         self.ended = ended
         self.reason = reason
-        super().__init__(f"{connected} of {connected + ended} sessions are still connected: {reason}")
+        total = connected + ended
+        subject = "The session is" if total == 1 else f"{connected} of {total} sessions are"
+        super().__init__(f"{subject} still connected: {reason}")
 
 
 class HubUnavailable(GatewayApiError):

@@ -508,6 +508,34 @@ def test_a_stale_session_cannot_be_disconnected(lives: Lives, source: ListedSour
     assert (states(lives), source.polls) == (["stale"], 2)
 
 
+@pytest.mark.parametrize("call", ["at_poll", "at_terminate"])
+def test_a_source_that_hangs_does_not_delay_the_reply(lives: Lives, source: ListedSource, call: str) -> None:
+    go_on = threading.Event()
+
+    def hang(*_: str) -> None:
+        assert go_on.wait(60)
+
+    source.up(listed("a"))
+    lives.poll()
+    setattr(source, call, hang)
+    with pytest.raises(NotDisconnected, match=r"The session is still connected: .*, may end later") as caught:
+        lives.tracker.disconnect_many([1], seconds=0.1)
+    assert [session.id for session in caught.value.sessions] == [1]
+    go_on.set()
+
+
+def test_a_source_that_hangs_does_not_keep_the_sessions_of_another(tmp_path: Path) -> None:
+    one, two = ListedSource("accel-ppp"), ListedSource("pppoe-server")
+    lives = Lives(tmp_path, one, two)
+    one.up(listed("a"))
+    two.up(listed("b"))
+    lives.poll()
+    one.at_poll = lambda: wait_for("the end of the other", lambda: ("down", 2) in told(lives))
+    ends = lives.tracker.disconnect_many([1, 2], seconds=120)
+    assert [end.session.id for end in ends] == [1, 2]
+    lives.kill()
+
+
 def test_a_source_that_refuses_is_an_error_at_once(
     lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
 ) -> None:

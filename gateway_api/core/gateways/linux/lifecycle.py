@@ -99,10 +99,6 @@ class Lifecycle:
         with self._lock:
             return {key.source for key in self._ids}
 
-    def session(self, key: SessionKey) -> LinuxSession | None:
-        id = self._ids.get(key)
-        return None if id is None else self.sessions.get(id)
-
     def start(self, new: Mapping[SessionKey, SourceSession]) -> bool:
         """Begins sessions. False if the disk failed: then none began."""
         records = {key: self._begun(listed) for key, listed in new.items()}

@@ -1,36 +1,28 @@
 """Follows the sources of sessions: each is polled by a thread of its own, and the table, the journal and the
 disk follow what it lists. See `lifecycle` for what a restart of the core changes."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.disconnection import Disconnection
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.lifecycle import Lifecycle
 from gateway_api.core.gateways.linux.session import LinuxSession
 from gateway_api.core.gateways.linux.session_store import SessionKey, SessionStore
 from gateway_api.core.gateways.linux.source_watch import SourceWatch
-from gateway_api.core.gateways.linux.sources.source import (
-    Source,
-    SourceEnd,
-    SourceRefused,
-    SourceUnavailable,
-)
+from gateway_api.core.gateways.linux.sources.source import Source, SourceEnd
 from gateway_api.core.gateways.linux.surroundings import SessionEnd, SessionSurroundings
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
 
-#: Seconds after the request to end a session until it must be gone, and until it is requested again. The API
-#: waits 3 s for the reply.
-_DISCONNECT, _AGAIN = 2.5, 1.5
-#: Seconds between two looks whether it is gone.
-_LOOK = 0.1
-
-_log = logging.getLogger(__name__)
+#: Seconds in which a session must be gone. The API waits 3 s for the reply.
+_DISCONNECT = 2.5
 
 
 class NotDisconnected(StillConnected):
@@ -104,9 +96,9 @@ class Tracker:
         if self._failure is not None:
             raise self._failure
 
-    def trigger(self, source: str | None = None) -> None:
-        """Has a source, or each, polled within a moment. Call it when something may have changed."""
-        for watch in self._watches.values() if source is None else [self._watches[source]]:
+    def trigger(self) -> None:
+        """Has each source polled within a moment. Call it when something may have changed."""
+        for watch in self._watches.values():
             watch.trigger()
 
     def poll(self) -> None:
@@ -125,45 +117,35 @@ class Tracker:
 
     def disconnect(self, id: int) -> SessionEnd | None:
         """Ends a session, and returns when it is gone. None if there is no such session, or if it has ended
-        by itself. Raises NotDisconnected. It lasts up to 2.5 s, and as long as the source's calls."""
+        by itself. Raises NotDisconnected after 2.5 s, also while the source hangs."""
         ends = self.disconnect_many([id])
         return ends[0] if ends else None
 
-    def disconnect_many(self, ids: Iterable[int]) -> list[SessionEnd]:
-        """As `disconnect`, for all at once: the deadline is the same."""
-        ids = list(ids)
-        # A session that has ended by itself must not be reported as ended by this request.
-        self._poll_sources_of(self._present(ids))
-        with self._lifecycle.awaiting(self._present_ids(ids)) as ends:
-            requests = _Requests(self._watches)
-            requests.send(self._present(ends))
-            begun, is_again = self._clock.steady(), False
-            while requests.awaited & self._present_ids(ends):
-                passed = self._clock.steady() - begun
-                if passed >= _DISCONNECT:
-                    break
-                if passed >= _AGAIN and not is_again:
-                    requests.send(self._present(ends))
-                    is_again = True
-                self._sleep(_LOOK)
-                self._poll_sources_of(self._present(ends))
-            ended = [end for end in ends.values() if end is not None]
-            if left := self._present(ends):
-                raise NotDisconnected(left, ended, requests.failure or f"not gone after {_DISCONNECT:g} s")
-            return ended
+    def disconnect_many(self, ids: Iterable[int], seconds: float = _DISCONNECT) -> list[SessionEnd]:
+        """As `disconnect`, for all at once. After the wait, what is under way goes on."""
+        attempts = [
+            Disconnection(self._watches[name], self._lifecycle, of_source, self._clock, self._sleep)
+            for name, of_source in self._by_source(ids).items()
+        ]
+        done, _ = wait([_on_a_thread(partial(attempt.run, seconds)) for attempt in attempts], seconds)
+        for each in done:
+            each.result()
+        # First those that are left: what ends between the two would be in neither list.
+        left = [session for attempt in attempts for session in attempt.left()]
+        remaining = {session.id for session in left}
+        ended = [end for attempt in attempts for end in attempt.ends() if end.session.id not in remaining]
+        if left:
+            failures = (attempt.failure for attempt in attempts if attempt.failure)
+            raise NotDisconnected(left, ended, next(failures, f"not gone after {seconds:g} s, may end later"))
+        return ended
 
-    def _present(self, ids: Iterable[int]) -> list[LinuxSession]:
-        found = (session for id in ids if (session := self.sessions.get(id)) is not None)
-        return [session for session in found if session.key.source in self._watches]
-
-    def _present_ids(self, ids: Iterable[int]) -> set[int]:
-        return {session.id for session in self._present(ids)}
-
-    def _poll_sources_of(self, sessions: Iterable[LinuxSession]) -> None:
-        """But not those that do not reply: that would take until their deadline each time."""
-        for name in {session.key.source for session in sessions}:
-            if self._watches[name].is_available:
-                self._watches[name].poll()
+    def _by_source(self, ids: Iterable[int]) -> Mapping[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for id in ids:
+            session = self.sessions.get(id)
+            if session is not None and session.key.source in self._watches:
+                found.setdefault(session.key.source, []).append(id)
+        return found
 
     def _watch(self, watch: SourceWatch, hooks: HookSocket) -> None:
         try:
@@ -173,33 +155,21 @@ class Tracker:
             hooks.stop()
 
 
-class _Requests:
-    """Requests to end sessions. `awaited` has the ids of those that a source took. `failure` says why it did
-    not take others; a client may see it."""
+def _on_a_thread(run: Callable[[], None]) -> "Future[None]":
+    """A source that hangs delays the thread until the deadline of its call, and no caller."""
+    done: Future[None] = Future()
 
-    def __init__(self, watches: Mapping[str, SourceWatch]) -> None:
-        self._watches = watches
-        self.awaited: set[int] = set()
-        self.failure = ""
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:
+            done.set_exception(error)
+            # To the log: the caller may not wait any more.
+            raise
+        done.set_result(None)
 
-    def send(self, sessions: Iterable[LinuxSession]) -> None:
-        silent = {name for name, watch in self._watches.items() if not watch.is_available}
-        for session in sessions:
-            name = session.key.source
-            if name not in silent:
-                try:
-                    self._watches[name].source.terminate(session.record.listed)
-                except SourceUnavailable as error:
-                    # Each further request would take until the deadline of the source.
-                    silent.add(name)
-                    _log.error("cannot disconnect session %d: %s", session.id, error)
-                except SourceRefused as error:
-                    self.failure = f"{name} refused"
-                    _log.error("cannot disconnect session %d: %s", session.id, error)
-                else:
-                    self.awaited.add(session.id)
-            if name in silent:
-                self.failure = f"{name} does not reply"
+    threading.Thread(target=work, daemon=True).start()
+    return done
 
 
 def _unknown(keys: Sequence[str]) -> Mapping[str, SourceEnd]:
