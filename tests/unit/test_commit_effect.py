@@ -3,6 +3,7 @@
 import json
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,14 +170,24 @@ def test_a_return_that_a_service_refuses_is_tried_again(tmp_path: Path, document
 # Sessions
 
 
-def two_of_trunk1(configuration: Configuration) -> Impact:
-    """As of a gateway with two sessions, both on trunk1."""
-    return Impact.of([] if "trunk1" in configuration.demux.trunks else [7, 12])
+def foreseen(workspace: Workspace, ids: list[int]) -> None:
+    """As by a gateway with these sessions, all on trunk1."""
+
+    def ended(configuration: Configuration) -> list[int]:
+        return [] if "trunk1" in configuration.demux.trunks else ids
+
+    workspace.foresee(
+        lambda configuration: Impact.of(ended(configuration)),
+        lambda configuration: nullcontext(ended(configuration)),
+    )
 
 
-def without_trunk1(workspace: Workspace) -> None:
-    workspace.foresee(two_of_trunk1)
+def without_trunk1(workspace: Workspace, *ids: int) -> list[int]:
+    """The sessions of the gateway, which a test may change."""
+    sessions = list(ids)
+    foreseen(workspace, sessions)
     workspace.edit([Operation("set", "demux.trunks", ["trunk0"])], ADMIN)
+    return sessions
 
 
 def limited(most: int | None) -> ChangeRequest:
@@ -188,7 +199,7 @@ def test_a_commit_says_which_sessions_it_ended(
     tmp_path: Path, document: dict[str, Any], most: int | None
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
-        without_trunk1(workspace)
+        without_trunk1(workspace, 7, 12)
         assert workspace.commit(limited(most)).impact == Impact((), 2, (7, 12))
         assert workspace.commit(limited(0)).impact == Impact()
 
@@ -199,7 +210,7 @@ def test_a_commit_that_would_end_more_sessions_than_allowed_changes_nothing(
 ) -> None:
     services = Services()
     with opened(tmp_path, document, StillClock(), services=services) as workspace:
-        without_trunk1(workspace)
+        without_trunk1(workspace, 7, 12)
         before = workspace.view
         with pytest.raises(ErrorReply, match="CommitDropsSessions") as raised:
             workspace.commit(limited(most))
@@ -207,12 +218,46 @@ def test_a_commit_that_would_end_more_sessions_than_allowed_changes_nothing(
         assert (workspace.view, services.applied, running_number(tmp_path)) == (before, [], 1)
 
 
+def test_a_session_that_starts_while_the_services_are_applied_counts(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services = Services()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        sessions = without_trunk1(workspace, 7, 12)
+        before, steps = workspace.view, [lambda: sessions.append(13), lambda: None, lambda: None]
+        services.meanwhile = lambda: steps.pop(0)()
+        with pytest.raises(ErrorReply, match="CommitDropsSessions") as raised:
+            workspace.commit(limited(2))
+        assert json.loads(bytes(raised.value.parameters)) == {"sessions_dropped": 3, "allowed": 2}
+        # They had the new files, and have the former ones again.
+        assert (workspace.view, services.applied, running_number(tmp_path)) == (before, [2, 1], 1)
+        assert workspace.commit(limited(3)).impact == Impact((), 3, (7, 12, 13))
+
+
+def test_no_session_starts_between_the_last_look_and_the_change(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def ending(_: Configuration) -> Iterator[list[int]]:
+        steps.append("standstill")
+        yield []
+        steps.append("going on")
+
+    with opened(tmp_path, document, StillClock()) as workspace:
+        workspace.follow(lambda _: steps.append("changed"))
+        workspace.foresee(lambda _: Impact(), ending)
+        commit(workspace, "bng2")
+    assert steps == ["standstill", "changed", "going on"]
+
+
 def test_a_comparison_tells_what_a_commit_would_do_now(tmp_path: Path, document: dict[str, Any]) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
-        workspace.foresee(lambda _: Impact.of([7]))
+        workspace.foresee(lambda _: Impact.of([7]), lambda _: nullcontext([7]))
         assert workspace.compare(None).impact == Impact()
         commit(workspace, "bng2")
-        without_trunk1(workspace)
+        without_trunk1(workspace, 7, 12)
         assert workspace.compare(None).impact == Impact((), 2, (7, 12))
         assert workspace.compare(1).impact is None
         workspace.edit([Operation("set", "demux.trunks", ["nowhere"])], ADMIN)

@@ -1018,6 +1018,17 @@ def test_a_new_configuration_ends_exactly_the_sessions_of_its_impact(
     assert (impact.sessions_dropped, list(impact.sessions)) == (len(ended), ended[:100])
 
 
+def test_nobody_comes_or_goes_between_the_announcement_and_the_change(
+    lab: Lab, document: dict[str, Any]
+) -> None:
+    gateway, clock = lab(100, 20.0)
+    there, after = {session.id for session in everyone(gateway)}, without_trunk1(document)
+    with gateway.ending(after) as ids:
+        clock.now += 20
+        gateway.configure(after)
+        assert {session.id for session in everyone(gateway)} == there - set(ids)
+
+
 def test_a_trunk_without_demux_has_no_sessions_and_stays_an_interface(
     lab: Lab, document: dict[str, Any]
 ) -> None:

@@ -260,6 +260,21 @@ def test_a_removed_trunk_takes_its_sessions_along(machine: Machine, gateway: Lin
     assert gateway.impact(CONFIGURATION).sessions == ()
 
 
+def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced(
+    machine: Machine, gateway: LinuxGateway
+) -> None:
+    machine.source.up(listed("c", access_interface="trunk1.1001", interface="ppp2"))
+    poll = threading.Thread(target=machine.tracker.poll)
+    with gateway.ending(WITHOUT_TRUNK1) as ids:
+        assert ids == [2]
+        poll.start()
+        wait_for("the poll", lambda: machine.source.polls == 2)
+        gateway.configure(WITHOUT_TRUNK1)
+        assert 3 not in machine.ids()
+    poll.join()
+    wait_for("the end of the session", lambda: machine.ids() == [1, 3])
+
+
 def test_a_commit_ends_no_session_that_is_on_no_trunk_at_all(machine: Machine, gateway: LinuxGateway) -> None:
     machine.source.up(listed("c", access_interface="eth9", interface="ppp2"))
     machine.source.up(listed("d", access_interface="trunk0", interface="ppp3"))

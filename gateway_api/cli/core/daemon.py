@@ -98,7 +98,7 @@ def serve(
         _done(workspace.return_if_due, _NOT_RETURNED)
         journal = Journal(secrets.token_hex(8))
         gateway, run_gateway = open_gateway(workspace.view.running.sections, journal, clock)
-        workspace.foresee(gateway.impact)
+        workspace.foresee(gateway.impact, gateway.ending)
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         service = CoreService(gateway, journal, workspace, changes, clock)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 ARCHIVED = 49
 
 _NO_IMPACT = Impact()
+
+#: As `Gateway.ending`.
+Ending = Callable[[Configuration], AbstractContextManager[Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Publisher:
         #: False while the services may run by other files than those of the running configuration.
         self._applied = False
         self._impact: Callable[[Configuration], Impact] = lambda _: _NO_IMPACT
+        self._ending: Ending = lambda _: nullcontext(())
         self._followers: list[Callable[[Configuration], None]] = []
         self._tell: Callable[[Note], None] = lambda _: None
 
@@ -65,10 +69,11 @@ class Publisher:
         raise: the configuration already runs."""
         self._followers.append(follower)
 
-    def foresee(self, impact: Callable[[Configuration], Impact]) -> None:
-        """Asks `impact` what a configuration would do before it runs. Without a gateway there is no session
-        to end."""
+    def foresee(self, impact: Callable[[Configuration], Impact], ending: Ending) -> None:
+        """Asks `impact` what a configuration would do, and `ending` which sessions end when it runs. Without
+        a gateway there is no session to end."""
         self._impact = impact
+        self._ending = ending
 
     def note(self, tell: Callable[[Note], None]) -> None:
         """Calls `tell` with the note of each change, once it is on disk. Also calls it now, with the last
@@ -86,24 +91,21 @@ class Publisher:
         number = self._store.add(configuration.document, commit, rendered, keep=state.names())
         files = self._store.services(number)
         self._check(files)
-        impact = self._allowed(configuration.sections, request)
+        foreseen = self._impact(configuration.sections)
+        _refuse_over(foreseen, request)
         archive = (state.running, *state.archive)[:ARCHIVED] if state.running else ()
         users = self.view.running.sections.api.users
         generations = renewed(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
         view = View(state, configuration, (commit, *self.view.commits[:ARCHIVED]))
-        with self._applying(files, configuration.sections):
+        with self._applying(files, configuration.sections), self._ending(configuration.sections) as ids:
+            # Again: the services may have taken seconds, in which sessions start.
+            impact = Impact.of(ids, foreseen.services)
+            _refuse_over(impact, request)
             self._publish(view, "replace the running configuration", request.caller, impact)
+            for follower in self._followers:
+                follower(configuration.sections)
         _log.info("revision %d runs, committed by %s", number, commit.author)
-        for follower in self._followers:
-            follower(configuration.sections)
-        return impact
-
-    def _allowed(self, configuration: Configuration, request: ChangeRequest) -> Impact:
-        """What a configuration would do. Raises CommitDropsSessions if the request does not allow it."""
-        impact, most = self._impact(configuration), request.max_sessions_dropped
-        if most is not None and impact.sessions_dropped > most:
-            raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, most))
         return impact
 
     @contextmanager
@@ -117,7 +119,7 @@ class Publisher:
         self._applied = False
         try:
             yield
-        except StepFailed:
+        except Exception:
             try:
                 self._apply_running()
             except StepFailed as error:
@@ -166,3 +168,10 @@ class Publisher:
         deadline = view.state.deadline
         shown = None if deadline is None else deadline.shown(self._clock)
         return ConfigurationDifference(diff_text(found), view.etag, shown)
+
+
+def _refuse_over(impact: Impact, request: ChangeRequest) -> None:
+    """Raises CommitDropsSessions if more sessions end than the request allows."""
+    most = request.max_sessions_dropped
+    if most is not None and impact.sessions_dropped > most:
+        raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, most))

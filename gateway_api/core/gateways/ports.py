@@ -5,6 +5,7 @@ every list when its method returns. Methods raise NotDone where the machine fail
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
@@ -30,6 +31,10 @@ class Gateway(Protocol):
     def impact(self, configuration: Configuration) -> Impact:
         """The sessions that `configure` would end now, and the services that reload or restart for this
         configuration. Never fails: a return to the former configuration asks, too."""
+
+    def ending(self, configuration: Configuration) -> AbstractContextManager[Sequence[int]]:
+        """The ids, ascending, of the sessions that `configure` ends if the block calls it: in the block, no
+        session starts or ends."""
 
     def detail(self, id: int) -> SessionDetail | None:
         """The record of a session, with its traffic until now. None for an unknown id."""

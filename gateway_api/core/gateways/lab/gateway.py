@@ -1,6 +1,6 @@
 """The lab as a gateway: simulated subscribers behind the ports of the core."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -63,12 +63,18 @@ class LabGateway:
                 more = self._world.advance(now, _AT_ONCE)
 
     def configure(self, configuration: Configuration) -> None:
-        with self._present() as now:
-            self._world.configure(configuration, now)
+        # Without the arrivals that are due: `ending` does not count them, and the world draws others.
+        with self._lock:
+            self._world.configure(configuration, self._now())
 
     def impact(self, configuration: Configuration) -> Impact:
+        with self.ending(configuration) as ids:
+            return Impact.of(ids)
+
+    @contextmanager
+    def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._present():
-            return self._world.impact(configuration)
+            yield self._world.ended_by(configuration)
 
     def detail(self, id: int) -> SessionDetail | None:
         with self._lock:

@@ -17,7 +17,6 @@ from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
-from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 
 MAX_SESSIONS = 200_000
@@ -134,11 +133,11 @@ class World:
         self.vlans.changed(before, after, now)
         return after
 
-    def impact(self, configuration: Configuration) -> Impact:
-        """As `Gateway.impact`."""
+    def ended_by(self, configuration: Configuration) -> list[int]:
+        """The ids of the sessions that `configure` would end, ascending."""
         lost = {vlan.line.name for vlan in self._lost_vlans(configuration)}
         sessions = self.sessions.all() if lost else ()
-        return Impact.of([session.id for session in sessions if session.access_interface in lost])
+        return [session.id for session in sessions if session.access_interface in lost]
 
     def configure(self, configuration: Configuration, now: float) -> None:
         """As `Gateway.configure`."""

@@ -131,6 +131,11 @@ class LinuxGateway:
             services = ()
         return Impact.of([each.id for each in self._ended_by(configuration)], services)
 
+    @contextmanager
+    def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
+        with self._tracker.standstill():
+            yield [each.id for each in self._ended_by(configuration)]
+
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
         return None if session is None else self._detail(session)

@@ -21,7 +21,7 @@ have no event. The journal itself is memory: what no client has read when the co
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 
@@ -198,6 +198,10 @@ class Lifecycle:
         finally:
             with self._lock:
                 self._awaited = [held for held in self._awaited if held is not awaited]
+
+    def standstill(self) -> AbstractContextManager[object]:
+        """In the block, no session starts, ends or changes, but by the thread of the block."""
+        return self._lock
 
     def settle(self) -> bool:
         """Writes what is not on disk yet. False if the disk failed."""

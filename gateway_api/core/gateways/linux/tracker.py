@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from functools import partial
 
 from gateway_api.base.errors import StillConnected
@@ -105,6 +106,10 @@ class Tracker:
         """Polls each source now, one after the other."""
         for watch in self._watches.values():
             watch.poll()
+
+    def standstill(self) -> AbstractContextManager[object]:
+        """In the block, no session starts or ends."""
+        return self._lifecycle.standstill()
 
     def configure(self, cgnat: Cgnat) -> None:
         """Applies a new CGNAT configuration to all sessions."""
