@@ -552,6 +552,26 @@ def test_a_source_that_refuses_is_an_error_at_once(
     assert "cannot disconnect session 1: cannot signal pppd 7" in caplog.text
 
 
+def test_sessions_are_ended_again_until_they_are_gone(
+    lives: Lives, source: ListedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.up(listed("a"), listed("b"))
+    lives.poll()
+    source.at_terminate = lambda key: source.down(key) if len(source.terminated) > 4 else None
+    lives.tracker.end([1, 3], lambda _: True)
+    assert [session.id for session in lives.tracker.sessions.all()] == [2]
+    assert source.terminated == ["a"] * 5
+    assert caplog.text.count("cannot end sessions, trying again in 60 s: The session is still connected") == 2
+
+
+def test_a_session_that_is_not_to_end_any_more_goes_on(lives: Lives, source: ListedSource) -> None:
+    source.up(listed("a"))
+    lives.poll()
+    source.at_terminate = lambda _: None
+    lives.tracker.end([1], lambda _: not source.terminated)
+    assert states(lives) == ["active"]
+
+
 def test_callers_at_the_same_time_share_a_poll(lives: Lives, source: ListedSource) -> None:
     started, go_on = threading.Event(), threading.Event()
 

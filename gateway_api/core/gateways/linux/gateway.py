@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.base.errors import NotDone
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
@@ -120,7 +120,8 @@ class LinuxGateway:
         if self._provision.address != address:
             self._demux.serve_again(SessionType.DHCP)
         if ending:
-            threading.Thread(target=self._end, args=(ending,), daemon=True).start()
+            ids = [each.id for each in ending]
+            threading.Thread(target=self._tracker.end, args=(ids, self._is_off_trunks), daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
         """As Gateway. A service that cannot say what would happen to it is left out."""
@@ -221,11 +222,9 @@ class LinuxGateway:
             and AccessVlan.named(each.access_interface, after) is None
         ]
 
-    def _end(self, sessions: Sequence[LinuxSession]) -> None:
-        try:
-            self._tracker.disconnect_many(each.id for each in sessions)
-        except StillConnected as error:
-            _log.error("sessions on a removed trunk go on: %s", error)
+    def _is_off_trunks(self, session: LinuxSession) -> bool:
+        """Another commit may have brought the trunk back."""
+        return AccessVlan.named(session.access_interface, self._configuration.interfaces.trunks) is None
 
     def _steer(self) -> None:
         try:

@@ -1,6 +1,7 @@
 """Follows the sources of sessions: each is polled by a thread of its own, and the table, the journal and the
 disk follow what it lists. See `lifecycle` for what a restart of the core changes."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,10 @@ from gateway_api.core.sessions import SessionTable
 
 #: Seconds in which a session must be gone. The API waits 3 s for the reply.
 _DISCONNECT = 2.5
+#: The same where no client waits, and the seconds until another attempt.
+_END, _PAUSE = 30.0, 60.0
+
+_log = logging.getLogger(__name__)
 
 
 class NotDisconnected(StillConnected):
@@ -143,6 +148,18 @@ class Tracker:
             failures = (attempt.failure for attempt in attempts if attempt.failure)
             raise NotDisconnected(left, ended, next(failures, f"not gone after {seconds:g} s, may end later"))
         return ended
+
+    def end(self, ids: Iterable[int], is_to_end: Callable[[LinuxSession], bool]) -> None:
+        """Ends sessions, and tries again until each is gone, or is not to end any more: a source may hang."""
+        known = list(ids)
+        while left := [
+            session.id for session in map(self.sessions.get, known) if session and is_to_end(session)
+        ]:
+            try:
+                self.disconnect_many(left, _END)
+            except NotDisconnected as error:
+                _log.error("cannot end sessions, trying again in %g s: %s", _PAUSE, error)
+                self._sleep(_PAUSE)
 
     def _by_source(self, ids: Iterable[int]) -> Mapping[str, list[int]]:
         found: dict[str, list[int]] = {}
