@@ -6,13 +6,11 @@ are cut at 127 bytes. accel-ppp reports nothing by itself, and never why a sessi
 
 import logging
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, MetricsPage
 from gateway_api.core.gateways.linux.sources.accel_formats import (
@@ -36,6 +34,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceSession,
     SourceUnavailable,
 )
+from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
 from gateway_api.wire.core.sessions import SessionType
 
 _SHOW = f"show sessions {','.join(COLUMNS)}"
@@ -45,9 +44,6 @@ _SHOW_RATES = f"show sessions sid,{RATE}"
 #: Seconds for which metrics that failed are not read again: a port that hangs would cost each sweep its
 #: timeout.
 _METRICS_PAUSE = 60.0
-#: Seconds after a request to end a session in which its end is the request's work, and another request is a
-#: hard one.
-_TERMINATING = 60.0
 
 #: What a sweep does instead, for the log.
 _BY_TABLE = "reading sessions from the command line of accel-ppp"
@@ -77,9 +73,7 @@ class AccelPpp:
         self._metrics_from = 0.0
         #: What was logged and is not over: each sweep would log it again.
         self._troubles: dict[str, str] = {}
-        self._lock = threading.Lock()
-        #: Steady seconds of the last request to end a session, by key.
-        self._terminated: dict[str, float] = {}
+        self._terminations = Terminations(clock)
         self._ipoe = IpoeInterfaces(ipoe_interfaces, self._reload)
 
     @property
@@ -106,8 +100,9 @@ class AccelPpp:
         dead; another within a minute does not."""
         if not is_key(session.key):
             raise ValueError(f"not an id of accel-ppp: {session.key!r}")
-        with self._terminating(session.key) as recent:
-            self._act(f"terminate sid {session.key} {'hard' if session.key in recent else 'soft'}")
+        how = "hard" if session.key in self._terminations else "soft"
+        with self._terminations.requesting(session.key):
+            self._act(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """As Source. PPPoE starts at once, DHCP within a few seconds: accel-ppp looks for its interfaces at
@@ -123,35 +118,14 @@ class AccelPpp:
         """As Source. DHCP ends within a few seconds."""
         _check(interface)
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
-        with self._terminating(*ending):
+        with self._terminations.requesting(*ending):
             self._ipoe.release(interface)
             self._act(f"pppoe interface del {interface}")
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """As Source: `admin_disconnect` for a session whose end was requested here in the last minute, alone
         or with its interface. Nothing tells the traffic."""
-        return {key: SourceEnd("admin_disconnect" if self._is_terminated(key) else UNKNOWN) for key in keys}
-
-    @contextmanager
-    def _terminating(self, *keys: str) -> Iterator[Container[str]]:
-        """Notes a request to end sessions, unless it fails, and returns the keys of the last minute."""
-        now = self._clock.steady()
-        with self._lock:
-            recent = {key: at for key, at in self._terminated.items() if now - at < _TERMINATING}
-            # Before the request: a sweep may find a session gone before the reply is here.
-            self._terminated = recent | dict.fromkeys(keys, now)
-        try:
-            yield recent
-        except GatewayApiError:
-            with self._lock:
-                for key in keys:
-                    self._terminated.pop(key, None)
-            raise
-
-    def _is_terminated(self, key: str) -> bool:
-        with self._lock:
-            requested = self._terminated.get(key)
-        return requested is not None and self._clock.steady() - requested < _TERMINATING
+        return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
 
     def _from_metrics(self) -> list[SourceSession] | None:
         """None where the metrics do not answer, or lack the sessions."""

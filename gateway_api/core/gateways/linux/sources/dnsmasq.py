@@ -30,6 +30,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceSession,
     SourceUnavailable,
 )
+from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
 from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds between two attempts to read, and how many.
@@ -38,8 +39,6 @@ _ATTEMPTS = 40
 #: For the program that releases a lease: it sends one datagram, and prints nothing but an error.
 _RELEASE_SECONDS = 5.0
 _MOST_OUTPUT = 1 << 12
-#: Seconds after a request to end a session in which its end is the request's work.
-_TERMINATING = 60.0
 
 
 class Dnsmasq:
@@ -59,10 +58,9 @@ class Dnsmasq:
         #: Keys of records without a lease whose end the script will not tell any more.
         self._strays: set[str] = set()
         self._known: dict[str, SourceSession] = {}
-        self._lock = threading.Lock()
+        #: Keys of sessions whose lease expired. Replaced as a whole.
         self._expired: set[str] = set()
-        #: Steady seconds of the last request to end a session, by key.
-        self._terminated: dict[str, float] = {}
+        self._terminations = Terminations(clock)
 
     @property
     def name(self) -> str:
@@ -75,8 +73,7 @@ class Dnsmasq:
             records, live = self._live()
             now = self._clock.wall()
             over = {record.key for lease, record in live if lease.is_over(now)}
-            with self._lock:
-                self._expired = over | {record.key for record in records.values() if record.has_expired}
+            self._expired = over | {record.key for record in records.values() if record.has_expired}
             found = _sessions([(lease, record) for lease, record in live if record.key not in over])
             self._known = {
                 key: before if (before := self._known.get(key)) == session else session
@@ -92,19 +89,8 @@ class Dnsmasq:
         for lease, record in live:
             if record.key != session.key or record.interface is None or lease.hardware is None:
                 continue
-            # Before the request: another thread may see the end before it returns.
-            with self._lock:
-                now = self._clock.steady()
-                self._terminated = {
-                    key: at for key, at in self._terminated.items() if now - at < _TERMINATING
-                }
-                self._terminated[session.key] = now
-            try:
+            with self._terminations.requesting(session.key):
                 _release(record.interface, lease.address, lease.hardware, lease.client_id)
-            except SourceRefused:
-                with self._lock:
-                    self._terminated.pop(session.key, None)
-                raise
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """As Source. dnsmasq serves each interface that its options name, from the moment that it has the
@@ -127,14 +113,11 @@ class Dnsmasq:
         """As Source: `admin_disconnect` for a session whose end was requested here in the last minute,
         `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends, and
         nothing tells the traffic."""
-        with self._lock:
-            return {key: SourceEnd(self._reason(key)) for key in keys}
+        return {key: SourceEnd(self._reason(key)) for key in keys}
 
     def _reason(self, key: str) -> str:
-        """Under the lock."""
-        requested = self._terminated.get(key)
-        if requested is not None and self._clock.steady() - requested < _TERMINATING:
-            return "admin_disconnect"
+        if key in self._terminations:
+            return ADMIN_DISCONNECT
         return "session_timeout" if key in self._expired else UNKNOWN
 
     def _live(self) -> tuple[dict[str, LeaseRecord], list[tuple[Lease, LeaseRecord]]]:

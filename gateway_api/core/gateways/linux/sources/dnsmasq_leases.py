@@ -71,7 +71,7 @@ def mac_address(hardware: str | None) -> str | None:
 
 
 def leases_of(data: bytes) -> dict[str, Lease]:
-    """The content of a lease file, by address. Raises Unreadable.
+    """The content of a lease file, by address. Raises UnreadableLease.
 
     Lines of five words: expiry, MAC address, address, host name, client identifier. After the line `duid`:
     expiry, IAID, address, host name, DUID. `*` stands for nothing.
@@ -93,7 +93,7 @@ def leases_of(data: bytes) -> dict[str, Lease]:
 
 
 def record_of(data: bytes) -> LeaseRecord:
-    """The content of a file that the script wrote. Raises Unreadable."""
+    """The content of a file that the script wrote. Raises UnreadableLease."""
     try:
         key, started, hardware, interface, expires, state = data.decode("ascii").removesuffix("\n").split(" ")
     except ValueError as error:

@@ -34,15 +34,13 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceTraffic,
     SourceUnavailable,
 )
+from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
 from gateway_api.wire.core.sessions import SessionType
 
 _RECORD = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")
 _KEY = re.compile(r"(.+)-([1-9][0-9]{0,6})-([0-9]{1,20})")
 #: Enough of the boot's id: a process has no id that another boot's process has.
 _BOOT = 8
-#: Seconds after a request to end a session in which its end is the request's work, and another request is
-#: more forceful.
-_TERMINATING = 60.0
 #: Seconds in which IPv4 mostly follows IPv6. Its address is part of the event of the start.
 _WAIT_FOR_IPV4 = 4.0
 #: Ticks a second of the start times in /proc.
@@ -90,9 +88,7 @@ class PppoeServer:
         self._proc = proc
         self._sweep = threading.Lock()
         self._known: dict[_Process, SourceSession] = {}
-        self._lock = threading.Lock()
-        #: Steady seconds of the last request to end a session, by key.
-        self._terminated: dict[str, float] = {}
+        self._terminations = Terminations(clock)
 
     @property
     def name(self) -> str:
@@ -127,15 +123,10 @@ class PppoeServer:
             # After it was opened: it stays with that process, even if another gets the id.
             if self._start(process.pid) != process.start:
                 return
-            number = signal.SIGKILL if self._is_terminated(session.key) else signal.SIGTERM
-            # Before the signal, or another thread could see the end without the reason.
-            self._note_terminated(session.key)
-            signal.pidfd_send_signal(pidfd, number)
-        except ProcessLookupError:
-            return
+            number = signal.SIGKILL if session.key in self._terminations else signal.SIGTERM
+            with self._terminations.requesting(session.key):
+                _send(pidfd, number, process.pid)
         except (OSError, UnreadableRecord) as error:
-            with self._lock:
-                self._terminated.pop(session.key, None)
             raise SourceRefused(f"cannot signal pppd {process.pid}: {error}") from error
         finally:
             os.close(pidfd)
@@ -148,10 +139,9 @@ class PppoeServer:
 
     def release(self, interface: str) -> None:
         """As Source."""
-        for session in self.sessions():
-            if session.access_interface == interface:
-                self._note_terminated(session.key)
-        self._services.stop(interface)
+        ending = [each.key for each in self.sessions() if each.access_interface == interface]
+        with self._terminations.requesting(*ending):
+            self._services.stop(interface)
 
     def ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """As Source. The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is
@@ -173,22 +163,10 @@ class PppoeServer:
             return None
         return _Process(int(parts[2]), int(parts[3]))
 
-    def _is_terminated(self, key: str) -> bool:
-        with self._lock:
-            requested = self._terminated.get(key)
-        return requested is not None and self._clock.steady() - requested < _TERMINATING
-
-    def _note_terminated(self, key: str) -> None:
-        now = self._clock.steady()
-        with self._lock:
-            for old in [old for old, at in self._terminated.items() if now - at >= _TERMINATING]:
-                del self._terminated[old]
-            self._terminated[key] = now
-
     def _end(self, key: str, process: _Process, lines: Sequence[str]) -> SourceEnd:
         reason = cause_of(lines)
         if reason is None or reason == SIGNALLED:
-            reason = "admin_disconnect" if self._is_terminated(key) else UNKNOWN
+            reason = ADMIN_DISCONNECT if key in self._terminations else UNKNOWN
         # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
         return SourceEnd(reason, self._counted(process) or traffic_of(lines))
 
@@ -275,3 +253,13 @@ class PppoeServer:
             rate_up=None,
         )
         return before if session == before else session
+
+
+def _send(pidfd: int, number: signal.Signals, pid: int) -> None:
+    """It is no error if the process has ended. Raises SourceRefused."""
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return
+    except OSError as error:
+        raise SourceRefused(f"cannot signal pppd {pid}: {error}") from error

@@ -1,0 +1,30 @@
+"""Which ends of sessions are those of a request."""
+
+import pytest
+
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.core.gateways.linux.sources.terminations import Terminations
+from tests.support.clocks import StillClock
+
+
+def test_a_request_counts_before_it_is_made_and_for_a_minute() -> None:
+    clock = StillClock()
+    terminations = Terminations(clock)
+    with terminations.requesting("a", "b"):
+        assert "a" in terminations
+    clock.now += 59
+    assert "a" in terminations
+    assert "b" in terminations
+    assert "c" not in terminations
+    clock.now += 1
+    assert "a" not in terminations
+
+
+def test_a_request_that_fails_does_not_count_and_one_before_it_does() -> None:
+    terminations = Terminations(StillClock())
+    with terminations.requesting("a"):
+        pass
+    with pytest.raises(SourceUnavailable), terminations.requesting("a", "b"):
+        raise SourceUnavailable("no reply")
+    assert "a" in terminations
+    assert "b" not in terminations
