@@ -1,7 +1,8 @@
 """What accel-ppp says of its sessions, as bytes. The replies were captured from 1.14.0-152-g89637ee2."""
 
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     table_rates,
     table_sessions,
 )
+from gateway_api.core.gateways.linux.sources.accel_ipoe import IpoeInterfaces
 from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.accel import Peer, World, table
 from tests.support.running_accel import LOCALHOST
+from tests.support.stack import wait_for
 
 NOW = 1_700_000_000
 KEY = "78fa5e68dbcd44c8"
@@ -375,3 +378,26 @@ def test_the_stand_in_has_the_errors_of_accel_ppp() -> None:
     assert world.command("show sessions nosuch") == b"unknown column nosuch\r\n"
     assert world.command("show sessions sid ifname") == b"syntax error\r\n"
     assert world.command("show sessions sid,ifname") == b" sid | ifname \r\n-----+--------\r\n"
+
+
+def test_an_interface_that_is_made_again_during_a_reload_is_let_go_once_more(tmp_path: Path) -> None:
+    file = tmp_path / "ipoe-interfaces"
+    reloads: list[str] = []
+
+    def make_again() -> None:
+        interfaces.release("trunk0.300")
+        interfaces.serve("trunk0.300")
+
+    def reload() -> None:
+        reloads.append(file.read_text())
+        if len(reloads) == 3:
+            make_again()
+
+    interfaces = IpoeInterfaces(file, reload)
+    with closing(interfaces):
+        interfaces.serve("trunk0.300")
+        wait_for("a reload", lambda: len(reloads) == 1)
+        make_again()
+        wait_for("all reloads", lambda: len(reloads) == 5)
+    served = "interface=trunk0.300\n"
+    assert reloads == [served, "", served, "", served]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway_api.base import durable
+from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.sources.accel_formats import is_interface
 from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.gathered import Gathered
@@ -59,15 +60,19 @@ class IpoeInterfaces:
 
     def _apply(self) -> None:
         with self._lock:
-            served, stale = self._served.copy(), self._stale.copy()
-        if served & stale:
-            # Only a reload without a name closes its sockets.
-            self._write(served - stale)
+            # One that is made again meanwhile is stale again, for the next run.
+            served, stale, self._stale = self._served.copy(), self._stale, set()
+        try:
+            if served & stale:
+                # Only a reload without a name closes its sockets.
+                self._write(served - stale)
+                self._reload()
+            self._write(served)
             self._reload()
-        self._write(served)
-        self._reload()
-        with self._lock:
-            self._stale -= stale
+        except GatewayApiError:
+            with self._lock:
+                self._stale |= stale
+            raise
 
     def _write(self, names: set[str]) -> None:
         text = "".join(f"{_OPTION}{name}\n" for name in sorted(names))
