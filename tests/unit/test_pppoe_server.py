@@ -197,6 +197,12 @@ def test_a_session_without_ipv4_starts_some_seconds_later(machine: Machine) -> N
     assert len(source.sessions()) == 1
 
 
+def test_a_session_without_ipv4_starts_also_if_the_clock_was_set_back(machine: Machine) -> None:
+    machine.runs(139, 1335)
+    machine.recorded("139-1335.ipv6", UP6, NOW + 3600)
+    assert len(machine.source().sessions()) == 1
+
+
 @pytest.mark.parametrize("state", ["Z", "X"])
 def test_a_pppd_that_waits_for_its_parent_has_ended(machine: Machine, state: str) -> None:
     machine.runs(139, 1335, state=state)

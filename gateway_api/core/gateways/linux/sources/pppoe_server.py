@@ -231,7 +231,7 @@ class PppoeServer:
         if access is None:
             return None
         before = self._known.get(process)
-        if before is None and "ip" not in up and self._clock.wall() - up["ipv6"][1] < _WAIT_FOR_IPV4:
+        if before is None and "ip" not in up and self._is_recent(up["ipv6"][1]):
             return None
         (first, *_), (ipv4, ipv6) = up.values(), (up.get("ip"), up.get("ipv6"))
         key = self._key(process)
@@ -253,6 +253,10 @@ class PppoeServer:
             rate_up=None,
         )
         return before if session == before else session
+
+    def _is_recent(self, at: int) -> bool:
+        # Negative after the clock was set back.
+        return 0 <= self._clock.wall() - at < _WAIT_FOR_IPV4
 
 
 def _send(pidfd: int, number: signal.Signals, pid: int) -> None:
