@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid
+from gateway_api.core.gateways.linux.sources.dnsmasq import Records
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
     LeaseRecord,
@@ -18,6 +19,7 @@ from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     record_of,
 )
 from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, render
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
 
 #: Of dnsmasq 2.90, with udhcpc 1.35.
 CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"
@@ -186,6 +188,18 @@ def test_any_bytes_are_a_record_or_unreadable(data: bytes) -> None:
     except UnreadableLease:
         return
     assert record.state in ("live", "ended", "expired")
+
+
+def test_a_record_that_is_gone_when_it_is_read_ends_no_other_session(tmp_path: Path) -> None:
+    records = Records(tmp_path / "leases")
+    assert records.read() == {}
+    (tmp_path / "leases").mkdir()
+    (tmp_path / "leases/100.64.0.10").write_bytes(RECORD)
+    assert list(records.read()) == ["100.64.0.10"]
+    # The folder lists it, and it cannot be opened.
+    (tmp_path / "leases/100.64.0.11").symlink_to("nowhere")
+    with pytest.raises(SourceUnavailable, match="cannot read the records"):
+        records.read()
 
 
 # The options

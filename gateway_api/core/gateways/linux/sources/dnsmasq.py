@@ -188,14 +188,14 @@ class Records:
         """By address. Raises SourceUnavailable."""
         found = {}
         try:
+            # The script creates the folder with the first lease.
+            if not self._folder.exists():
+                return {}
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     address = address_of(entry.name, is_v6=":" in entry.name)
                     if address is not None:
                         found[address] = self._record(entry)
-        except FileNotFoundError:
-            # The script creates the folder with the first lease.
-            found = {}
         except (OSError, UnreadableLease) as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
         self._known = found
