@@ -27,8 +27,9 @@ T = TypeVar("T")
 #: The ids that damage costs, at most. Readers of JSON know integers below 2**53, so there is room for nine
 #: thousand million times.
 STEP = 1_000_000
-#: Seconds to wait for a backup that reads the database.
-_PATIENCE = 5.0
+#: Seconds to wait for a backup that reads the database. A client that changes a rate waits too, and the API
+#: for 3 s.
+_PATIENCE = 1.0
 
 #: Steps that fail with the disk.
 GIVE_IDS, STORE = "give ids to sessions", "store sessions"
