@@ -21,7 +21,8 @@ from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Sh
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, WantedSession
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import EVERYTHING, Reader
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, network_namespace, tc

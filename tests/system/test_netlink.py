@@ -18,7 +18,8 @@ from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.links import VlanTag
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT
-from gateway_api.core.gateways.linux.netlink.reader import EVERYTHING, Changed, Reader, Watcher
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed, Watcher
 from gateway_api.wire.core.network import AdminState, VlanProtocol
 from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc
 from tests.support.stack import wait_for
@@ -371,6 +372,24 @@ def test_a_change_before_the_first_wait_is_not_lost(links: None) -> None:
         assert Changed.LINKS in next(iter(watcher))
 
 
+def test_a_question_of_our_own_is_no_change(links: None) -> None:
+    tc("qdisc add dev trunk0 root handle 1: htb default 10")
+    index = Reader().link("trunk0").index
+    with Watcher() as watcher:
+        assert Reader().qdisc(index, ROOT) is not None
+        ip("link set trunk0 mtu 1400")
+        assert Changed.QDISCS not in next(iter(watcher))
+        assert watcher.shaped() == set()
+
+
+def test_what_another_process_sends_is_no_change(links: None) -> None:
+    with Watcher() as watcher:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as other:
+            other.sendto(b"not a message", watcher._events.getsockname())
+        ip("link set trunk0 mtu 1400")
+        assert Changed.LINKS in next(iter(watcher))
+
+
 def test_an_overflow_of_events_means_to_read_everything(links: None) -> None:
     with Watcher() as watcher:
         ip_batch(
@@ -386,6 +405,36 @@ def test_an_overflow_of_events_means_to_read_everything(links: None) -> None:
         # It goes on afterwards.
         ip("link add later type ifb")
         wait_for("the next change", lambda: Changed.LINKS in next(changes))
+
+
+class Overflowing:
+    """A socket for events that overflows, and overflows again while it is emptied."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self._real = real
+        self._overflows = 2
+
+    def recv(self, size: int) -> bytes:
+        return self.recvfrom(size)[0]
+
+    def recvfrom(self, size: int) -> Any:
+        if self._overflows:
+            self._overflows -= 1
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        return self._real.recvfrom(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_an_overflow_right_after_another_is_no_error(links: None) -> None:
+    with Watcher() as watcher:
+        watcher._events = Overflowing(watcher._events)  # type: ignore[assignment]
+        ip("link set trunk0 mtu 1400")
+        changes = iter(watcher)
+        assert next(changes) == EVERYTHING
+        ip("link set trunk0 mtu 1500")
+        assert Changed.LINKS in next(changes)
 
 
 def test_another_thread_ends_the_wait() -> None:

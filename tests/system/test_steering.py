@@ -14,7 +14,8 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import messages
-from gateway_api.core.gateways.linux.netlink.reader import Changed, Reader, Watcher
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.watcher import Changed, Watcher
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 

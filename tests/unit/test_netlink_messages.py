@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.netlink import dumps, entries, fib, links, qdiscs
 from gateway_api.core.gateways.linux.netlink import messages as nl
-from gateway_api.core.gateways.linux.netlink import reader as netlink
 from gateway_api.core.gateways.linux.netlink.fib import NextHop
 from gateway_api.core.gateways.linux.netlink.links import Address, VlanTag
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, MalformedMessage
 from gateway_api.core.gateways.linux.netlink.qdiscs import HtbClass, PacketFilter, Qdisc
-from gateway_api.core.gateways.linux.netlink.reader import Changed
+from gateway_api.core.gateways.linux.netlink.watcher import Changed, events
 from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
 
 unhurried = settings(deadline=None)
@@ -178,7 +177,7 @@ def test_a_damaged_message_gives_a_value_or_the_error(
 def test_any_datagram_gives_messages_or_the_error(data: bytes) -> None:
     with suppress(MalformedMessage):
         assert all(len(body) <= len(data) for _, _, _, body in nl.messages(data))
-        netlink.events(data)
+        events(data)
 
 
 @given(st.lists(st.tuples(st.integers(4, 60000), st.binary(max_size=20))))
@@ -194,11 +193,11 @@ def test_attributes_come_out_as_they_went_in(sent: dict[int, bytes]) -> None:
 
 
 def test_a_lost_link_may_have_taken_routes_along() -> None:
-    assert netlink.events(nl.request(17, 0, 0, b"")) == {Changed.LINKS, Changed.ROUTES}
+    assert events(nl.request(17, 0, 0, b"")) == ({Changed.LINKS, Changed.ROUTES}, set())
 
 
 def test_an_event_of_another_kind_changes_nothing() -> None:
-    assert netlink.events(nl.request(28, 0, 0, b"")) == frozenset()
+    assert events(nl.request(28, 0, 0, b"")) == (frozenset(), set())
 
 
 def test_lists_that_changes_interrupt_each_time_are_united(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.interfaces import Links
 from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
-from gateway_api.core.gateways.linux.netlink.reader import Changed, Reader, Watcher
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.watcher import Changed, Watcher
 from gateway_api.core.gateways.linux.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.reading import Reading
 from gateway_api.core.gateways.linux.routes import MAIN, route_rows

@@ -13,7 +13,8 @@ from gateway_api.core.gateways.linux.netlink.changes import refusal
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import EVERYTHING, Changed, Reader
+from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed
 from gateway_api.wire.core.faults import FaultKind
 
 

@@ -17,7 +17,7 @@ from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place, 
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import KernelState, WantedSession
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
-from gateway_api.core.gateways.linux.netlink.reader import EVERYTHING, Changed, Watcher
+from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed, Watcher
 from gateway_api.wire.core.faults import FaultKind
 
 #: Seconds between two sweeps.

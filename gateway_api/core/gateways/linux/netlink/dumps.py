@@ -20,7 +20,6 @@ _SOL_NETLINK, _STRICT = 270, 12
 DATAGRAM = 1 << 18
 #: A dump that changes interrupted is read again, so many times in all.
 _ATTEMPTS = 4
-_SEQUENCE = 1
 
 
 def _itself(entry: Any) -> Any:
@@ -30,8 +29,8 @@ def _itself(entry: Any) -> Any:
 def dump(
     step: str, type: int, body: bytes, parse: Callable[[bytes], T], key: Callable[[T], Hashable] = _itself
 ) -> list[T]:
-    """All entries that the kernel has. When changes interrupt each attempt, the entries of all attempts: no
-    entry that stays is missing, but one that went may be there, as in any list a moment later."""
+    """All entries that the kernel has. When changes interrupt each attempt, the entries of all attempts: one
+    that went may be there, and one that stays is missing only if each attempt has missed it."""
     found: dict[Hashable, T] = {}
     for _ in range(_ATTEMPTS):
         bodies, interrupted = _exchange(step, type, nl.DUMP, body)
@@ -54,7 +53,7 @@ def _exchange(step: str, type: int, flags: int, body: bytes) -> tuple[list[bytes
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
             # So that the kernel filters by table, and refuses what it doesn't understand.
             kernel.setsockopt(_SOL_NETLINK, _STRICT, 1)
-            kernel.send(nl.request(type, flags, _SEQUENCE, body))
+            kernel.send(nl.request(type, flags, nl.QUESTION, body))
             return _replies(step, kernel)
     except OSError as error:
         kind = NoDevice if error.errno == errno.ENODEV else KernelError

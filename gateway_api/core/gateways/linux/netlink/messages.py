@@ -14,6 +14,9 @@ REQUEST, ACK, ECHO = 0x01, 0x04, 0x08
 DUMP = 0x300
 #: The kernel's tables changed during a dump: entries may be missing.
 INTERRUPTED = 0x10
+#: The sequence number of the core's questions. The kernel sends the replies to some of them to all listeners
+#: for events: an event with this number is no change.
+QUESTION = 0x47415445
 
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
