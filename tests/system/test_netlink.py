@@ -320,7 +320,7 @@ def test_replies_that_other_processes_send_are_left_out(links: None, monkeypatch
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("link add new0 type ifb", {Changed.LINKS}),
+        ("link add new0 type veth peer name new1", {Changed.LINKS}),
         ("link set trunk0 down", {Changed.LINKS, Changed.ROUTES}),
         ("address add 192.0.2.1/24 dev trunk0", {Changed.ADDRESSES, Changed.ROUTES}),
         ("address add 2001:db8::1/64 dev trunk0", {Changed.ADDRESSES}),
@@ -372,6 +372,14 @@ def test_a_change_before_the_first_wait_is_not_lost(links: None) -> None:
         assert Changed.LINKS in next(iter(watcher))
 
 
+@pytest.mark.parametrize("change", ["link set ifb-acc0 up", "link del ifb-acc0"])
+def test_an_ifb_is_told_from_other_links(change: str) -> None:
+    ip("link add ifb-acc0 type ifb")
+    with Watcher(frozenset({Changed.LINKS})) as watcher:
+        ip(change)
+        assert next(iter(watcher)) == {Changed.IFBS}
+
+
 def test_a_question_of_our_own_is_no_change(links: None) -> None:
     tc("qdisc add dev trunk0 root handle 1: htb default 10")
     index = Reader().link("trunk0").index
@@ -403,7 +411,7 @@ def test_an_overflow_of_events_means_to_read_everything(links: None) -> None:
         changes = iter(watcher)
         assert next(changes) == EVERYTHING
         # It goes on afterwards.
-        ip("link add later type ifb")
+        ip("link set trunk0 mtu 1400")
         wait_for("the next change", lambda: Changed.LINKS in next(changes))
 
 

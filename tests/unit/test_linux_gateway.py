@@ -3,7 +3,7 @@ refuse. The kernel is a stand-in: tests/system has the real one."""
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -26,6 +26,7 @@ from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.gateway import LinuxGateway
 from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.core.gateways.linux.netlink.watcher import Changed
 from gateway_api.core.gateways.linux.provision import Provision
 from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
@@ -329,6 +330,21 @@ def test_a_configuration_is_followed_also_if_the_kernel_refuses(
     assert [session.vrf_steered for session in gateway.sessions.all()] == [False, False]
     assert machine.trunks.up == ["trunk0", "trunk1"]
     assert "the reconciler tries again" in caplog.text
+
+
+# Links
+
+
+def test_an_ifb_that_comes_or_goes_is_no_reason_to_ask_the_sources(
+    machine: Machine, gateway: LinuxGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = [Changed.IFBS, Changed.LINKS, Changed.IFBS]
+    told = nullcontext([frozenset({each}) for each in seen])
+    monkeypatch.setattr("gateway_api.core.gateways.linux.gateway.Watcher", lambda _: told)
+    polls: list[None] = []
+    monkeypatch.setattr(machine.tracker, "trigger", lambda: polls.append(None))
+    gateway._watch_links()
+    assert len(polls) == 1
 
 
 # Lists

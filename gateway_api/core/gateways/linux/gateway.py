@@ -242,13 +242,15 @@ class LinuxGateway:
                 _log.error("the subscribers of a trunk have no service: %s", error)
 
     def _watch_links(self) -> None:
-        """A link that comes or goes may be a session, or a VLAN."""
+        """A link that comes or goes may be a session, or a VLAN. An IFB, which the data plane makes, is
+        neither."""
         adoption = Gathered(self._adopt, _ADOPTION)
         with Watcher(frozenset({Changed.LINKS})) as watcher:
-            for _ in watcher:
-                self._tracker.trigger()
+            for changed in watcher:
                 self._links.forget()
-                adoption.request()
+                if Changed.LINKS in changed:
+                    self._tracker.trigger()
+                    adoption.request()
 
     def _adopt(self) -> None:
         for trunk in self._configuration.demux.trunks:

@@ -106,10 +106,10 @@ class DataPlane:
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
         """What the kernel has now, if only this changed since `before`."""
         state = before._replace(revision=self._revision)
-        if Changed.LINKS in changed:
+        if changed & {Changed.LINKS, Changed.IFBS}:
             state = state._replace(links=self._reader.link_entries())
         # Qdiscs and routes go with a link, without an event of their own.
-        if changed & {Changed.QDISCS, Changed.LINKS}:
+        if changed & {Changed.QDISCS, Changed.LINKS, Changed.IFBS}:
             state = state._replace(qdiscs=frozenset(self._reader.qdisc_entries()))
         if changed & {Changed.ROUTES, Changed.LINKS, Changed.ADDRESSES}:
             state = state._replace(routes=self._routes.read())

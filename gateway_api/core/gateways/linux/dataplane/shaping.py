@@ -12,7 +12,7 @@ from typing import Any
 from gateway_api.core.gateways.linux.dataplane.htb import CLASS, GONE, Htb, limit_of
 from gateway_api.core.gateways.linux.netlink.entries import LinkEntry, QdiscEntry
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.netlink.links import Link
+from gateway_api.core.gateways.linux.netlink.links import IFB, Link
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, PacketFilter
 from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, Reader
@@ -188,7 +188,7 @@ class Shaper:
 
     def _is_ifb(self, name: str) -> bool:
         try:
-            return self._reader.link(name).kind == "ifb"
+            return self._reader.link(name).kind == IFB
         except NoDevice:
             return False
 
@@ -201,9 +201,9 @@ class Shaper:
                 raise KernelError(
                     f"make the IFB {name}", f"a name has at most {LONGEST_NAME} bytes"
                 ) from None
-            ip.link("add", ifname=name, kind="ifb")
+            ip.link("add", ifname=name, kind=IFB)
             link, is_new = self._reader.link(name), True
-        if link.kind != "ifb":
+        if link.kind != IFB:
             raise KernelError(f"shape by {name}", "it is not an IFB")
         if not link.is_up:
             # An address that the kernel makes by itself would add an IPv6 route for each session. It is an
@@ -247,7 +247,7 @@ class Shaper:
                 link = self._reader.link(name)
             except NoDevice:
                 continue
-            if link.kind != "ifb":
+            if link.kind != IFB:
                 raise KernelError(f"remove {name}", "it is not an IFB")
             removed |= unless(*GONE, change=partial(ip.link, "set", index=link.index, group=_OUTGOING))
         if removed:

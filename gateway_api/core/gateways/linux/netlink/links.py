@@ -37,6 +37,8 @@ _VLAN_ID, _VLAN_PROTOCOL = 1, 5
 # Attributes of an address: with a peer, _ADDRESS_OF is the peer's.
 _ADDRESS_OF, _LOCAL = 1, 2
 
+#: The kind of an IFB, as `ip link add ... type` says it.
+IFB = "ifb"
 _ETHERNET = 1
 _UP = 1
 _PROTOCOLS = {0x8100: VlanProtocol.DOT1Q, 0x88A8: VlanProtocol.DOT1AD}
@@ -115,6 +117,12 @@ def link(body: bytes) -> Link:
         vlan=_vlan(attributes(info.get(_DATA, b""))) if kind == "vlan" else None,
         stats=stats(found.get(_STATS64)),
     )
+
+
+def is_ifb(body: bytes) -> bool:
+    """True for the IFB of an RTM_NEWLINK or RTM_DELLINK."""
+    info = attributes(body, _LINK.size).get(_INFO, b"")
+    return text(attributes(info).get(_KIND, b"")) == IFB
 
 
 def link_address(body: bytes) -> Address:

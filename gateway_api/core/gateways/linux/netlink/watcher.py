@@ -14,13 +14,16 @@ from typing import Self
 
 from gateway_api.core.gateways.linux.netlink import messages as nl
 from gateway_api.core.gateways.linux.netlink.dumps import DATAGRAM
+from gateway_api.core.gateways.linux.netlink.links import is_ifb
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 
 
 class Changed(Enum):
     """What to read again."""
 
+    #: But for IFBs.
     LINKS = auto()
+    IFBS = auto()
     ADDRESSES = auto()
     ROUTES = auto()
     #: Classes and filters too.
@@ -31,18 +34,20 @@ class Changed(Enum):
 
 EVERYTHING = frozenset(Changed)
 
-# Groups of linux/rtnetlink.h.
+#: Groups of linux/rtnetlink.h.
 _GROUPS = {
     Changed.LINKS: 0x1,
+    Changed.IFBS: 0x1,
     Changed.QDISCS: 0x8,
     Changed.ADDRESSES: 0x10 | 0x100,
     Changed.ROUTES: 0x40 | 0x400,
     Changed.RULES: 0x80,
 }
+_LINK = 16 >> 2
 #: By the type of a message, which is one of four in a row. A link that goes down takes its IPv4 routes along,
 #: and the kernel sends no message for them.
 _CHANGED = {
-    16 >> 2: frozenset({Changed.LINKS, Changed.ROUTES}),
+    _LINK: frozenset({Changed.LINKS, Changed.ROUTES}),
     20 >> 2: frozenset({Changed.ADDRESSES}),
     24 >> 2: frozenset({Changed.ROUTES}),
     32 >> 2: frozenset({Changed.RULES}),
@@ -50,6 +55,8 @@ _CHANGED = {
     40 >> 2: frozenset({Changed.QDISCS}),
     44 >> 2: frozenset({Changed.QDISCS}),
 }
+#: No session and no VLAN is on an IFB, and no route leads over it.
+_OF_AN_IFB = frozenset({Changed.IFBS})
 _NOTHING: frozenset[Changed] = frozenset()
 #: struct tcmsg: the index of the device.
 _TC = struct.Struct("=Bxxxi12x")
@@ -147,7 +154,8 @@ def events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     changed, shaped = _NOTHING, set()
     for type, _, sequence, body in nl.messages(data):
         if sequence != nl.QUESTION:
-            found = _CHANGED.get(type >> 2, _NOTHING)
+            is_of_an_ifb = type >> 2 == _LINK and is_ifb(body)
+            found = _OF_AN_IFB if is_of_an_ifb else _CHANGED.get(type >> 2, _NOTHING)
             changed |= found
             if Changed.QDISCS in found:
                 shaped.add(nl.unpacked(_TC, body)[1])
