@@ -250,6 +250,7 @@ def test_a_refused_part_keeps_no_other_part_away(plane: DataPlane) -> None:
         ("ip rule del priority 1500", FaultKind.STEERING),
         ("ip route del 100.64.0.9 table 100", FaultKind.STEERING),
         ("ip route del default table 100", FaultKind.STEERING),
+        ("ip route del unreachable default table 100 metric 4294967295", FaultKind.STEERING),
     ],
 )
 def test_what_is_damaged_is_repaired_and_counted(
@@ -448,6 +449,7 @@ def test_a_missing_way_to_the_appliance_is_a_fault_of_no_session(reconciler: Rec
     reconciler.sweep()
     (fault,) = reconciler.findings.faults()
     assert (fault.kind, fault.object, fault.session_id) == (FaultKind.STEERING, "0.0.0.0/0", None)
+    assert "unreachable default table 100" in routes()
     make_line("cgnat0")
     ip("address add 10.255.1.1/24 dev cgnat0")
     reconciler.sweep()

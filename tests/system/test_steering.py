@@ -222,9 +222,58 @@ def test_packets_are_steered_while_the_table_changes(plane: DataPlane) -> None:
         events.bind((0, IPV4_ROUTES | IPV4_RULES))
         plane.configure(replace(CGNAT, vrf_table=100))
         steps = []
-        while len(steps) < 6:
+        while len(steps) < 8:
             steps += [type for type, _, _, _ in messages(events.recv(1 << 16))]
-    assert steps == [NEW_ROUTE, NEW_ROUTE, NEW_RULE, DELETED_RULE, DELETED_ROUTE, DELETED_ROUTE]
+    assert steps == [*[NEW_ROUTE] * 3, NEW_RULE, DELETED_RULE, *[DELETED_ROUTE] * 3]
+
+
+def way_out() -> str:
+    """What `ip` says of the way that a packet of the session takes."""
+    command = f"ip route get 203.0.113.1 from {ADDRESS} iif acc0"
+    done = subprocess.run(command.split(), check=False, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("damage", ["link set cgnat0 down", "link del cgnat0"])
+def test_without_a_way_to_the_appliance_nothing_leaves_by_the_main_table(
+    plane: DataPlane, damage: str
+) -> None:
+    subprocess.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], check=True)
+    ip("address add 192.0.2.1/24 dev acc1", "route add default via 192.0.2.2")
+    plane.apply(FIRST)
+    assert "dev acc1" in way_out()
+    plane.configure(CGNAT)
+    assert "dev cgnat0" in way_out()
+    ip(damage)
+    assert "No route to host" in way_out()
+    # As after a start of the core at that time.
+    plane.configure(replace(CGNAT, enabled=False))
+    plane.configure(CGNAT)
+    assert "No route to host" in way_out()
+    plane.configure(replace(CGNAT, enabled=False))
+    assert "dev acc1" in way_out()
+
+
+def unreachable(table: int = TABLE) -> list[str]:
+    command = ["ip", "route", "show", "table", str(table), "type", "unreachable"]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
+
+
+def test_the_unreachable_route_of_an_earlier_life_is_not_doubled(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    before = unreachable()
+    assert [line.split()[:2] for line in before] == [["unreachable", "default"]]
+    with Kernel() as kernel:
+        DataPlane(kernel, Reader()).configure(CGNAT)
+    assert unreachable() == before
+
+
+def test_the_unreachable_route_goes_with_the_steering(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.configure(replace(CGNAT, vrf_table=100))
+    assert (len(unreachable()), len(unreachable(100))) == (0, 1)
+    plane.configure(replace(CGNAT, vrf_table=100, enabled=False))
+    assert unreachable(100) == []
 
 
 def test_the_handoff_moves_to_another_gateway(plane: DataPlane) -> None:

@@ -165,7 +165,9 @@ class DataPlane:
         with self._lock:
             if state.revision != self._revision:
                 return []
-            routes = self._routes.remove(surplus(state.routes.own, expected | self._handoff()))
+            routes = self._routes.remove(
+                surplus(state.routes.own, expected | self._steering.default_routes())
+            )
             shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._holders.keys())
             return [*map(destination, routes), *shaped]
 
@@ -214,13 +216,6 @@ class DataPlane:
             Place(FaultKind.IFB, ifb),
             lambda: self._shaper.shape_upstream(device, ifb, wanted.rate_up, profile),
         )
-
-    def _handoff(self) -> set[FibEntry]:
-        try:
-            handoff = self._steering.handoff()
-        except NoDevice:
-            return set()
-        return set() if handoff is None else {handoff}
 
     def _steered(self, wanted: WantedSession, ifindex: int) -> FibEntry | None:
         return None if wanted.address is None else self._steering.host_route(wanted.address, ifindex)

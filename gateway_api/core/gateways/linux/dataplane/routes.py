@@ -95,9 +95,10 @@ def surplus(found: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
 
 
 def destination(route: FibEntry) -> str:
-    """As text, with the length of the prefix."""
+    """As text, with the length of the prefix. An unreachable one says so, as `ip route` does."""
     family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
-    return f"{socket.inet_ntop(family, route.destination)}/{route.length}"
+    type = "unreachable " if route.is_unreachable else ""
+    return f"{type}{socket.inet_ntop(family, route.destination)}/{route.length}"
 
 
 def _state(own: Set[FibEntry], others: Iterable[FibEntry]) -> RouteState:

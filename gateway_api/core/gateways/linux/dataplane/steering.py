@@ -2,8 +2,10 @@
 
 `ip rule from SOURCE_RANGE lookup TABLE`: what comes from an address of the range goes by the table. The
 table has the route to the appliance, and a host route for each steered session: a packet from one of them to
-another, or from an address of the gateway in the range, must not go to the appliance. The links stay as they
-are: to enslave one to a VRF would take it down and up.
+another, or from an address of the gateway in the range, must not go to the appliance. While the route to the
+appliance is missing, an unreachable default route keeps packets from the main table: shared addresses must
+not leave the provider's network (RFC 6598 section 4). The links stay as they are: to enslave one to a VRF
+would take it down and up.
 
 The kernel compares each packet with all rules, one after the other. A rule `iif DEVICE` for each of 10,000
 sessions would add 55 us to every packet. This one rule adds nothing that can be measured, and the table finds
@@ -16,6 +18,7 @@ from ipaddress import IPv4Address
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
+from gateway_api.core.gateways.linux.dataplane.routes import destination
 from gateway_api.core.gateways.linux.netlink import changes
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, Rule
@@ -25,8 +28,9 @@ from gateway_api.wire.core.faults import FaultKind
 
 #: Of the rule: before the main table (32766), behind local addresses (0) and VRFs (1000).
 _PRIORITY = 1500
-_DEFAULT_ROUTE = "0.0.0.0/0"
 _HOST = 32
+_ANY = bytes(4)
+_TO_APPLIANCE = "0.0.0.0/0"
 
 
 class Steering:
@@ -34,64 +38,72 @@ class Steering:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        #: None while nothing is steered.
         self._cgnat: Cgnat | None = None
 
     def host_route(self, address: IPv4Address, ifindex: int) -> FibEntry | None:
         """The route of a session, None for one that is not steered."""
         cgnat = self._cgnat
-        if cgnat is None or not cgnat.enabled or address not in cgnat.source_range:
+        if cgnat is None or address not in cgnat.source_range:
             return None
         return FibEntry(cgnat.vrf_table, address.packed, _HOST, ifindex, None, None)
 
     def configure(self, cgnat: Cgnat) -> int | None:
         """Replaces the configuration, and changes nothing in the kernel. Returns the table that is not in use
         any more, None without one."""
-        before, self._cgnat = self._cgnat, cgnat
-        if before is None or not before.enabled:
+        before, self._cgnat = self._cgnat, cgnat if cgnat.enabled else None
+        if before is None or (cgnat.enabled and cgnat.vrf_table == before.vrf_table):
             return None
-        return None if cgnat.enabled and cgnat.vrf_table == before.vrf_table else before.vrf_table
+        return before.vrf_table
 
-    def handoff(self) -> FibEntry | None:
-        """The route to the appliance. Raises NoDevice."""
-        cgnat = self._cgnat
-        if cgnat is None or not cgnat.enabled:
-            return None
-        index = self._reader.link(cgnat.handoff_interface).index
-        return FibEntry(cgnat.vrf_table, bytes(4), 0, index, cgnat.handoff_gateway.packed, None)
+    def default_routes(self) -> set[FibEntry]:
+        """Those of the table, without the one to the appliance if its interface is gone."""
+        if self._cgnat is None:
+            return set()
+        try:
+            return {self._handoff(self._cgnat), _unreachable(self._cgnat)}
+        except NoDevice:
+            return {_unreachable(self._cgnat)}
 
     def settle(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
-        """Makes the rule and the route to the appliance, of those that the kernel has, what they must be.
-        Rules of another life, or another configuration, go after the new one is there."""
-        failed: dict[Place, KernelError] = {}
-        wanted: list[tuple[str, changes.Change]] = []
-        if self._cgnat is None:
-            return Outcome((), failed)
-        try:
-            handoff = self.handoff()
-        except NoDevice as error:
-            failed[Place(FaultKind.STEERING, _DEFAULT_ROUTE)] = error
-        else:
-            if handoff is not None and handoff not in own_routes:
-                wanted.append((_DEFAULT_ROUTE, changes.replace_route(handoff)))
+        """Makes the rule and the default routes, of those that the kernel has, what they must be. Rules of
+        another life, or another configuration, go after the new one is there."""
+        cgnat, failed = self._cgnat, dict[Place, KernelError]()
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_PRIORITY, OWN_PROTOCOL)]
-        rule = self._rule()
-        if rule is not None and rule not in ours:
-            wanted.append((_name(rule), changes.add_rule(rule)))
-        missing = len(wanted)
-        wanted += [(_name(each), changes.delete_rule(each)) for each in ours if each != rule]
-        codes = changes.make("steer", [change for _, change in wanted])
-        made = zip(wanted[:missing], codes, strict=False)
+        missing: list[tuple[str, changes.Change]] = []
+        wanted: Rule | None = None
+        if cgnat is not None:
+            # Before the rule: a packet for which the table has no route would go by the main table.
+            routes = [_unreachable(cgnat)]
+            try:
+                routes.insert(0, self._handoff(cgnat))
+            except NoDevice as error:
+                failed[Place(FaultKind.STEERING, _TO_APPLIANCE)] = error
+            missing += [
+                (destination(route), changes.replace_route(route))
+                for route in routes
+                if route not in own_routes
+            ]
+            wanted = Rule(_PRIORITY, cgnat.vrf_table, str(cgnat.source_range), None, OWN_PROTOCOL)
+            if wanted not in ours:
+                missing.append((_name(wanted), changes.add_rule(wanted)))
+        unwanted = [(_name(rule), changes.delete_rule(rule)) for rule in ours if rule != wanted]
+        codes = changes.make("steer", [change for _, change in (*missing, *unwanted)])
+        made = zip(missing, codes, strict=False)
         changed = [Place(FaultKind.STEERING, name) for (name, _), code in made if not code]
-        for (name, _), code in zip(wanted, codes, strict=True):
+        for (name, _), code in zip((*missing, *unwanted), codes, strict=True):
             if code not in {0, errno.EEXIST, errno.ENOENT}:
                 failed[Place(FaultKind.STEERING, name)] = changes.refusal(f"steer by {name}", code)
         return Outcome(tuple(changed), failed)
 
-    def _rule(self) -> Rule | None:
-        cgnat = self._cgnat
-        if cgnat is None or not cgnat.enabled:
-            return None
-        return Rule(_PRIORITY, cgnat.vrf_table, str(cgnat.source_range), None, OWN_PROTOCOL)
+    def _handoff(self, cgnat: Cgnat) -> FibEntry:
+        """The route to the appliance. Raises NoDevice."""
+        index = self._reader.link(cgnat.handoff_interface).index
+        return FibEntry(cgnat.vrf_table, _ANY, 0, index, cgnat.handoff_gateway.packed, None)
+
+
+def _unreachable(cgnat: Cgnat) -> FibEntry:
+    return FibEntry(cgnat.vrf_table, _ANY, 0, 0, None, None, is_unreachable=True)
 
 
 def _name(rule: Rule) -> str:

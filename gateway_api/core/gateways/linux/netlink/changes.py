@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.netlink import messages as nl
 from gateway_api.core.gateways.linux.netlink.dumps import DATAGRAM
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry
+from gateway_api.core.gateways.linux.netlink.entries import UNREACHABLE, FibEntry
 from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, Rule
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 
@@ -21,10 +21,11 @@ _REPLACE, _EXCLUSIVE, _CREATE = 0x100, 0x200, 0x400
 
 #: Of linux/rtnetlink.h, for routes, and linux/fib_rules.h, for rules.
 _FIB = struct.Struct("=8BI")
-_DST, _OIF, _GATEWAY, _PREFERRED_SOURCE, _TABLE = 1, 4, 5, 7, 15
+_DST, _OIF, _GATEWAY, _METRIC, _PREFERRED_SOURCE, _TABLE = 1, 4, 5, 6, 7, 15
 _FROM, _IIF, _PRIORITY, _PROTOCOL = 2, 3, 6, 21
 _UNICAST, _LOOK_UP = 1, 1
 _UNIVERSE, _ON_LINK, _ANY_SCOPE = 0, 253, 255
+_WORST_METRIC = 0xFFFFFFFF
 _SHORT_TABLES = 256
 
 #: Replies to so many fit into the buffer of a socket.
@@ -65,7 +66,7 @@ def delete_rule(rule: Rule) -> Change:
 
 def make(step: str, changes: Sequence[Change]) -> list[int]:
     """Makes changes in this order, each by itself. Returns an error number for each, 0 for one that was made.
-    Any thread may call. Raises KernelError when the kernel does not reply."""
+    Any thread may call. Raises KernelError when the socket fails."""
     codes: list[int] = []
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
@@ -101,14 +102,17 @@ def _made(kernel: socket.socket, changes: Sequence[Change]) -> list[int]:
 
 
 def _scope(route: FibEntry) -> int:
-    return _ON_LINK if len(route.destination) == 4 and route.gateway is None else _UNIVERSE
+    is_on_link = len(route.destination) == 4 and route.gateway is None and not route.is_unreachable
+    return _ON_LINK if is_on_link else _UNIVERSE
 
 
 def _route(route: FibEntry, scope: int) -> bytes:
     family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
     short = route.table if route.table < _SHORT_TABLES else 0
-    body = _FIB.pack(family, route.length, 0, 0, short, OWN_PROTOCOL, scope, _UNICAST, 0)
-    body += _u32(_TABLE, route.table) + nl.attribute(_DST, route.destination) + _u32(_OIF, route.ifindex)
+    type = UNREACHABLE if route.is_unreachable else _UNICAST
+    body = _FIB.pack(family, route.length, 0, 0, short, OWN_PROTOCOL, scope, type, 0)
+    body += _u32(_TABLE, route.table) + nl.attribute(_DST, route.destination)
+    body += _u32(_METRIC, _WORST_METRIC) if route.is_unreachable else _u32(_OIF, route.ifindex)
     if route.gateway is not None:
         body += nl.attribute(_GATEWAY, route.gateway)
     if route.source is not None:

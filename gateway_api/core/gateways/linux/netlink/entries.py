@@ -14,6 +14,8 @@ _LINK_NAME = 3
 _TC = struct.Struct("=BxxxiIII")
 _KIND = 1
 _ROUTE = struct.Struct("=8BI")
+#: The type of a route for which packets are refused with ICMP (RTN_UNREACHABLE of linux/rtnetlink.h).
+UNREACHABLE = 7
 _DST, _OIF, _GATEWAY, _SOURCE, _TABLE = 1, 4, 5, 7, 15
 _ATTRIBUTE = struct.Struct("=HH")
 
@@ -42,7 +44,8 @@ class QdiscEntry(NamedTuple):
 
 class FibEntry(NamedTuple):
     """A route. Addresses are in network byte order; the length of the destination tells the family. `ifindex`
-    is 0 for a route over several devices, or none."""
+    is 0 for a route over several devices, or none. One that is unreachable has no device, and the worst
+    metric where it is the core's."""
 
     table: int
     destination: bytes
@@ -50,6 +53,7 @@ class FibEntry(NamedTuple):
     ifindex: int
     gateway: bytes | None
     source: bytes | None
+    is_unreachable: bool = False
 
 
 def link_entry(body: bytes) -> LinkEntry:
@@ -66,7 +70,7 @@ def qdisc_entry(body: bytes) -> QdiscEntry:
 
 def fib_entry(body: bytes) -> FibEntry:
     """The route of an RTM_NEWROUTE."""
-    family, length, _, _, table, *_ = unpacked(_ROUTE, body)
+    family, length, _, _, table, _, _, type, _ = unpacked(_ROUTE, body)
     found = attributes(body, _ROUTE.size)
     if family not in _BYTES:
         raise MalformedMessage("a route has no family")
@@ -78,6 +82,7 @@ def fib_entry(body: bytes) -> FibEntry:
         ifindex=u32(found.get(_OIF)) or 0,
         gateway=found.get(_GATEWAY),
         source=found.get(_SOURCE),
+        is_unreachable=type == UNREACHABLE,
     )
 
 
