@@ -234,6 +234,37 @@ def test_a_refused_part_keeps_no_other_part_away(plane: DataPlane) -> None:
     assert "100.64.0.9 dev acc0 scope link src 100.64.0.1" in routes()
 
 
+def test_a_refused_route_does_not_refuse_a_new_rate(plane: DataPlane, kernel: Kernel) -> None:
+    # The kernel takes only an address of its own as the source.
+    plane.apply(replace(WANTED, gateway=IPv4Address("203.0.113.77")))
+    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(DOWN, UP)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_address_that_a_newer_session_has_no_more_is_that_of_an_older_one(
+    plane: DataPlane, is_first: bool
+) -> None:
+    make_line("acc1")
+    older = replace(
+        WANTED, session_id=5, device="acc1", ifb="ifb-acc1", address=IPv4Address("100.64.0.5"), delegated=()
+    )
+    plane.apply(older)
+    plane.apply(WANTED)
+    changed = [replace(older, address=WANTED.address), replace(WANTED, address=IPv4Address("100.64.0.77"))]
+    plane.claim(changed)
+    for each in changed if is_first else reversed(changed):
+        plane.apply(each)
+    assert "100.64.0.9 dev acc1 scope link" in routes()
+    assert "100.64.0.9 dev acc1 table 100" in routes()
+
+
+def test_after_another_configuration_all_is_read_again(plane: DataPlane) -> None:
+    before = plane.read()
+    plane.configure(configured(CGNAT, vrf_table=200))
+    assert plane.settle_steering(before) is None
+    assert plane.read(frozenset(), before) == plane.read()
+
+
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
@@ -442,6 +473,18 @@ def test_a_fault_ends_with_its_session(reconciler: Reconciler, sessions: Session
     sessions.present = {}
     reconciler.sweep()
     assert reconciler.findings.faults() == []
+
+
+def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from_going(
+    reconciler: Reconciler, sessions: Sessions
+) -> None:
+    ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
+    reconciler.sweep()
+    sessions.present = {}
+    reconciler.sweep()
+    assert reconciler.findings.faults() == []
+    assert Reader().link("ifb-acc0").kind == "veth"
+    assert "acc0" not in routes()
 
 
 def test_a_missing_way_to_the_appliance_is_a_fault_of_no_session(reconciler: Reconciler) -> None:

@@ -215,6 +215,14 @@ def test_another_table_takes_the_routes_along(plane: DataPlane) -> None:
     assert routes(TABLE) == set()
 
 
+def test_another_table_has_the_newest_session_of_an_address(plane: DataPlane) -> None:
+    plane.configure(CGNAT)
+    plane.apply(session(2, "acc1", ADDRESS))
+    plane.apply(FIRST)
+    plane.configure(replace(CGNAT, vrf_table=100))
+    assert routes(100) == {HANDOFF, ("100.64.0.9/32", None, "acc1")}
+
+
 def test_packets_are_steered_while_the_table_changes(plane: DataPlane) -> None:
     plane.configure(CGNAT)
     plane.apply(FIRST)

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
@@ -63,7 +63,7 @@ class Findings:
         with self._lock:
             return list(self._faults)
 
-    def repaired(self, places: Iterable[Place]) -> None:
+    def repaired(self, places: Sequence[Place]) -> None:
         """Counts repairs."""
         with self._lock:
             self._repaired += places

@@ -17,6 +17,8 @@ from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed
 from gateway_api.wire.core.faults import FaultKind
 
+_LIMITS = (FaultKind.SHAPER, FaultKind.IFB)
+
 
 class DataPlane:
     """Any thread may call. Methods raise KernelError."""
@@ -40,24 +42,26 @@ class DataPlane:
             self._revision += 1
             unused = self._steering.configure(cgnat)
             links = self._reader.link_entries()
-            routes = [
+            self._routes.replace(
                 route
                 for wanted in self._applied.values()
                 if wanted.device in links
-                and (route := self._steered(wanted, links[wanted.device].ifindex)) is not None
-            ]
-            self._routes.replace(routes)
+                for kind, route in self.routes(wanted, links[wanted.device].ifindex)
+                if kind == FaultKind.STEERING
+            )
             own = self._routes.own()
             self._steering.settle(self._reader.rules(), own)
             self._routes.remove(route for route in own if route.table == unused)
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
         """Makes all of a session, and returns the kinds that were missing or different. Raises NoDevice when
-        its device is gone. When the kernel refuses a part, makes the others, then raises."""
+        its device is gone. When the kernel refuses a limit, makes the rest, then raises. A route that it
+        refuses is a matter of the next comparison."""
         with self._lock:
             outcome = self._make(wanted, wanted.sets_host_route)
-        for error in outcome.failed.values():
-            raise error
+        for place, error in outcome.failed.items():
+            if place.kind in _LIMITS:
+                raise error
         return tuple(dict.fromkeys(place.kind for place in outcome.changed))
 
     def repair(self, wanted: WantedSession, before: WantedSession | None) -> Outcome | None:
@@ -82,9 +86,7 @@ class DataPlane:
         with self._lock:
             for each in wanted:
                 self._applied.pop(each.session_id, None)
-                for key in _keys(each):
-                    if not self._has_other(key, each):
-                        self._holders.pop(key, None)
+                self._free(each)
             self._remove(wanted)
 
     def applied(self) -> dict[int, WantedSession]:
@@ -98,14 +100,18 @@ class DataPlane:
             self._holders.clear()
             self._hold(wanted)
 
-    def claim(self, wanted: Iterable[WantedSession]) -> None:
-        """Gives devices and addresses to sessions, of which the newest gets them."""
+    def claim(self, wanted: Sequence[WantedSession]) -> None:
+        """Gives devices and addresses to sessions, of which the newest gets them. What they had before is
+        free."""
         with self._lock:
-            self._hold(wanted)
+            self._claim(wanted)
 
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
-        """What the kernel has now, if only this changed since `before`."""
-        state = before._replace(revision=self._revision)
+        """What the kernel has now, if only this changed since `before`, and the configuration did not."""
+        with self._lock:
+            state = before._replace(revision=self._revision)
+        if state.revision != before.revision:
+            changed = EVERYTHING
         if changed & {Changed.LINKS, Changed.IFBS}:
             state = state._replace(links=self._reader.link_entries())
         # Qdiscs and routes go with a link, without an event of their own.
@@ -117,11 +123,12 @@ class DataPlane:
             state = state._replace(rules=self._reader.rules())
         return state
 
-    def settle_steering(self, state: KernelState) -> Outcome:
-        """Repairs the rule and the route to the appliance."""
+    def settle_steering(self, state: KernelState) -> Outcome | None:
+        """Repairs the rule and the default routes of steering. None for a reading of before the last
+        configuration."""
         with self._lock:
             if state.revision != self._revision:
-                return Outcome((), {})
+                return None
             return self._steering.settle(state.rules, state.routes.own)
 
     def differs(self, wanted: WantedSession, state: KernelState, routes: Iterable[FibEntry]) -> bool:
@@ -177,7 +184,7 @@ class DataPlane:
             # First: both may have the same IFB.
             self._remove([before])
         ifindex = self._reader.link(wanted.device).index
-        self._hold([wanted])
+        self._claim([wanted])
         changed: list[Place] = []
         failed: dict[Place, KernelError] = {}
         if not self._has_other(wanted.device, wanted):
@@ -225,6 +232,18 @@ class DataPlane:
             for key in _keys(each):
                 if self._holders.get(key, 0) <= each.session_id:
                     self._holders[key] = each.session_id
+
+    def _claim(self, wanted: Sequence[WantedSession]) -> None:
+        for each in wanted:
+            before = self._applied.get(each.session_id)
+            if before is not None and before != each:
+                self._free(before)
+        self._hold(wanted)
+
+    def _free(self, wanted: WantedSession) -> None:
+        for key in _keys(wanted):
+            if not self._has_other(key, wanted):
+                self._holders.pop(key, None)
 
     def _has_other(self, key: object, wanted: WantedSession) -> bool:
         return self._holders.get(key, wanted.session_id) != wanted.session_id

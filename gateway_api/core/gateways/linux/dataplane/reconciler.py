@@ -189,11 +189,12 @@ class Reconciler:
         self.findings.report()
 
     def _forget(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
-        if gone:
-            self._plane.remove(*gone)
+        # First: the kernel may refuse to remove something.
         for id in self.findings.faulty():
             if id is not None and id not in present:
                 self.findings.settle(id, {})
+        if gone:
+            self._plane.remove(*gone)
 
     def _note_missing(self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool) -> None:
         """Restores VLANs, and makes faults of what is missing for long."""
@@ -221,6 +222,8 @@ class Reconciler:
 
     def _settle_steering(self, state: KernelState) -> None:
         outcome = self._plane.settle_steering(state)
+        if outcome is None:
+            return
         self.findings.settle(None, outcome.failed)
         if outcome.changed:
             self.findings.repaired(outcome.changed)

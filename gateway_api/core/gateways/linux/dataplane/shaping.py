@@ -183,7 +183,9 @@ class Shaper:
             except NoDevice:
                 # What it had went with it.
                 pass
-            ifbs.append(ifb)
+            # A device of others, with the name of an IFB, keeps nothing else from going.
+            if self._is_ifb(ifb):
+                ifbs.append(ifb)
         self._remove_ifbs(ip, ifbs)
 
     def _is_ifb(self, name: str) -> bool:
