@@ -16,7 +16,7 @@ from gateway_api.core.gateways.linux.netlink import dumps as netlink
 from gateway_api.core.gateways.linux.netlink.changes import add_route, delete_route, make, replace_route
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.links import VlanTag
-from gateway_api.core.gateways.linux.netlink.messages import NoDevice
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT
 from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed, Watcher
@@ -98,6 +98,15 @@ def test_the_counters_of_all_links_are_those_of_each(links: None) -> None:
     wait_for("the same counters twice", agree)
     assert Reader().statistics()["lo"].rx_bytes > 1000
     assert Reader().statistics().keys() == {"lo", "trunk0", "far0"}
+
+
+def test_counters_whose_devices_cannot_be_named_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("fcntl.ioctl", refused)
+    with pytest.raises(KernelError, match="cannot read the counters: Cannot allocate memory"):
+        Reader().statistics()
 
 
 def test_the_peer_of_a_veth_is_no_parent(links: None) -> None:

@@ -199,7 +199,7 @@ def test_a_rate_that_the_disk_refuses_is_taken_back_in_the_kernel(
 
 
 def test_a_disconnect_returns_the_last_record(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.counters.sweep()
+    machine.counters.sweep([])
     last = gateway.disconnect(1)
     assert last is not None
     assert (last.id, last.bytes_in, last.bytes_out) == (1, 1000, 2000)

@@ -118,7 +118,7 @@ def ended(
 ) -> Counters:
     """The traffic of a session whose device has gone since the last sweep."""
     kernel.found = [link(20, of.interface, stats=stats(*seen))]
-    counters.sweep()
+    counters.sweep([of.interface])
     kernel.found = []
     return provision.traffic(of, counted)
 
@@ -186,7 +186,7 @@ def test_without_a_baseline_a_session_counts_all(
 
 def test_counters_are_those_of_now_or_of_the_last_sweep(kernel: KnownLinks, counters: DeviceCounters) -> None:
     kernel.found = [link(20, "ppp0", stats=stats(100, 200))]
-    counters.sweep()
+    counters.sweep(["ppp0"])
     kernel.found = [link(20, "ppp0", stats=stats(300, 400))]
     assert (counters.now("ppp0"), counters.last("ppp0")) == (
         Counters(300, 400, 3, 4),
@@ -194,7 +194,10 @@ def test_counters_are_those_of_now_or_of_the_last_sweep(kernel: KnownLinks, coun
     )
     kernel.found = []
     assert counters.now("ppp0") == Counters(100, 200, 1, 2)
-    counters.sweep()
+    # Its session is still there, then it is not.
+    counters.sweep(["ppp0"])
+    assert counters.now("ppp0") == Counters(100, 200, 1, 2)
+    counters.sweep([])
     assert counters.now("ppp0") == NO_COUNTERS
     kernel.fails = True
     with pytest.raises(KernelError):

@@ -1,6 +1,6 @@
 """What the devices of sessions have counted."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
@@ -16,9 +16,12 @@ class DeviceCounters:
         self._reader = reader
         self._last: dict[str, InterfaceStats] = {}
 
-    def sweep(self) -> None:
-        """Reads those of all devices: the counters of a device that goes are those of the last sweep."""
-        self._last = self._reader.statistics()
+    def sweep(self, used: Collection[str]) -> None:
+        """Reads those of all devices. Of the devices that sessions use, one that is gone keeps its last ones:
+        a session may end long after its device, while its source does not reply."""
+        present = self._reader.statistics()
+        gone = {device: stats for device in used if (stats := self._last.get(device)) is not None}
+        self._last = {**gone, **present}
 
     def forget(self, devices: Iterable[str]) -> None:
         """Of devices that were made anew: until the next sweep, their names would have the counters of former
@@ -27,14 +30,14 @@ class DeviceCounters:
             self._last.pop(device, None)
 
     def now(self, device: str) -> Counters:
-        """Those of the last sweep if the device is gone."""
+        """If the device is gone, those of the last sweep that saw it."""
         try:
             return _counters(self._reader.link(device).stats)
         except NoDevice:
             return self.last(device)
 
     def last(self, device: str) -> Counters:
-        """Those of the last sweep; zeros for a device that no sweep has seen."""
+        """Those of the last sweep that saw the device; zeros without one."""
         return _counters(self._last.get(device, InterfaceStats()))
 
 

@@ -259,7 +259,7 @@ class LinuxGateway:
     def _count(self) -> None:
         while True:
             try:
-                self._counters.sweep()
+                self._counters.sweep({each.interface for each in self.sessions.all()})
             except KernelError as error:
                 _log.warning("the traffic of sessions that end now may be too low: %s", error)
             time.sleep(_COUNT)

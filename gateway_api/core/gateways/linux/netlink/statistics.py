@@ -11,9 +11,10 @@ import struct
 
 from gateway_api.core.gateways.linux.netlink.dumps import dump
 from gateway_api.core.gateways.linux.netlink.links import stats
-from gateway_api.core.gateways.linux.netlink.messages import attributes, unpacked
+from gateway_api.core.gateways.linux.netlink.messages import KernelError, attributes, unpacked
 from gateway_api.wire.core.network import InterfaceStats
 
+_STEP = "read the counters"
 _GET_STATS = 94
 _LINK_64 = 1
 #: struct if_stats_msg, with a filter for the 64-bit counters.
@@ -26,9 +27,12 @@ _IFREQ = struct.Struct("16si20x")
 
 def device_statistics() -> dict[str, InterfaceStats]:
     """By the name of the device. Raises KernelError."""
-    found = dump("read the counters", _GET_STATS, _WANTED, _statistics, lambda one: one[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as names:
-        return {name: one for index, one in found if (name := _name(names, index)) is not None}
+    found = dump(_STEP, _GET_STATS, _WANTED, _statistics, lambda one: one[0])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
+            return {name: one for index, one in found if (name := _name(names, index)) is not None}
+    except OSError as error:
+        raise KernelError(_STEP, error.strerror, error.errno) from error
 
 
 def _statistics(body: bytes) -> tuple[int, InterfaceStats]:
