@@ -316,6 +316,8 @@ def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, 
     if not bgp:
         document["bgp"] = None
         daemon.apply(render(of(document)), of(document))
+        # Nothing would happen to it at the next commit.
+        assert daemon.action(render(of(document)), of(document)) is None
         return
     with pytest.raises(StepFailed) as failed:
         daemon.apply(render(of(document)), of(document))

@@ -116,7 +116,8 @@ class FrrByDifference:
             if configuration.bgp is not None or not isinstance(error.__cause__, RoutingUnavailable):
                 raise
             _log.warning("the gateway runs without FRR: %s", error)
-            return lambda: None
+            # What `action` compares the next configuration with.
+            return self._files.place(_FRR, text)
         return lambda: None if before is None else self._run_by(before)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
