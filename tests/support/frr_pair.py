@@ -32,13 +32,10 @@ for link in uplink access other; do ip -n near link set "$link" up; done
 ip -n far link set uplink up
 ip -n near address add 10.255.0.1/30 dev uplink
 ip -n far address add 10.255.0.2/30 dev uplink
-ip -n near address add 2001:db8:ff::1/64 dev uplink nodad
 ip -n near address add 100.64.0.1 peer 100.64.0.9/32 dev access
 ip -n near route add 100.64.0.5/32 dev access proto static
 ip -n near route add 100.64.4.0/24 via 10.255.0.2 proto static metric 7
-ip -n near route add 2001:db8:5::/48 via 2001:db8:ff::2
 ip -n near route add unreachable 100.64.128.0/17
-ip -n far route add blackhole 203.0.113.0/24
 for side in near far; do
     for daemon in mgmtd zebra bgpd staticd; do
         # FRR 8 has no mgmtd.
@@ -122,9 +119,9 @@ class Pair:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def kernel_routes(self, family: str) -> list[dict[str, Any]]:
-        """As iproute2 shows the main table of the near router."""
-        command = ["nsenter", f"--net=/proc/{self.pid('zebra')}/ns/net", "ip", family, "-j", "route"]
+    def kernel_routes(self, side: str) -> list[dict[str, Any]]:
+        """As iproute2 shows the main table of a router, for IPv4."""
+        command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip", "-j", "route"]
         routes: list[dict[str, Any]] = json.loads(subprocess.check_output(command, timeout=60))
         return routes
 
