@@ -22,6 +22,7 @@ from standardwebhooks import Webhook
 
 from gateway_api.version import VERSION
 from tests.support.desk import FOLDER, Desk, Running
+from tests.support.faulty_core import SOURCES, STALE, faulty_gateway
 from tests.support.receivers import Receiver, answer
 from tests.support.sse import wait_for_workers, workers_of
 from tests.support.stack import Api, core_of, running_stack, wait_for
@@ -1130,6 +1131,24 @@ def test_a_value_out_of_range_has_a_state(
     ended = desk.run("check_gateway", *arguments)
     assert ended.status == status
     assert ended.out.startswith(f"GATEWAY {state} - ")
+
+
+@pytest.fixture(scope="module")
+def faulty(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with faulty_gateway(gateway.api, gateway.state, tmp_path_factory.mktemp("faulty")) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "state"), [((), WARNING, "WARNING"), (("-K", "0"), CRITICAL, "CRITICAL")]
+)
+def test_a_source_that_does_not_reply_is_at_least_a_warning_with_its_name(
+    faulty: Api, tmp_path: Path, arguments: tuple[str, ...], status: int, state: str
+) -> None:
+    ended = Desk(faulty, tmp_path).run("check_gateway", *arguments)
+    assert ended.status == status
+    said = f"no reply from {', '.join(SOURCES)}, {len(STALE)} stale of 20 sessions"
+    assert ended.out.startswith(f"GATEWAY {state} - {said}, ")
 
 
 def test_a_core_that_is_away_is_critical(gateway: Gateway, desk: Desk) -> None:
