@@ -159,9 +159,14 @@ def test_a_range_without_a_block_for_a_vlan_is_too_small_for_pppoe_server(root: 
         ready(root, options(range="100.64.0.0/27"))
 
 
-def test_sources_that_are_not_named_are_those_that_are_installed(root: Path) -> None:
+def test_sources_that_are_not_named_are_those_that_are_installed(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (root / "usr/bin/dhcp_release").unlink()
     assert ready(root, options(source=[]))
+    said = capsys.readouterr().out
+    assert "Source of pppoe sessions: pppoe-server\n" in said
+    assert "Source of dhcp sessions: none is installed or named\n" in said
     demux = RunningConfiguration.read(written(root), users(root)).sections.demux
     assert [(profile.type, profile.vlan_range) for profile in demux.vlan_profiles] == [
         ("pppoe", VlanRange(1000, 3999))

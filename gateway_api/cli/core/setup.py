@@ -85,6 +85,9 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
     choices = _choices(options, root, None if exists else ask, required=not exists)
     served = serving(choices.sources)
     text = "" if exists else _first_configuration(choices, hostname, _below(root, _USERS))
+    for type in _PROFILES:
+        name = served.get(type)
+        _say(f"Source of {type} sessions: {name or 'none is installed or named'}")
     missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
     for lack in missing:
         _say(f"missing {lack.what}\n    {lack.remedy}")
