@@ -55,7 +55,7 @@ def undo(done: Sequence[PutBack]) -> None:
             put_back()
         except StepFailed as error:
             # The cause is raised already. The next commit, or the next start of the core, tries again.
-            _log.critical("a service does not run as before a failed commit: %s", error)
+            _log.critical("cannot put a service back as it was: %s", error)
 
 
 class PlacedFiles:
