@@ -144,6 +144,13 @@ def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == places.TRIGGER.parent
 
 
+def test_pppd_asks_subscribers_only_for_what_its_radius_client_can_check() -> None:
+    options = (REPOSITORY / "packaging" / "pppoe" / "options").read_text().splitlines()
+    # Without any of them, it asks for EAP first.
+    required = {option for option in options if option.startswith("require-")}
+    assert required == {"require-pap", "require-chap", "require-mschap-v2"}
+
+
 @pytest.mark.parametrize("unit", DAEMONS)
 def test_a_daemon_leaves_its_records_to_the_core_when_it_stops(unit: str) -> None:
     assert service(f"{unit}.service")["RuntimeDirectoryPreserve"] == "yes"
