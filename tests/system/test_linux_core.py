@@ -10,7 +10,7 @@ import pytest
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
-from tests.support.namespaces import can, tc
+from tests.support.namespaces import can, ip, tc
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -108,6 +108,12 @@ def test_a_qdisc_that_somebody_deletes_comes_back_and_is_counted(core: LinuxCore
     wait_for("the repair", lambda: core.repairs() == {"shaper": 1})
     assert rates() == {"ppp0": DEFAULT, "ppp1": DEFAULT}
     assert re.search("repaired 1 of kind shaper: ppp1", core.log())
+
+
+def test_a_trunk_that_comes_late_is_set_up_and_one_that_an_operator_set_down_is_not(core: LinuxCore) -> None:
+    ip("link set trunk0 down", "link delete trunk1", "link add trunk1 type veth peer name late")
+    wait_for("trunk1", lambda: Reader().link("trunk1").is_up)
+    assert not Reader().link("trunk0").is_up
 
 
 def test_a_silent_accel_ppp_makes_sessions_stale_and_ends_none(core: LinuxCore) -> None:

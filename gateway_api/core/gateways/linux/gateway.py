@@ -234,7 +234,7 @@ class LinuxGateway:
             _log.error("the reconciler tries again: %s", error)
 
     def _raise_trunks(self) -> None:
-        """At a start and at a commit alone: later, an operator may have set one down."""
+        """At a start and at a commit: later, an operator may have set one down."""
         for trunk in self._configuration.demux.trunks:
             try:
                 self._devices.raise_trunk(trunk)
@@ -254,6 +254,8 @@ class LinuxGateway:
 
     def _adopt(self) -> None:
         for trunk in self._configuration.demux.trunks:
+            # After a boot, its driver may be later than the core.
+            self._devices.raise_new_trunk(trunk)
             self._demux.adopt(trunk)
 
     def _count(self) -> None:

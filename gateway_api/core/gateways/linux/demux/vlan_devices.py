@@ -28,6 +28,8 @@ class VlanDevices:
     def __init__(self, kernel: Kernel, reader: Reader) -> None:
         self._kernel = kernel
         self._reader = reader
+        #: The index of the device that was set up, by trunk.
+        self._raised: dict[str, int] = {}
 
     def existing(self, trunk: str) -> Iterator[AccessVlan]:
         """The VLANs on a trunk whose device has the name that `make` gives."""
@@ -41,6 +43,16 @@ class VlanDevices:
         """Sets a trunk up. Raises NoDevice if there is none."""
         index = self._reader.link(trunk).index
         self._kernel.change(f"set {trunk} up", lambda ip: ip.link("set", index=index, state="up"))
+        self._raised[trunk] = index
+
+    def raise_new_trunk(self, trunk: str) -> None:
+        """Sets a trunk up whose device came after the last `raise_trunk`, if there is one."""
+        try:
+            is_new = self._reader.link(trunk).index != self._raised.get(trunk)
+        except NoDevice:
+            return
+        if is_new:
+            self.raise_trunk(trunk)
 
     def make(self, vlan: AccessVlan) -> None:
         """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. The
