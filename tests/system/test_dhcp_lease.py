@@ -1,5 +1,6 @@
 """The script of dnsmasq, run as dnsmasq 2.90 runs it."""
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -122,6 +123,24 @@ def test_only_an_address_becomes_the_name_of_a_file(script: Script, tmp_path: Pa
 def test_other_events_of_dnsmasq_are_ignored(script: Script, tmp_path: Path) -> None:
     script.run("tftp", "12", ADDRESS, "/file")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_goes_some_time_after_the_end_of_its_lease(
+    script: Script, later: str, tmp_path: Path
+) -> None:
+    leases = tmp_path / "leases"
+    for address in ("100.64.9.40", "100.64.9.41", "100.64.9.42"):
+        script.run("add", MAC, address, DNSMASQ_INTERFACE="trunk0.302", DNSMASQ_LEASE_EXPIRES=later)
+    for address in ("100.64.9.41", "100.64.9.42"):
+        script.run("del", MAC, address, DNSMASQ_LEASE_EXPIRES=later)
+    for name in ("100.64.9.40", "100.64.9.41", ".pruned"):
+        os.utime(leases / name, (1, 1))
+    add(script, later)
+    assert {path.name for path in leases.iterdir()} == {ADDRESS, "100.64.9.40", "100.64.9.42", ".pruned"}
+    # Each time would cost too much.
+    os.utime(leases / "100.64.9.42", (1, 1))
+    add(script, later)
+    assert (leases / "100.64.9.42").exists()
 
 
 def test_without_a_listener_the_script_succeeds(script: Script, later: str, tmp_path: Path) -> None:

@@ -194,20 +194,24 @@ class Records:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     address = address_of(entry.name, is_v6=":" in entry.name)
-                    if address is not None:
-                        found[address] = self._record(entry)
+                    if address is not None and (record := self._record(entry)) is not None:
+                        found[address] = record
         except (OSError, UnreadableLease) as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
         self._known = found
         return {address: record for address, (_, record) in found.items()}
 
-    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], LeaseRecord]:
-        status = entry.stat()
-        version = (status.st_ino, status.st_mtime_ns)
-        known = self._known.get(entry.name)
-        if known is not None and known[0] == version:
-            return known
-        return version, record_of(Path(entry.path).read_bytes())
+    def _record(self, entry: "os.DirEntry[str]") -> tuple[tuple[int, int], LeaseRecord] | None:
+        """None if the script has removed it meanwhile."""
+        try:
+            status = entry.stat()
+            version = (status.st_ino, status.st_mtime_ns)
+            known = self._known.get(entry.name)
+            if known is not None and known[0] == version:
+                return known
+            return version, record_of(Path(entry.path).read_bytes())
+        except FileNotFoundError:
+            return None
 
 
 def _is_of(record: LeaseRecord, lease: Lease) -> bool:
