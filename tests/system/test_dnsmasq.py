@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,20 @@ def test_a_vlan_that_was_created_again_is_served(server: Server) -> None:
     server.add_vlan(302, MAC)
     server.sign_on(302)
     assert the_session(server.source()).access_interface == "trunk0.302"
+
+
+def test_a_reserved_address_is_given_to_nobody(server: Server) -> None:
+    server.sign_on(302).vanish()
+    address = the_session(server.source()).ip_address
+    assert address is not None
+    server.kill()
+    server.options.lease_file.unlink()
+    shutil.rmtree(server.run / "leases")
+    server.options = replace(server.options, reserved=(IPv4Address(address),))
+    server.start()
+    # dnsmasq makes the address of the MAC address, so that it would be the same.
+    server.sign_on(302, "-r", address)
+    assert the_session(server.source()).ip_address not in (None, address)
 
 
 def test_release_ends_the_sessions_of_its_interface_only(server: Server) -> None:

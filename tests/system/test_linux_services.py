@@ -351,6 +351,17 @@ def test_dnsmasq_runs_while_there_is_a_trunk(world: World, document: dict[str, A
     assert "dnsmasq.conf" not in world.files()
 
 
+def test_dhcp_gives_away_no_address_of_a_local_subscriber(world: World, document: dict[str, Any]) -> None:
+    addresses = ("100.64.0.20", "100.96.0.20", "192.0.2.20")
+    document["subscribers"] = {
+        "local": [{"username": address, "password": "secret", "ip_address": address} for address in addresses]
+    }
+    services = world.services()
+    services.apply(world.rendered(of(document)), of(document))
+    lines = world.files()["dnsmasq.conf"].splitlines()
+    assert [line for line in lines if "host" in line] == ["dhcp-host=id:reserved,100.96.0.20,ignore"]
+
+
 def test_dnsmasq_is_started_and_not_restarted_where_nothing_changed(world: World) -> None:
     world.services().apply(world.rendered(world.configuration), world.configuration)
     world.asked()

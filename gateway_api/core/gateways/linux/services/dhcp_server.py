@@ -48,6 +48,8 @@ def options_of(configuration: Configuration, script: Path) -> DnsmasqOptions | N
         lease_file=places.DNSMASQ_LEASES,
         pid_file=places.DNSMASQ_PID,
         script=script,
+        # A subscriber of PPPoE has it.
+        reserved=tuple(sorted(address for address in shared.fixed if first <= address <= last)),
     )
 
 

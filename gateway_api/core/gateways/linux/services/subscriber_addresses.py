@@ -21,7 +21,7 @@ BLOCK = 16
 @dataclass(frozen=True)
 class SharedRange:
     """The shares of a network. `fixed` addresses are those of local subscribers: no block with one of them is
-    given to a VLAN."""
+    given to a VLAN, and DHCP gives none of them away."""
 
     network: IPv4Network
     fixed: frozenset[IPv4Address] = frozenset()

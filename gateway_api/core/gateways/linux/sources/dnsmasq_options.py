@@ -32,7 +32,7 @@ class Range(msgspec.Struct, frozen=True):
 
 class DnsmasqOptions(msgspec.Struct, frozen=True):
     """`interfaces` are names, or starts of names with `*` at the end: `trunk0.*`. `lease_time` is in seconds.
-    More than `most_leases` are refused by dnsmasq, which logs it."""
+    More than `most_leases` are refused by dnsmasq, which logs it. Nobody gets a `reserved` address."""
 
     interfaces: tuple[str, ...]
     ranges: tuple[Range, ...]
@@ -42,6 +42,7 @@ class DnsmasqOptions(msgspec.Struct, frozen=True):
     lease_file: Path
     pid_file: Path
     script: Path
+    reserved: tuple[IPv4Address, ...] = ()
 
 
 def render(options: DnsmasqOptions) -> str:
@@ -72,6 +73,8 @@ def render(options: DnsmasqOptions) -> str:
             f"dhcp-range=set:{tag},{pool.first},{pool.last},{pool.network.netmask},{options.lease_time}"
         )
         lines.append(f"dhcp-option=tag:{tag},option:router,{pool.gateway}")
+    # A client that calls itself so is ignored.
+    lines += [f"dhcp-host=id:reserved,{address},ignore" for address in options.reserved]
     if options.dns_servers:
         lines.append(f"dhcp-option=option:dns-server,{','.join(map(str, options.dns_servers))}")
     return "\n".join(lines) + "\n"
