@@ -8,13 +8,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
-from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan, TriggerRefusal
 from gateway_api.core.gateways.linux.demux.frames import Trigger
 from gateway_api.core.gateways.linux.demux.listener import Listener
+from gateway_api.core.gateways.linux.demux.ports import Devices, VlanServer
 from gateway_api.wire.core.sessions import SessionType
 
 #: VLANs made before the source is told: the first subscriber of a burst must not wait for the last.
@@ -26,33 +26,10 @@ _SERVED_AT_ONCE = 16
 _REMOVED_AT_ONCE = 32
 #: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
 _SWEEP = 5.0
+#: Seconds until a failure that goes on is logged again: each sweep may have it.
+_QUIET = 300.0
 
 _log = logging.getLogger(__name__)
-
-
-class Devices(Protocol):
-    """The VLAN devices of the kernel. Each method raises GatewayApiError, with a text for the log."""
-
-    def existing(self, trunk: str) -> Iterable[AccessVlan]:
-        """The VLANs on a trunk with a device of the VLAN's name; none if there is no such trunk."""
-
-    def make(self, vlan: AccessVlan) -> None:
-        """Makes the device with the name of the VLAN, and where there are two tags the outer one, and sets
-        them up. What exists stays."""
-
-    def remove(self, vlans: Sequence[AccessVlan]) -> None:
-        """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
-
-
-class VlanServer(Protocol):
-    """What serves subscribers. Each method raises GatewayApiError, with a text for the log."""
-
-    def serve(self, interfaces: Sequence[str], type: SessionType, /) -> None:
-        """Accepts sessions of a type on devices; after an error, perhaps on some of them. It is no error if
-        the source does so already."""
-
-    def release(self, interface: str, /) -> None:
-        """Ends the service on a device. It is no error if it is not served."""
 
 
 class Demultiplexer:
@@ -86,6 +63,8 @@ class Demultiplexer:
         self.dropped_total = 0
         # Of the thread in `run` alone.
         self._vanished: deque[AccessVlan] = deque()
+        #: When a failure was logged, by its verb and error.
+        self._logged: dict[tuple[str, str], float] = {}
         self._listeners: dict[str, Listener] = {}
         self._unread: set[str] = set()
         # Types of sessions of which a source did not take all VLANs at the last attempt.
@@ -212,7 +191,7 @@ class Demultiplexer:
                 with self._work:
                     made.append(self._admission.made(vlan))
         if failed:
-            _log_failure("make", failed, errors[0])
+            self._log_failure("make", failed, errors[0])
         return made
 
     def _serve(self, vlans: Iterable[ServedVlan]) -> None:
@@ -235,6 +214,8 @@ class Demultiplexer:
 
     def _sweep(self) -> bool:
         """False when there may be more to remove."""
+        now = self._clock()
+        self._logged = {failure: at for failure, at in self._logged.items() if now - at < _QUIET}
         unread, self._unread = self._unread, set()
         for trunk in sorted(unread):
             self._adopt(trunk)
@@ -276,11 +257,19 @@ class Demultiplexer:
     def _postpone(self, verb: str, group: deque[AccessVlan], error: GatewayApiError) -> None:
         """After a failure, the others wait for the next sweep, too: if the source is down, each call lasts
         until its deadline. The one that failed is the last then."""
-        _log_failure(verb, group, error)
+        self._log_failure(verb, group, error)
         group.rotate(-1)
         with self._work:
             for vlan in group:
                 self._admission.postponed(vlan)
+
+    def _log_failure(self, verb: str, vlans: Sequence[AccessVlan], error: GatewayApiError) -> None:
+        """In one line: during a flood, each VLAN may fail."""
+        failure = verb, str(error)
+        if failure not in self._logged:
+            self._logged[failure] = self._clock()
+            more = f" and {len(vlans) - 1} more" if len(vlans) > 1 else ""
+            _log.error("cannot %s %s%s: %s", verb, vlans[0].name, more, error)
 
 
 def _next(queue: deque[AccessVlan], most: int) -> deque[AccessVlan]:
@@ -292,9 +281,3 @@ def _by_kind(vlans: Iterable[ServedVlan]) -> Iterable[tuple[SessionType, deque[A
     for managed in vlans:
         groups.setdefault(managed.kind, deque()).append(managed.vlan)
     return groups.items()
-
-
-def _log_failure(verb: str, vlans: Sequence[AccessVlan], error: GatewayApiError) -> None:
-    """In one line: during a flood, each VLAN may fail."""
-    more = f" and {len(vlans) - 1} more" if len(vlans) > 1 else ""
-    _log.error("cannot %s %s%s: %s", verb, vlans[0].name, more, error)
