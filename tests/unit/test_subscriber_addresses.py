@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.services.pppoe_settings import PppoeSettings
@@ -38,6 +38,7 @@ def test_the_second_half_is_for_dhcp() -> None:
 
 
 @given(ranges)
+@settings(deadline=None)
 def test_no_address_is_given_away_twice(network: IPv4Network) -> None:
     shared = SharedRange(network)
     given_away = [first + place for first in blocks(shared, 50) for place in range(BLOCK)]
