@@ -1,5 +1,6 @@
 """The core of a Linux gateway as a process, with sessions of accel-ppp, in a kernel's network."""
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pytest
 
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
 from tests.support.namespaces import can, ip, tc
 from tests.support.stack import wait_for
@@ -101,6 +103,15 @@ def test_a_disconnect_ends_the_session_before_its_reply(core: LinuxCore) -> None
     assert core.states() == {2: "active"}
     assert core.events()[-1]["reason"] == "admin_disconnect"
     assert "terminate sid 0000000000000000 soft" in core.accel.commands()
+
+
+def test_a_disconnect_replies_while_accel_ppp_hangs(core: LinuxCore) -> None:
+    core.accel.faults(cli="hang", page="hang")
+    with pytest.raises(ErrorReply, match="SessionsConnected") as raised:
+        core.call("DisconnectSession", id=1)
+    told = json.loads(bytes(raised.value.parameters))
+    assert told == {"connected": 1, "ended": 0, "reason": "not gone after 2.5 s, may end later"}
+    assert core.states() == {1: "active", 2: "active"}
 
 
 def test_a_qdisc_that_somebody_deletes_comes_back_and_is_counted(core: LinuxCore) -> None:
