@@ -307,6 +307,16 @@ def test_without_a_log_the_reason_is_unknown(machine: Machine) -> None:
     assert end_of(machine.source(), "boot 1-139-1335").reason == "unknown"
 
 
+def test_a_log_that_hangs_delays_the_first_of_many_ends_only(machine: Machine) -> None:
+    source, key = machine.source(), "boot 1-139-1335"
+    for _ in range(30):
+        assert end_of(source, key).reason == "unknown"
+    assert len(machine.asked) == 1
+    machine.log[139] = BEGIN + GOODBYE
+    machine.clock.now += 10
+    assert end_of(source, key).reason == "user_request"
+
+
 @pytest.mark.parametrize("key", ["boot 0-139-1335", "", "139-1335", "boot 1-139-x"])
 def test_of_a_session_of_another_boot_nothing_is_known(machine: Machine, key: str) -> None:
     machine.log[139] = BEGIN + GOODBYE

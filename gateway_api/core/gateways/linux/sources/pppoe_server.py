@@ -43,6 +43,9 @@ _KEY = re.compile(r"(.+)-([1-9][0-9]{0,6})-([0-9]{1,20})")
 _BOOT = 8
 #: Seconds in which IPv4 mostly follows IPv6. Its address is part of the event of the start.
 _WAIT_FOR_IPV4 = 4.0
+#: Seconds for which a log that failed is not read again: of many ends, some are reported at a time, and each
+#: reading may last until its deadline.
+_LOG_PAUSE = 10.0
 #: Ticks a second of the start times in /proc.
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -89,6 +92,8 @@ class PppoeServer:
         self._sweep = threading.Lock()
         self._known: dict[_Process, SourceSession] = {}
         self._terminations = Terminations(clock)
+        #: Steady seconds.
+        self._log_from = 0.0
 
     @property
     def name(self) -> str:
@@ -181,11 +186,14 @@ class PppoeServer:
 
     def _lines(self, processes: Iterable[_Process]) -> Mapping[int, Sequence[str]]:
         """By process id; none where the log cannot be read."""
+        if self._clock.steady() < self._log_from:
+            return {}
         booted = self._clock.wall() - self._clock.steady()
         try:
             return self._log.lines({process.pid: booted + process.start / _TICKS for process in processes})
         except SourceUnavailable as error:
-            _log.warning("the reasons of ended sessions are not known: %s", error)
+            self._log_from = self._clock.steady() + _LOG_PAUSE
+            _log.warning("the reasons of ended sessions are not known for %g s: %s", _LOG_PAUSE, error)
             return {}
 
     def _recorded(self) -> set[_Process]:
