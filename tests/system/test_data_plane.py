@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace as configured
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Shaper
-from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, WantedSession
+from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, KernelState, WantedSession
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
@@ -363,6 +364,37 @@ def test_a_new_session_is_applied_and_a_former_one_removed(running: Reconciler, 
     wait_for("the new one", lambda: "100.64.0.9 dev acc1" in routes() and "ifb-acc1" in text("ip", "link"))
     wait_for("the end", lambda: "acc0" not in routes() and "ifb-acc0" not in text("ip", "link"))
     assert repairs(running) == {}
+
+
+def test_many_new_sessions_are_not_compared_after_each_few(
+    reconciler: Reconciler, plane: DataPlane, sessions: Sessions, clock: StillClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("gateway_api.core.gateways.linux.dataplane.reconciler._BATCH", 2)
+    read, readings = plane.read, []
+
+    def slow(*arguments: Any) -> KernelState:
+        readings.append(arguments)
+        clock.now += 0.1
+        return read(*arguments)
+
+    monkeypatch.setattr(plane, "read", slow)
+    bare = replace(WANTED, rate_down=0, rate_up=0, delegated=())
+    for number in range(20, 28):
+        name, address = f"acc{number}", IPv4Address(f"100.64.0.{number}")
+        make_line(name)
+        new = replace(bare, session_id=number, device=name, ifb=f"ifb-{name}", address=address)
+        sessions.present = {**sessions.present, number: new}
+    clock.now += 5
+    reconciler.changed(*range(20, 28))
+    for _ in range(4):
+        reconciler._turn()
+    assert len(readings) == 1
+    # After ten times as long as it took.
+    clock.now += 1
+    reconciler._turn()
+    assert len(readings) == 2
+    assert all(f"100.64.0.{number} dev acc{number} scope" in routes() for number in range(20, 28))
 
 
 def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler, sessions: Sessions) -> None:

@@ -132,7 +132,11 @@ class Reconciler:
         self.findings.report()
         with self._work:
             now = self._now()
-            self._sweep_at = max(now + _INTERVAL, self._rest_until) if is_done else now
+            if is_done:
+                self._sweep_at = max(now + _INTERVAL, self._rest_until)
+            else:
+                # New sessions come first, and one comparison serves many of them.
+                self._sweep_at = self._rest_until if self._changed else now
 
     def _is_running(self) -> bool:
         """Waits for work. False after `stop`."""
