@@ -5,7 +5,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,7 @@ class Ports:
         self.refused: set[str] = set()
         self.served: dict[str, SessionType] = {}
         self.released: list[str] = []
+        self.at_release: Callable[[], object] = lambda: None
         self.calls = 0
         #: What was released before the last call.
         self.before_serving: list[str] = []
@@ -119,6 +120,8 @@ class Ports:
     def release(self, interface: str) -> None:
         if self.is_silent:
             raise GatewayApiError("no reply")
+        self.at_release()
+        self.at_release = lambda: None
         self.released.append(interface)
         self.served.pop(interface, None)
 
@@ -139,7 +142,12 @@ class Running:
         except OSError as error:
             self.failure = error
 
+    def rest(self) -> None:
+        """Waits until it waits. At the end of a sweep it looks at the clock for the next one."""
+        wait_for("its rest", lambda: self.demux._work._waiters)
+
     def advance(self, seconds: float) -> None:
+        self.rest()
         self.clock.now += seconds
         # It looks at the clock when it wakes.
         self.demux.adopt("trunk0")
@@ -373,6 +381,20 @@ def test_of_many_vlans_that_lose_their_device_all_are_released_at_once(ports: Po
     assert (len(ports.released), ports.served) == (200, {})
 
 
+def test_a_new_subscriber_does_not_wait_until_all_vlans_without_a_device_are_released(ports: Ports) -> None:
+    ports.devices = {AccessVlan("trunk0", None, id) for id in range(300, 340)}
+    with demultiplexer(ports) as running:
+        wait_for("the adoption", lambda: len(ports.served) == 40)
+        # To release the first one takes until the new subscriber is heard.
+        ports.at_release = lambda: wait_for("the trigger", lambda: len(running.demux.vlans()) == 41)
+        ports.devices.clear()
+        running.demux.adopt("trunk0")
+        send([tagged(padi(), (DOT1Q, 500))])
+        wait_for("it", lambda: "trunk0.500" in ports.served)
+        wait_for("the end", lambda: len(running.demux.vlans()) == 1)
+    assert len(ports.before_serving) <= 8
+
+
 def test_a_source_and_a_kernel_that_fail_at_the_same_time_end_nothing(ports: Ports, caplog: Any) -> None:
     ports.devices = {AccessVlan("trunk0", None, 300)}
     with demultiplexer(ports) as running:
@@ -533,6 +555,7 @@ def test_vlans_that_could_not_be_read_are_read_at_the_next_sweep(ports: Ports, c
     ports.is_unreadable = True
     with demultiplexer(ports) as running:
         wait_for("the failure", lambda: "cannot read the VLANs on trunk0: try again" in caplog.messages)
+        running.rest()
         ports.is_unreadable = False
         running.clock.now += 5
         send([tagged(padi(), (DOT1Q, 301))])

@@ -24,6 +24,8 @@ _SERVED_AT_ONCE = 16
 #: VLANs removed in one sweep: new ones must not wait for the end of all that a flood left, nor may a session
 #: begin between the decision and the removal.
 _REMOVED_AT_ONCE = 32
+#: VLANs without a device that are released before new ones are made: each may take seconds to end sessions.
+_RELEASED_AT_ONCE = 4
 #: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
 _SWEEP = 5.0
 #: Seconds until a failure that goes on is logged again: each sweep may have it.
@@ -142,7 +144,7 @@ class Demultiplexer:
         # After the adoption: else frames on VLANs that exist would take tokens of the bucket.
         self._listen(trunks)
         self._serve(self._make(to_make))
-        self._remove(_next(self._vanished, _REMOVED_AT_ONCE))
+        self._remove(_next(self._vanished, _RELEASED_AT_ONCE))
 
     def _listen(self, trunks: frozenset[str]) -> None:
         for trunk in self._listeners.keys() - trunks:
