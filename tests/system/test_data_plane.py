@@ -235,6 +235,16 @@ def test_a_refused_part_keeps_no_other_part_away(plane: DataPlane) -> None:
     assert "100.64.0.9 dev acc0 scope link src 100.64.0.1" in routes()
 
 
+def test_a_rate_that_is_refused_one_way_changes_neither(plane: DataPlane) -> None:
+    plane.apply(WANTED)
+    ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
+    with pytest.raises(KernelError, match="it is not an IFB"):
+        plane.apply(replace(WANTED, rate_down=2 * DOWN, rate_up=2 * UP))
+    (limit,) = Reader().classes(Reader().link("acc0").index)
+    assert limit.rate == DOWN // 8
+    assert plane.applied() == {7: WANTED}
+
+
 def test_a_refused_route_does_not_refuse_a_new_rate(plane: DataPlane, kernel: Kernel) -> None:
     # The kernel takes only an address of its own as the source.
     plane.apply(replace(WANTED, gateway=IPv4Address("203.0.113.77")))

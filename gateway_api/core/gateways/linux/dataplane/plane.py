@@ -55,13 +55,16 @@ class DataPlane:
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
         """Makes all of a session, and returns the kinds that were missing or different. Raises NoDevice when
-        its device is gone. When the kernel refuses a limit, makes the rest, then raises. A route that it
-        refuses is a matter of the next comparison."""
+        its device is gone. When the kernel refuses a limit, the session gets back what it had, or the rest if
+        it is new, and the error is raised. A route that it refuses is a matter of the next comparison."""
         with self._lock:
+            before = self._applied.get(wanted.session_id)
             outcome = self._make(wanted, wanted.sets_host_route)
-        for place, error in outcome.failed.items():
-            if place.kind in _LIMITS:
-                raise error
+            for place, error in outcome.failed.items():
+                if place.kind in _LIMITS:
+                    if before is not None:
+                        self._make(before, before.sets_host_route)
+                    raise error
         return tuple(dict.fromkeys(place.kind for place in outcome.changed))
 
     def repair(self, wanted: WantedSession, before: WantedSession | None) -> Outcome | None:
