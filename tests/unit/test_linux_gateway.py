@@ -142,12 +142,15 @@ class Machine:
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Machine] = []
+    threads = threading.active_count()
 
     def machine(configuration: Configuration = CONFIGURATION) -> Machine:
         made.append(Machine(tmp_path / str(len(made)), configuration))
         return made[-1]
 
     yield machine
+    # A trunk that was removed ends sessions: that would open the store again.
+    wait_for("the end of its threads", lambda: threading.active_count() <= threads)
     for each in made:
         each.store.close()
 

@@ -32,8 +32,10 @@ def source() -> ListedSource:
 
 @pytest.fixture
 def lives(tmp_path: Path, source: ListedSource) -> Iterator[Lives]:
-    made = Lives(tmp_path / "state", source)
+    made, threads = Lives(tmp_path / "state", source), threading.active_count()
     yield made
+    # A disconnect may go on: it would open the store again.
+    wait_for("the end of its threads", lambda: threading.active_count() <= threads)
     made.kill()
 
 

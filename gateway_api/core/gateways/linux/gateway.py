@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
@@ -244,8 +244,8 @@ class LinuxGateway:
     def _watch_links(self) -> None:
         """A link that comes or goes may be a session, or a VLAN. An IFB, which the data plane makes, is
         neither."""
-        adoption = Gathered(self._adopt, _ADOPTION)
-        with Watcher(frozenset({Changed.LINKS})) as watcher:
+        links = Watcher(frozenset({Changed.LINKS}))
+        with closing(Gathered(self._adopt, _ADOPTION)) as adoption, links as watcher:
             for changed in watcher:
                 self._links.forget()
                 if Changed.LINKS in changed:
