@@ -84,11 +84,16 @@ class Machine:
         self.records.mkdir()
         self.runs(1, 0)
         self.log: dict[int, list[str]] = {}
+        self.later: dict[int, list[str]] = {}
         self.clock = StillClock()
         self.asked: list[tuple[str, object]] = []
 
     def source(self) -> PppoeServer:
-        return PppoeServer("pppoe-server", self, self, self.records, self.clock, self.proc)
+        return PppoeServer("pppoe-server", self, self, self.records, self.clock, self.proc, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        """The journal catches up."""
+        self.log |= self.later
 
     def runs(self, pid: int, start: int, interface: str = "trunk0.100", state: str = "S") -> None:
         (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
@@ -301,6 +306,18 @@ def test_a_reason_is_read_since_the_start_of_the_process(machine: Machine) -> No
     started = machine.clock.steady() - 60
     assert end_of(source, f"boot 1-139-{round(started * os.sysconf('SC_CLK_TCK'))}").reason == "user_request"
     assert machine.asked == [("log", round(machine.clock.wall() - 60))]
+
+
+def test_a_log_that_is_late_is_read_again(machine: Machine) -> None:
+    machine.log, machine.later = {139: BEGIN, 140: BEGIN + CUT}, {139: BEGIN + GOODBYE}
+    ends = machine.source().ends(["boot 1-139-1335", "boot 1-140-1335"])
+    assert [end.reason for end in ends.values()] == ["user_request", "lost_carrier"]
+
+
+def test_the_log_of_a_killed_pppd_is_not_waited_for_without_end(machine: Machine) -> None:
+    machine.log = {139: BEGIN}
+    assert end_of(machine.source(), "boot 1-139-1335").reason == "unknown"
+    assert len(machine.asked) == 4
 
 
 def test_without_a_log_the_reason_is_unknown(machine: Machine) -> None:

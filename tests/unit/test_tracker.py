@@ -171,14 +171,14 @@ def test_sessions_of_a_source_that_does_not_reply_are_stale(
 
 
 def test_many_ends_are_asked_for_together(lives: Lives, source: ListedSource) -> None:
-    keys = [str(number) for number in range(40)]
+    keys = [str(number) for number in range(200)]
     source.up(*map(listed, keys))
     lives.poll()
     for key in keys:
         source.down(key, "lost_carrier")
     lives.poll()
-    assert sum(source.asked) == 40 and len(source.asked) == 2
-    assert [event.reason for event in lives.events[40:]] == ["lost_carrier"] * 40
+    assert sum(source.asked) == 200 and len(source.asked) == 2
+    assert [event.reason for event in lives.events[200:]] == ["lost_carrier"] * 200
 
 
 def test_without_a_word_of_the_source_the_reason_of_an_end_is_unknown(

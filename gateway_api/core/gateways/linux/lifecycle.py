@@ -42,7 +42,7 @@ from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import SessionState
 
 #: Ends for which a source is called once. The first ones of many must not wait for the last.
-_TOGETHER = 32
+_TOGETHER = 128
 
 #: What a source tells of the ends of sessions, by its keys.
 Ends = Callable[[Sequence[str]], Mapping[str, SourceEnd]]

@@ -5,7 +5,7 @@ Debian 12; the log lines of pppd 2.5.2, in Debian 13, are the same.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 import msgspec
@@ -109,6 +109,11 @@ def cause_of(lines: Iterable[str]) -> str | None:
         elif found is None:
             found = next((cause for pattern, cause in _CAUSES if pattern.fullmatch(line)), None)
     return found
+
+
+def is_whole(lines: Sequence[str]) -> bool:
+    """True if they reach to the end of pppd. Those of a pppd that was killed never do."""
+    return bool(lines) and lines[-1] == "Exit."
 
 
 def traffic_of(lines: Iterable[str]) -> SourceTraffic | None:

@@ -9,7 +9,8 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from gateway_api.core.gateways.linux.sources.pppd import (
     UnreadableRecord,
     access_of,
     cause_of,
+    is_whole,
     record_of,
     start_of,
     traffic_of,
@@ -46,6 +48,9 @@ _WAIT_FOR_IPV4 = 4.0
 #: Seconds for which a log that failed is not read again: of many ends, some are reported at a time, and each
 #: reading may last until its deadline.
 _LOG_PAUSE = 10.0
+#: How often the log is read again when it lacks the end of a pppd, and the seconds before each time: the
+#: journal is behind when many end at once.
+_LATE, _CATCH_UP = 3, 0.5
 #: Ticks a second of the start times in /proc.
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -82,6 +87,7 @@ class PppoeServer:
         records: Path,
         clock: Clock,
         proc: Path = Path("/proc"),
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._name = name
         self._services = services
@@ -89,6 +95,7 @@ class PppoeServer:
         self._records = records
         self._clock = clock
         self._proc = proc
+        self._sleep = sleep
         self._sweep = threading.Lock()
         self._known: dict[_Process, SourceSession] = {}
         self._terminations = Terminations(clock)
@@ -152,7 +159,7 @@ class PppoeServer:
         """As Source. The reason is from the log of pppd, `unknown` where it cannot be read. The traffic is
         from its hook's record, or else from its log; None if pppd was killed."""
         processes = {key: process for key in keys if (process := self._process(key)) is not None}
-        lines = self._lines(processes.values())
+        lines = self._whole_lines(list(processes.values()))
         ends = {
             key: self._end(key, process, lines.get(process.pid, ())) for key, process in processes.items()
         }
@@ -183,6 +190,17 @@ class PppoeServer:
         except (OSError, UnreadableRecord) as error:
             _log.warning("cannot read the record of pppd %d: %s", process.pid, error)
             return None
+
+    def _whole_lines(self, processes: Sequence[_Process]) -> Mapping[int, Sequence[str]]:
+        """By process id; none where the log cannot be read."""
+        lines = dict(self._lines(processes))
+        for _ in range(_LATE):
+            late = [one for one in processes if not is_whole(lines.get(one.pid, ()))]
+            if not (late and lines):
+                break
+            self._sleep(_CATCH_UP)
+            lines |= self._lines(late)
+        return lines
 
     def _lines(self, processes: Iterable[_Process]) -> Mapping[int, Sequence[str]]:
         """By process id; none where the log cannot be read."""
