@@ -13,7 +13,7 @@ from tests.support.documents import valid_document
 from tests.support.stack import Api, running_stack
 
 #: The rooms whose modules take longest come first, or one of them would run on when all else is done.
-_ROOMS = ("package", "torture", "page", "contract", "system", "unit")
+_ROOMS = ("system", "package", "torture", "page", "contract", "unit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,147 +1,101 @@
-"""A virtual machine with Debian's own kernel, over this machine's files.
+"""A virtual machine with Debian's kernel, over this machine's files.
 
-That kernel has PPP and traffic shaping, which the kernel of a container may lack. The machine writes to
-memory, has no network, and ends with its script. Its processor is emulated, and about ten times slower than
-the real one: it needs long deadlines and low rates.
+That kernel has PPP and traffic shaping, which the kernel of a container may lack. It is Debian's package
+user-mode-linux: a kernel as a process, so that the machine has the speed of the processor. It writes to
+memory, has no network, and ends with its script.
 """
 
-import gzip
-import re
+import json
+import os
 import shutil
+import signal
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-#: What the initial file system needs to reach this machine's files.
-_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_console", "virtio_rng")
+_MODULES = Path("/usr/lib/uml/modules")
 
+#: {here} is a folder of this machine's files, which the kernel has as its root, read only.
 _INIT = """\
-#!/bin/busybox sh
-busybox=/bin/busybox
+#!{busybox} sh
+busybox={busybox}
+here={here}
 $busybox mount -t proc proc /proc
 $busybox mount -t sysfs sys /sys
-$busybox mount -t devtmpfs dev /dev
-while read -r module; do $busybox insmod "/modules/$module"; done < /modules/order
-shared=trans=virtio,version=9p2000.L,msize=262144
-$busybox mount -t 9p -o "ro,$shared,cache=loose" host /host
-$busybox mount -t tmpfs memory /memory
-$busybox mkdir /memory/upper /memory/work
-$busybox mount -t overlay -o lowerdir=/host,upperdir=/memory/upper,workdir=/memory/work overlay /root
-$busybox mkdir -p /root/mnt/shared /root/usr/lib/modules
-$busybox mount -t 9p -o "$shared" shared /root/mnt/shared
-$busybox mount -t 9p -o "ro,$shared,cache=loose" modules /root/usr/lib/modules
-for folder in proc sys dev; do $busybox mount --move "/$folder" "/root/$folder"; done
-$busybox mkdir -p /root/dev/pts /root/dev/shm
-$busybox mount -t devpts devpts /root/dev/pts
+echo $here/modprobe > /proc/sys/kernel/modprobe
+$busybox mount -t tmpfs -o mode=0755 memory $here/memory
+$busybox mkdir $here/memory/upper $here/memory/work $here/memory/root
+root=$here/memory/root
+layers=lowerdir=/,upperdir=$here/memory/upper,workdir=$here/memory/work
+$busybox insmod {modules}/*/kernel/fs/overlayfs/overlay.ko
+$busybox mount -t overlay -o "$layers" overlay $root
+$busybox mkdir -p $root/mnt/shared $root/usr/lib/modules
+$busybox mount -t hostfs -o $here hostfs $root/mnt/shared
+$busybox mount -t hostfs -o {modules} hostfs $root/usr/lib/modules
+for folder in proc sys dev; do $busybox mount --move "/$folder" "$root/$folder"; done
+$busybox mkdir -p $root/dev/pts $root/dev/shm
+$busybox mount -t devpts devpts $root/dev/pts
 # Not on /tmp: this machine may have the repository there.
-for folder in dev/shm run; do $busybox mount -t tmpfs memory "/root/$folder"; done
+for folder in dev/shm run; do $busybox mount -t tmpfs memory "$root/$folder"; done
 $busybox ip link set lo up
-$busybox chroot /root /bin/bash /mnt/shared/script > /root/mnt/shared/output 2>&1
-echo $? > /root/mnt/shared/status
+$busybox chroot $root /bin/bash /mnt/shared/script > $root/mnt/shared/output 2>&1
+echo $? > $root/mnt/shared/status
 $busybox sync
 $busybox poweroff -f
 """
 
-
-@dataclass(frozen=True)
-class Kernel:
-    """`modules` is the folder of /lib/modules."""
-
-    image: Path
-    initial: Path
-    modules: Path
-
-    def run(self, script: str, folder: Path, timeout: float = 600) -> str:
-        """The output of a script of bash, which must succeed, as root of the machine. It finds the files of
-        `folder`, which it may change, in /mnt/shared."""
-        (folder / "script").write_text(script)
-        (folder / "status").unlink(missing_ok=True)
-        with (folder / "console").open("wb") as console:
-            subprocess.run(
-                self._command(folder),
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=subprocess.STDOUT,
-                timeout=timeout,
-                check=False,
-            )
-        output = (folder / "output").read_text(errors="replace") if (folder / "output").exists() else ""
-        said = f"{output}\n{(folder / 'console').read_text(errors='replace')}"
-        assert (folder / "status").exists(), f"the machine ended before the script did: {said}"
-        assert (folder / "status").read_text().strip() == "0", said
-        return output
-
-    def _command(self, folder: Path) -> list[str]:
-        command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-M", "q35"]
-        command += ["-smp", "2", "-m", "2048", "-nodefaults", "-no-user-config", "-nographic"]
-        command += [
-            "-serial",
-            "stdio",
-            "-kernel",
-            str(self.image),
-            "-initrd",
-            str(self.initial),
-            "-no-reboot",
-        ]
-        command += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable"]
-        for tag, path, more in (
-            ("host", "/", ",readonly=on,multidevs=remap"),
-            ("shared", str(folder), ""),
-            ("modules", str(self.modules), ",readonly=on"),
-        ):
-            command += ["-virtfs", f"local,security_model=none,path={path},mount_tag={tag}{more}"]
-        return command
+#: The kernel runs it for a device or qdisc whose module it lacks, with this machine's files as its root.
+_MODPROBE = """\
+#!{busybox} sh
+exec {busybox} chroot {here}/memory/root /sbin/modprobe "$@"
+"""
 
 
-def unpacked(folder: Path) -> Kernel:
-    """Debian's newest kernel for its release, from its package, which is not installed."""
-    depends = _output("apt-cache", "depends", "linux-image-amd64")
-    (package,) = re.findall(r"Depends: (linux-image-\S+)", depends)
-    _output("apt-get", "download", "--quiet", package, cwd=folder)
-    (archive,) = folder.glob("*.deb")
-    root = folder / "kernel"
-    _output("dpkg-deb", "--extract", str(archive), str(root))
-    archive.unlink()
-    (image,) = (root / "boot").glob("vmlinuz-*")
-    version = image.name.removeprefix("vmlinuz-")
-    _output("depmod", "--basedir", str(root), version)
-    initial = folder / "initial.gz"
-    initial.write_bytes(_initial(root, version, folder / "initial"))
-    return Kernel(image, initial, root / "lib" / "modules")
-
-
-def _initial(root: Path, version: str, folder: Path) -> bytes:
-    """A file system in memory: busybox, the modules in the order in which they load, and the init program."""
-    for name in ("bin", "modules", "proc", "sys", "dev", "host", "memory", "root"):
-        (folder / name).mkdir(parents=True)
+def run_in_machine(script: str, folder: Path, timeout: float = 600) -> str:
+    """The output of a script of bash, which must succeed, as root of the machine. It finds the files of
+    `folder`, which it may change, in /mnt/shared."""
+    (folder / "script").write_text(script)
+    (folder / "memory").mkdir()
     busybox = shutil.which("busybox")
-    assert busybox is not None
-    shutil.copy(busybox, folder / "bin" / "busybox")
-    order: list[str] = []
-    for module in _MODULES:
-        needed = _output(
-            "modprobe", "--dirname", str(root), "--set-version", version, "--show-depends", module
+    for name, text in (("init", _INIT), ("modprobe", _MODPROBE)):
+        (folder / name).write_text(text.format(busybox=busybox, here=folder, modules=_MODULES))
+        (folder / name).chmod(0o755)
+    command = ["linux.uml", "mem=2048M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={folder / 'init'}"]
+    command += [f"uml_dir={folder}/uml", "con=null", "con0=fd:0,fd:1", "quiet", "panic=-1"]
+    with (folder / "console").open("wb") as console:
+        # Each of its processes is one of this machine, too.
+        machine = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-        for path in re.findall(r"insmod (\S+)", needed):
-            name = Path(path).name
-            if name not in order:
-                order.append(name)
-                shutil.copy(path, folder / "modules" / name)
-    (folder / "modules" / "order").write_text("".join(f"{name}\n" for name in order))
-    (folder / "init").write_text(_INIT)
-    (folder / "init").chmod(0o755)
-    names = "\n".join(str(path.relative_to(folder)) for path in sorted(folder.rglob("*")))
-    archive = subprocess.run(
-        ["cpio", "--create", "--format=newc", "--quiet"],
-        input=names.encode(),
-        capture_output=True,
-        cwd=folder,
-        check=True,
-    )
-    return gzip.compress(archive.stdout, 1)
+        try:
+            machine.wait(timeout)
+        finally:
+            if machine.returncode is None:
+                os.killpg(machine.pid, signal.SIGKILL)
+                machine.wait()
+    output = (folder / "output").read_text(errors="replace") if (folder / "output").exists() else ""
+    said = f"{output}\n{(folder / 'console').read_text(errors='replace')}"
+    assert (folder / "status").exists(), f"the machine ended before the script did: {said}"
+    assert (folder / "status").read_text().strip() == "0", said
+    return output
 
 
-def _output(*command: str, cwd: Path | None = None) -> str:
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-    assert ended.returncode == 0, f"{command}: {ended.stderr}"
-    return ended.stdout
+def seen_by(folder: Path, script: str) -> dict[str, Any]:
+    """What a script of `inside` saw, by case: it ran with its output in SCRIPT.json of the folder, and its
+    errors in SCRIPT.errors."""
+    output = (folder / f"{script}.json").read_text()
+    assert output, (folder / f"{script}.errors").read_text()
+    seen: dict[str, Any] = json.loads(output)
+    return seen
+
+
+def of_case(seen: Mapping[str, Any], name: str) -> Any:
+    """What one case saw, which must have come to its end."""
+    case = seen[name]
+    assert "error" not in case, "".join(case["error"])
+    return case

@@ -1,6 +1,7 @@
 """A client of the event stream that accepts only the bytes of the contract."""
 
 import json
+import os
 import re
 import socket
 import ssl
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.support.stack import Api, descendants, wait_for
+from tests.support.stack import PATIENCE, Api, descendants, wait_for
 
 PATH = "/api/v1/events/subscribers"
 _BLOCK = re.compile(rb"id: ([0-9a-z]+)-([0-9]+)\nevent: ([a-z_]+)\ndata: (\{[^\r\n]*\})\n\n")
@@ -90,7 +91,7 @@ class Stream:
             plain.settimeout(timeout)
             plain.connect(("127.0.0.1", self.server_port))
             self.own_port: int = plain.getsockname()[1]
-            self._connection.sock = context.wrap_socket(plain, server_hostname=parts.hostname)
+            self._connection.sock = self._socket = context.wrap_socket(plain, server_hostname=parts.hostname)
             self._connection.request(method, PATH + query, headers=wanted)
             self._response = self._connection.getresponse()
         except BaseException:
@@ -109,6 +110,11 @@ class Stream:
     def close(self) -> None:
         self._response.close()
         self._connection.close()
+
+    def end(self) -> None:
+        """Ends it for the thread that reads it."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self._socket.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
 
     def read(self) -> bytes:
         """The next bytes; none at the regular end of the body. Raises OSError and HTTPException."""
@@ -171,6 +177,7 @@ class Collector:
         #: The number of resumed streams.
         self.returns = 0
         self.failure: BaseException | None = None
+        self._stream: Stream | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -180,7 +187,9 @@ class Collector:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        if self._stream is not None:
+            self._stream.end()
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         if self.failure is not None:
             raise self.failure
@@ -207,7 +216,8 @@ class Collector:
     def _listen(self) -> None:
         headers = {"Last-Event-ID": self.messages[-1].id} if self.messages else {}
         with self._open(headers) as stream:
-            for message in stream.messages():
+            self._stream = stream
+            for message in () if self._stop.is_set() else stream.messages():
                 self.messages.append(message)
                 if self._stop.is_set():
                     return

@@ -1,7 +1,5 @@
-"""What needs Debian's own kernel, with real subscribers. One boot serves all: each script of `inside` prints
-what it saw."""
+"""pppoe-server as a source, with real subscribers, on Debian's own kernel. One boot serves all."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -9,48 +7,24 @@ from typing import Any
 
 import pytest
 
-from tests.support.kernel import unpacked
+from tests.support.kernel import of_case, run_in_machine, seen_by
 
 pytestmark = pytest.mark.slow
 
 _REPOSITORY = Path(__file__).parents[2]
-_SCRIPTS = ("pppoe",)
 
 
 @pytest.fixture(scope="module")
-def boot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the output of each script, after the machine ended."""
+def pppoe(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script saw, by case, after the machine ended."""
     shared = tmp_path_factory.mktemp("shared")
-    runs = [
-        f"{shlex.quote(sys.executable)} -m tests.support.inside.{name} "
-        f"> /mnt/shared/{name}.json 2> /mnt/shared/{name}.errors || true"
-        for name in _SCRIPTS
-    ]
-    script = "\n".join([f"cd {shlex.quote(str(_REPOSITORY))}", *runs])
-    unpacked(tmp_path_factory.mktemp("kernel")).run(script, shared, timeout=900)
-    return shared
-
-
-def seen_by(boot: Path, name: str) -> dict[str, Any]:
-    output = (boot / f"{name}.json").read_text()
-    assert output, (boot / f"{name}.errors").read_text()
-    seen: dict[str, Any] = json.loads(output)
-    return seen
-
-
-# pppoe-server
-
-
-@pytest.fixture(scope="module")
-def pppoe(boot: Path) -> dict[str, Any]:
-    """By case."""
-    return seen_by(boot, "pppoe")
-
-
-def of_case(pppoe: dict[str, Any], name: str) -> Any:
-    seen = pppoe[name]
-    assert "error" not in seen, "".join(seen["error"])
-    return seen
+    command = f"{shlex.quote(sys.executable)} -m tests.support.inside.pppoe"
+    script = f"""
+        cd {shlex.quote(str(_REPOSITORY))}
+        {command} > /mnt/shared/pppoe.json 2> /mnt/shared/pppoe.errors || true
+    """
+    run_in_machine(script, shared)
+    return seen_by(shared, "pppoe")
 
 
 def test_a_session_is_listed_with_all_that_is_known_of_it(pppoe: dict[str, Any]) -> None:

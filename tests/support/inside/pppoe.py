@@ -29,7 +29,7 @@ from gateway_api.wire.core.sessions import SessionType
 _HOOK = Path(__file__).parents[3] / "packaging" / "pppoe" / "session-hook"
 _RECORDS, _TRIGGER = Path("/run/gateway-pppoe"), Path("/run/gateway-trigger")
 _OPTIONS = Path("/run/pppoe-server-options")
-#: Seconds. The processor is emulated.
+#: Seconds.
 _PATIENCE = 60.0
 
 _SERVER_OPTIONS = f"""\

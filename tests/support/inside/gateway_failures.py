@@ -1,0 +1,218 @@
+"""Ends of sessions, and what breaks beside them."""
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.support.inside import homes
+from tests.support.inside.gateway_world import CORE, HOMES, World, kill, processes, soon
+from tests.support.inside.homes import run
+from tests.support.inside.routers import BEHIND_THE_APPLIANCE, routes_of_the_neighbour
+
+
+def cut_line(world: World) -> dict[str, Any]:
+    """The line of erin, for `lost_carrier`."""
+    world.cut = world.online("erin")
+    homes.cut(world.dialers["erin"].line)
+    return {}
+
+
+def disconnected(world: World) -> dict[str, Any]:
+    """By DELETE, again while the session is still there. The subscriber's router dials again."""
+    session, statuses = world.online("carol"), []
+
+    def is_over() -> bool:
+        statuses.append(world.api.send("DELETE", f"/subscribers/{session['id']}").status_code)
+        return statuses[-1] in (200, 404)
+
+    soon("the end of carol", is_over)
+    again = soon("carol again", lambda: (now := world.sessions().get("carol")) and now["id"] != session["id"])
+    return {
+        "statuses": statuses,
+        "lookup": world.api.send("GET", f"/subscribers/{session['id']}").status_code,
+        "again": bool(again),
+        **world.end_of(session),
+    }
+
+
+def hung_up(world: World) -> dict[str, Any]:
+    session = world.online("bob")
+    world.dialers["bob"].hang_up()
+    return world.end_of(session)
+
+
+def lost_carrier(world: World) -> dict[str, Any]:
+    return world.end_of(world.cut)
+
+
+def _parts(session: dict[str, Any], ifb: str) -> dict[str, bool]:
+    device, host = session["interface"], session["ip_address"]
+    return {
+        "qdisc": "htb" in _shown(f"tc qdisc show dev {device} root"),
+        "ifb": "htb" in _shown(f"tc qdisc show dev {ifb} root"),
+        "redirect": ifb in _shown(f"tc filter show dev {device} ingress"),
+        "rule": "lookup 100" in _shown("ip rule show"),
+        "route": host in _shown("ip route show table 100"),
+        "handoff": "default" in _shown("ip route show table 100"),
+    }
+
+
+def _shown(command: str) -> str:
+    """The output of a command; none if it fails."""
+    done = subprocess.run(command.split(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return done.stdout.decode()
+
+
+def repaired(world: World) -> dict[str, Any]:
+    """Each part is deleted, and comes back."""
+    session = world.online("alice")
+    (qos,) = (each for each in world.api.get("/qos")["sessions"] if each["session_id"] == session["id"])
+    ifb, before, seconds = qos["ifb_device"], world.repairs(), {}
+    for part, command in (
+        ("qdisc", f"tc qdisc del dev {session['interface']} root"),
+        ("ifb", f"ip link del {ifb}"),
+        ("rule", "ip rule del priority 1500"),
+        ("route", f"ip route del {session['ip_address']}/32 table 100"),
+        ("handoff", "ip route del default table 100"),
+    ):
+        # `run` fails if it was not there. Mostly it is back before the next look.
+        run(command)
+        began = time.monotonic()
+        soon(f"the repair of {part}", lambda part=part: _parts(session, ifb)[part])
+        seconds[part] = time.monotonic() - began
+    pinged = homes.ping(world.dialers["alice"].device, BEHIND_THE_APPLIANCE)
+    return {"back_after": seconds, "before": before, "after": world.repairs(), "pinged": pinged}
+
+
+def core_killed(world: World) -> dict[str, Any]:
+    """One subscriber hangs up before the core is back."""
+    before = world.sessions()
+    clients = {user: dialer.process.pid for user, dialer in world.dialers.items()}
+    run(f"systemctl kill --kill-whom=main --signal=STOP {CORE}")
+    run(f"systemctl kill --kill-whom=main --signal=KILL {CORE}")
+    pinged = homes.ping(world.dialers["alice"].device, BEHIND_THE_APPLIANCE, 1)
+    leaver = HOMES[-1]
+    world.dialers[leaver].hang_up()
+    soon("an active core", lambda: world.api.send("GET", "/subscribers/summary").status_code == 200)
+
+    def settled() -> Any:
+        now = world.sessions()
+        return now if leaver not in now and all(each["state"] == "active" for each in now.values()) else None
+
+    after = soon("the sessions as they are", settled)
+    world.event("session_down", before[leaver]["id"])
+    # Longer than a sweep: a second event would have come.
+    time.sleep(8)
+    return {
+        "before": before,
+        "after": world.sessions(),
+        "settled": after,
+        "pinged": pinged,
+        "leaver": leaver,
+        "clients_alive": all(
+            world.dialers[user].process.poll() is None for user in clients if user not in (leaver, "bob")
+        ),
+        "ups": {user: len(world.events("session_up", each["id"])) for user, each in before.items()},
+        "downs": {user: len(world.events("session_down", each["id"])) for user, each in before.items()},
+    }
+
+
+def pppoe_server_killed(world: World) -> dict[str, Any]:
+    """Another subscriber signs on at the same VLAN afterwards."""
+    alice, line = world.online("alice"), world.dialers["alice"].line
+    (server,) = processes("pppoe-server", "-F", "-I", line.access_interface)
+    kill(server)
+    world.dial(line, "frank", 105)
+    frank = world.online("frank")
+    return {
+        "before": alice,
+        "after": world.online("alice"),
+        "other": frank,
+        "downs": len(world.events("session_down", alice["id"])),
+        "server": [server, *processes("pppoe-server", "-F", "-I", line.access_interface)],
+    }
+
+
+def bgpd_killed(world: World) -> dict[str, Any]:
+    alice = world.online("alice")
+    before = world.sessions()
+    (bgpd,) = (pid for pid in processes("/usr/lib/frr/bgpd") if pid not in processes("-N", "far"))
+    kill(bgpd)
+    began = time.monotonic()
+    during = world.api.send("GET", "/routing/bgp/summary").status_code
+    seconds = time.monotonic() - began
+    routes = world.api.send("GET", "/routing/routes").status_code
+
+    def is_back() -> bool:
+        pids = set(processes("/usr/lib/frr/bgpd")) - set(processes("-N", "far"))
+        return bool(pids) and alice["ip_address"] in routes_of_the_neighbour()
+
+    soon("the route of alice at the neighbour", is_back)
+    return {
+        "during": during,
+        "during_seconds": round(seconds, 1),
+        "routes": routes,
+        "before": before,
+        "after": world.sessions(),
+    }
+
+
+def flooded(world: World) -> dict[str, Any]:
+    """First frames on all VLANs, while alice pings. A commit has made the limits of the demux low before."""
+    limits = {"vlans_per_second": 2, "burst": 10, "max_vlans": 1000}
+    staged = world.api.send("POST", "/system/config/set", json={"path": "demux.rate_limits", "value": limits})
+    committed = world.api.send("POST", "/system/config/commit")
+    sessions, before = world.sessions(), world.demux()
+    (core,) = processes("gateway_api.cli.core", "linux")
+    memory, began = _memory(core), time.monotonic()
+    flood = subprocess.Popen(homes.at_home(sys.executable, "-m", "tests.support.inside.flood"))
+    pinged = []
+    while flood.poll() is None:
+        pinged.append(homes.ping(world.dialers["alice"].device, BEHIND_THE_APPLIANCE))
+
+    soon("a VLAN of the flood", lambda: len(world.demux()["vlans"]) > len(before["vlans"]))
+    after = world.demux()
+    return {
+        "commit": (staged.status_code, committed.status_code),
+        "status": flood.returncode,
+        "pinged": pinged,
+        "vlans": len(after["vlans"]) - len(before["vlans"]),
+        "allowed": 10 + 2 * (time.monotonic() - began),
+        "refused": after["rate_limited_total"] - before["rate_limited_total"],
+        "mebibytes": (_memory(core) - memory) / 2**20,
+        "before": sessions,
+        "after": world.sessions(),
+    }
+
+
+def _memory(pid: int) -> int:
+    """Bytes of a process (proc(5))."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def all_hung_up(world: World) -> dict[str, Any]:
+    """Those of the fifty that are left."""
+    sessions = world.sessions()
+    left = {user: sessions[user] for user in HOMES if user in sessions}
+    for user in left:
+        world.dialers[user].hang_up()
+    soon("the end of all", lambda: not set(left) & set(world.sessions()))
+    ends = {user: world.end_of(session) for user, session in left.items()}
+    return {"ends": ends, "downs": [len(world.events("session_down", each["id"])) for each in left.values()]}
+
+
+CASES: list[Callable[[World], Any]] = [
+    disconnected,
+    hung_up,
+    repaired,
+    core_killed,
+    pppoe_server_killed,
+    bgpd_killed,
+    flooded,
+    lost_carrier,
+    all_hung_up,
+]

@@ -1,0 +1,230 @@
+"""The whole gateway on one machine: the core, the API, FRR, and the services that the core starts through
+systemd; with a client of the event stream and a receiver of webhooks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from gateway_api.cli.run_folder import RunFolder
+from tests.support.inside import homes, installed, routers
+from tests.support.inside.homes import run
+from tests.support.receivers import Receiver
+from tests.support.sse import Collector, Stream
+from tests.support.stack import PATIENCE, Api, running_api
+
+_BEGAN = time.monotonic()
+#: The default rates, bits per second.
+DOWN, UP = 50_000_000, 10_000_000
+#: Of all subscribers.
+PASSWORD = "secret-of-all"
+HOMES = tuple(f"home{number}" for number in range(50))
+SUBSCRIBERS = ("alice", "bob", "carol", "dave", "erin", "frank", *HOMES)
+#: Of bob alone: an address of the world, which is not steered.
+PUBLIC = "203.0.113.10"
+
+CORE = "gateway-core-linux.service"
+_STATE = Path("/var/lib/gateway-tests")
+_SOCKET = Path("/run/gateway-core/core.sock")
+
+_SECTIONS: dict[str, Any] = {
+    "interfaces": {"trunks": ["trunk0"], "uplinks": ["uplink0", "cgnat0"]},
+    "radius": {"server": None, "secret": None},
+    "cgnat": {
+        "enabled": True,
+        "vrf_name": "cgnat",
+        "vrf_table": 100,
+        "handoff_interface": "cgnat0",
+        "handoff_gateway": "10.255.1.2",
+        "source_range": "100.64.0.0/10",
+    },
+    "qos": {"default_down": f"{DOWN}bit", "default_up": f"{UP}bit"},
+    "demux": {
+        "trunks": ["trunk0"],
+        "vlan_profiles": [
+            {"name": name, "type": type, "vlan_range": inner, "outer_vlan_range": outer,
+             "overhead_profile": profile}
+            for name, type, inner, outer, profile in (
+                ("pppoe", "pppoe", "100-399", None, "pppoe_ethernet"),
+                ("pppoe_qinq", "pppoe", "1-99", "50-59", "pppoe_qinq"),
+                ("dhcp", "dhcp", "400-499", None, "ipoe_ethernet"),
+            )
+        ],
+        "rate_limits": {"vlans_per_second": 100, "burst": 200, "max_vlans": 1000},
+        "idle_timeout": 3600,
+    },
+    "bgp": {
+        "as_number": 64512,
+        "router_id": "10.255.0.1",
+        "neighbors": [{"address": "10.255.0.2", "remote_as": 64513}],
+    },
+    "subscribers": {
+        "local": [
+            {"username": name, "password": PASSWORD, "ip_address": PUBLIC if name == "bob" else None}
+            for name in SUBSCRIBERS
+        ]
+    },
+}  # fmt: skip
+
+
+def note(text: str) -> None:
+    """For whoever reads the log of a run."""
+    sys.stderr.write(f"{time.monotonic() - _BEGAN:.0f} s: {text}\n")
+    sys.stderr.flush()
+
+
+def soon(what: str, ready: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while not (value := ready()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.2)
+    return value
+
+
+class World:
+    """Until `close`."""
+
+    def __init__(self, frr: Path) -> None:
+        homes.make_trunk()
+        routers.install_frr(frr)
+        routers.make_networks()
+        run("systemctl start --no-block frr")
+        installed.install()
+        routers.start_neighbour()
+        self.dialers: dict[str, homes.Dialer] = {}
+        self.renter: homes.Renter | None = None
+        #: The session whose line was cut.
+        self.cut: dict[str, Any] = {}
+        self._stack = ExitStack()
+        folder = RunFolder(_STATE)
+        folder.prepare()
+        factory = json.loads(folder.factory.read_text()) | _SECTIONS
+        (installed.CONFIGURATION / "first-configuration.json").write_text(json.dumps(factory))
+        run(f"systemctl start --no-block {CORE}")
+        url = self._stack.enter_context(running_api(_SOCKET, _STATE, 1, "gateway-core"))
+        names = {"ADMIN_USER": "admin", "OPERATOR_USER": "operator"}
+        passwords = {f"{name.upper()}_PASSWORD": password for name, password in folder.passwords.items()}
+        self.api = Api({"GATEWAY_URL": url, "GATEWAY_CA": str(folder.certificate), **names, **passwords})
+        soon("the core's reply", lambda: self.api.send("GET", "/system/health", None).status_code == 200)
+        note("the API runs")
+        self.receiver = self._stack.enter_context(Receiver())
+        hook = {"url": self.receiver.url, "events": ["session.up", "session.down"]}
+        assert self.api.send("POST", "/webhooks", json=hook).status_code == 201
+        self.stream = self._stack.enter_context(Collector(self._listen))
+
+    def _listen(self, headers: Mapping[str, str]) -> Stream:
+        certificate, token = self.api.environment["GATEWAY_CA"], self.api.token("operator")
+        stream = Stream(self.api.url, certificate, token, headers=headers)
+        if stream.status != 200:
+            stream.close()
+            raise ConnectionRefusedError(stream.status)
+        return stream
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def dial(self, line: homes.Line, user: str, unit: int) -> None:
+        self.dialers[user] = homes.Dialer(line, user, PASSWORD, unit)
+
+    # What a client of the API sees
+
+    def sessions(self) -> dict[str, dict[str, Any]]:
+        """By user name. While many sign on at once, the core may reply too late here."""
+
+        def answer() -> Any:
+            said = self.api.send("GET", "/subscribers", "operator")
+            return said if said.status_code == 200 else None
+
+        listed = soon("the list of the sessions", answer).json()["data"]["sessions"]
+        return {each["username"]: each for each in listed}
+
+    def online(self, user: str) -> dict[str, Any]:
+        """The session of a user, with an address."""
+
+        def found() -> dict[str, Any] | None:
+            session = self.sessions().get(user)
+            return session if session and session["ip_address"] else None
+
+        session: dict[str, Any] = soon(f"the session of {user}", found)
+        return session
+
+    def detail(self, session: dict[str, Any]) -> dict[str, Any]:
+        detail: dict[str, Any] = self.api.get(f"/subscribers/{session['id']}")
+        return detail
+
+    def events(self, name: str, id: int) -> list[dict[str, Any]]:
+        """Those of the event stream for a session."""
+        found = [message for message in self.stream.messages if message.name == name]
+        return [message.data for message in found if message.data["id"] == id]
+
+    def event(self, name: str, id: int) -> dict[str, Any]:
+        """The first one, when it has come."""
+        found: dict[str, Any] = soon(f"{name} of {id}", lambda: self.events(name, id))[0]
+        return found
+
+    def delivered(self, name: str, id: int) -> dict[str, Any]:
+        """The first message to the webhook."""
+
+        def found() -> dict[str, Any] | None:
+            bodies = [json.loads(one.body) for one in self.receiver.received]
+            return next((body for body in bodies if body["event"] == name and body["data"]["id"] == id), None)
+
+        body: dict[str, Any] = soon(f"{name} of {id} at the webhook", found)
+        return body
+
+    def end_of(self, session: dict[str, Any]) -> dict[str, Any]:
+        """The end of a session in the event stream and at the webhook, and whether it is in the list."""
+        event = self.event("session_down", session["id"])
+        delivered = self.delivered("session.down", session["id"])
+        listed = [each["id"] for each in self.sessions().values()]
+        return {
+            "event": event,
+            "delivered": delivered,
+            "is_listed": session["id"] in listed,
+            "downs": len(self.events("session_down", session["id"])),
+        }
+
+    def interface(self, name: str) -> dict[str, Any]:
+        found = (each for each in self.api.get("/interfaces")["interfaces"] if each["name"] == name)
+        interface: dict[str, Any] = next(found)
+        return interface
+
+    def demux(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.api.get("/demux/state")
+        return state
+
+    def repairs(self) -> dict[str, int]:
+        """By kind, of the metrics."""
+        prefix = 'gateway_core_repairs_total{kind="'
+        lines = self.api.send("GET", "/metrics", None).text.splitlines()
+        pairs = (line.removeprefix(prefix).split('"} ') for line in lines if line.startswith(prefix))
+        return {kind: int(float(number)) for kind, number in pairs}
+
+
+def processes(*words: str) -> Iterator[int]:
+    """Process ids of programs whose command line has these words, in this order."""
+    wanted = "\0".join(words).encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if wanted in command and int(entry.name) != os.getpid():
+            yield int(entry.name)
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    soon(f"the end of {pid}", lambda: not Path(f"/proc/{pid}").exists())
+
+
+def follow_journal(file: Path) -> None:
+    with file.open("ab") as log:
+        subprocess.Popen(["journalctl", "--follow", "--no-tail", "--output=short-monotonic"], stdout=log)

@@ -1,0 +1,176 @@
+"""The subscribers' side of a trunk: a network namespace with clients of PPPoE and DHCP, each on a VLAN."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+NAMESPACE = "home"
+_FOLDER = Path("/run/homes")
+
+#: Sets the leased address, as Debian's own script does. busybox sets the variables.
+_LEASE = """\
+#!/bin/sh
+case $1 in
+    deconfig) ip address flush dev "$interface" scope global ;;
+    bound | renew)
+        ip address replace "$ip/$mask" dev "$interface"
+        [ -z "$router" ] || ip route replace default via "$router" dev "$interface" onlink
+        ;;
+esac
+"""
+
+
+class Line(NamedTuple):
+    """A subscriber's VLAN. With one tag, `outer` is None."""
+
+    inner: int
+    outer: int | None = None
+
+    @property
+    def access_interface(self) -> str:
+        """At the gateway."""
+        return f"trunk0.{self.tags}"
+
+    @property
+    def device(self) -> str:
+        """At the subscriber."""
+        return f"cpe0.{self.tags}"
+
+    @property
+    def tags(self) -> str:
+        return str(self.inner) if self.outer is None else f"{self.outer}.{self.inner}"
+
+    @property
+    def outer_device(self) -> str:
+        return "cpe0" if self.outer is None else f"cpe0-{self.outer}"
+
+
+def run(command: str) -> str:
+    """The output of a command without spaces in its words. It must succeed."""
+    return subprocess.run(command.split(), check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def at_home(*command: str) -> list[str]:
+    """The command, in the namespace of the subscribers."""
+    return ["ip", "netns", "exec", NAMESPACE, *command]
+
+
+def make_trunk() -> None:
+    """`trunk0` of the gateway, and its other end `cpe0`, both up."""
+    _FOLDER.mkdir()
+    run(f"ip netns add {NAMESPACE}")
+    run(f"ip link add trunk0 type veth peer name cpe0 netns {NAMESPACE}")
+    run("ip link set trunk0 up")
+    run(f"ip -n {NAMESPACE} link set lo up")
+    run(f"ip -n {NAMESPACE} link set cpe0 up")
+    script = _FOLDER / "lease"
+    script.write_text(_LEASE)
+    script.chmod(0o755)
+
+
+def add_lines(lines: Iterable[Line]) -> None:
+    """The devices of the subscribers' VLANs, up, each with a MAC address of its own."""
+    commands, outer_tags = [], set()
+    for line in lines:
+        if line.outer is not None and line.outer not in outer_tags:
+            outer_tags.add(line.outer)
+            commands.append(
+                f"link add link cpe0 name {line.outer_device} up type vlan proto 802.1ad id {line.outer}"
+            )
+        mac = f"02:00:00:{line.outer or 0:02x}:{line.inner >> 8:02x}:{line.inner & 255:02x}"
+        commands.append(
+            f"link add link {line.outer_device} name {line.device} address {mac} up type vlan id {line.inner}"
+        )
+    batch = ["ip", "-n", NAMESPACE, "-force", "-batch", "-"]
+    subprocess.run(batch, input="\n".join(commands), text=True, check=True)
+
+
+def mac_of(line: Line) -> str:
+    (link,) = json.loads(run(f"ip -n {NAMESPACE} -j link show {line.device}"))
+    mac: str = link["address"]
+    return mac
+
+
+def cut(line: Line) -> None:
+    """The subscriber's end of the VLAN goes down: no frame passes any more."""
+    run(f"ip -n {NAMESPACE} link set {line.device} down")
+
+
+class Dialer:
+    """A subscriber's pppd. `unit` is the number of its device `pppN` at the subscriber."""
+
+    def __init__(self, line: Line, user: str, password: str, unit: int, *options: str) -> None:
+        self.line, self.user, self.device = line, user, f"ppp{unit}"
+        self._log = _FOLDER / f"pppd-{line.tags}"
+        command = ["pppd", "plugin", "rp-pppoe.so", f"nic-{line.device}", "user", user, "password", password]
+        command += ["noauth", "nodefaultroute", "noipdefault", "nodetach", "unit", str(unit)]
+        # A subscriber's router tries until it is online. The first PADI only makes the VLAN.
+        command += ["persist", "maxfail", "0", "holdoff", "2", "lcp-restart", "8", "lcp-echo-interval", "0"]
+        command += ["pppoe-padi-timeout", "2", "pppoe-padi-attempts", "2"]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(at_home(*command, *options), stdout=log, stderr=log)
+
+    def hang_up(self) -> None:
+        self.process.terminate()
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+class Renter:
+    """A subscriber with DHCP: busybox's udhcpc."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self._log = _FOLDER / f"udhcpc-{line.tags}"
+        command = ["busybox", "udhcpc", "-f", "-i", line.device, "-s", str(_FOLDER / "lease")]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(at_home(*command, "-t", "100", "-T", "2"), stdout=log, stderr=log)
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+def addresses(device: str) -> list[str]:
+    """The global addresses of a subscriber's device."""
+    listed: list[dict[str, Any]] = json.loads(run(f"ip -n {NAMESPACE} -j address show {device} scope global"))
+    entries = [entry for link in listed for entry in link.get("addr_info", ())]
+    # iproute2 6.1 prints an empty one for each that it leaves out.
+    return [entry["local"] for entry in entries if entry]
+
+
+def ping(device: str, address: str, number: int = 3) -> bool:
+    """True if all replies came to a subscriber's device."""
+    command = at_home("busybox", "ping", "-c", str(number), "-W", "5", "-I", device, address)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    return done.returncode == 0 and b" 0% packet loss" in done.stdout
+
+
+@contextmanager
+def iperf_server(namespace: str, address: str) -> Iterator[None]:
+    """For tests one after the other."""
+    command = ["ip", "netns", "exec", namespace, "iperf3", "--server", "--bind", address]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(2)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def throughput(server: str, device: str, seconds: int, *, down: bool) -> float:
+    """Bits per second that a subscriber's device receives or sends by TCP (iperf3)."""
+    command = ["iperf3", "--client", server, "--bind-dev", device, "--time", str(seconds), "--json"]
+    # The first seconds have what the queue takes at once.
+    command += ["--omit", "2", *(["--reverse"] if down else [])]
+    said = subprocess.run(at_home(*command), stdout=subprocess.PIPE, timeout=120, check=False)
+    report = json.loads(said.stdout)
+    if "error" in report:
+        raise RuntimeError(report["error"])
+    rate: float = report["end"]["sum_received"]["bits_per_second"]
+    return rate
