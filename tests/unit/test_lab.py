@@ -1018,6 +1018,16 @@ def test_a_new_configuration_ends_exactly_the_sessions_of_its_impact(
     assert (impact.sessions_dropped, list(impact.sessions)) == (len(ended), ended[:100])
 
 
+def test_a_session_on_a_trunk_that_is_removed_ends_by_the_admin(document: dict[str, Any]) -> None:
+    journal = Journal("life")
+    gateway = LabGateway(parsed(document), Population(30, 0.0, 1), journal, StillClock(START))
+    gateway.configure(without_trunk1(document))
+    reply = next(journal.follow("life", 0))
+    assert reply is not None
+    ended = msgspec.json.decode(msgspec.json.encode(reply.events))
+    assert {event["reason"] for event in ended} == {"admin_disconnect"}
+
+
 def test_nobody_comes_or_goes_between_the_announcement_and_the_change(
     lab: Lab, document: dict[str, Any]
 ) -> None:

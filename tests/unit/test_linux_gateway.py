@@ -44,7 +44,8 @@ from tests.support.stack import wait_for
 from tests.support.workspaces import no_file_longer_than
 
 CONFIGURATION = RunningConfiguration.of(valid_document()).sections
-WITHOUT_TRUNK1 = replace(CONFIGURATION, interfaces=replace(CONFIGURATION.interfaces, trunks=("trunk0",)))
+#: It is no trunk of the demux any more, and still an interface.
+WITHOUT_TRUNK1 = replace(CONFIGURATION, demux=replace(CONFIGURATION.demux, trunks=("trunk0",)))
 DEFAULT = (100_000_000, 20_000_000)
 
 
@@ -261,7 +262,24 @@ def test_a_removed_trunk_takes_its_sessions_along(machine: Machine, gateway: Lin
     assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
     gateway.configure(WITHOUT_TRUNK1)
     wait_for("the end of the session", lambda: machine.ids() == [1])
+    assert events(machine.journal)[-1].reason == "admin_disconnect"
     assert gateway.impact(CONFIGURATION).sessions == ()
+
+
+def test_a_removed_trunk_with_a_dot_takes_its_sessions_along(make: Make) -> None:
+    def with_trunks(*trunks: str) -> Configuration:
+        return replace(
+            CONFIGURATION,
+            interfaces=replace(CONFIGURATION.interfaces, trunks=trunks),
+            demux=replace(CONFIGURATION.demux, trunks=trunks),
+        )
+
+    machine = make(with_trunks("trunk0", "trunk1", "trunk0.5"))
+    machine.source.up(listed("c", access_interface="trunk0.5.1000", interface="ppp2"))
+    machine.tracker.poll()
+    # Without the trunk, the name is that of two tags on trunk0.
+    machine.gateway.configure(with_trunks("trunk0", "trunk1"))
+    wait_for("the end of the session", lambda: machine.ids() == [1, 2])
 
 
 def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced(

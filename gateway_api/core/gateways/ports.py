@@ -25,8 +25,9 @@ class Gateway(Protocol):
         """All sessions that the gateway has now."""
 
     def configure(self, configuration: Configuration) -> None:
-        """Applies a new running configuration. Sessions on a removed trunk end, the others stay. Steering
-        and limits change at once; default rates apply to new sessions."""
+        """Applies a new running configuration. Sessions on a trunk that `demux.trunks` loses end, with the
+        reason admin_disconnect; the others stay. Steering and limits change at once; default rates apply to
+        new sessions."""
 
     def impact(self, configuration: Configuration) -> Impact:
         """The sessions that `configure` would end now, and the services that reload or restart for this

@@ -147,7 +147,7 @@ class World:
         self.configuration = configuration
         for vlan in self._lost_vlans(configuration):
             for session in self.sessions.on_access_interface(vlan.line.name):
-                self._leave(session.id, "port_unneeded", now)
+                self._leave(session.id, "admin_disconnect", now)
             self.vlans.remove(vlan.line.name)
         self._number_interfaces()
         self._crowd.configure(configuration.demux)

@@ -121,8 +121,12 @@ class LinuxGateway:
         if self._provision.address != address:
             self._demux.serve_again(SessionType.DHCP)
         if ending:
-            ids = [each.id for each in ending]
-            threading.Thread(target=self._tracker.end, args=(ids, self._is_off_trunks), daemon=True).start()
+
+            def is_to_end(session: LinuxSession) -> bool:
+                # Another commit may have brought the trunk back.
+                return ending[session.id] not in self._configuration.demux.trunks
+
+            threading.Thread(target=self._tracker.end, args=(ending, is_to_end), daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
         """As Gateway. A service that cannot say what would happen to it is left out."""
@@ -131,12 +135,12 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of([each.id for each in self._ended_by(configuration)], services)
+        return Impact.of(list(self._ended_by(configuration)), services)
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._tracker.standstill():
-            yield [each.id for each in self._ended_by(configuration)]
+            yield list(self._ended_by(configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -212,20 +216,18 @@ class LinuxGateway:
     def unavailable_sources(self) -> Sequence[str]:
         return self._tracker.unavailable_sources
 
-    def _ended_by(self, configuration: Configuration) -> list[LinuxSession]:
-        """The sessions on a trunk that a new configuration does not have. One that arrived on no trunk, such
-        as on an interface of the operator's, is not the configuration's to end."""
-        before, after = self._configuration.interfaces.trunks, configuration.interfaces.trunks
-        return [
-            each
+    def _ended_by(self, configuration: Configuration) -> dict[int, str]:
+        """The ids of the sessions on a trunk that the demux loses, ascending, with their trunks. One that
+        arrived on no trunk of the demux, such as on an interface of the operator's, is not the
+        configuration's to end."""
+        lost = set(self._configuration.demux.trunks).difference(configuration.demux.trunks)
+        # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
+        trunks = self._configuration.interfaces.trunks
+        return {
+            each.id: vlan.trunk
             for each in self.sessions.all()
-            if AccessVlan.named(each.access_interface, before) is not None
-            and AccessVlan.named(each.access_interface, after) is None
-        ]
-
-    def _is_off_trunks(self, session: LinuxSession) -> bool:
-        """Another commit may have brought the trunk back."""
-        return AccessVlan.named(session.access_interface, self._configuration.interfaces.trunks) is None
+            if (vlan := AccessVlan.named(each.access_interface, trunks)) is not None and vlan.trunk in lost
+        }
 
     def _steer(self) -> None:
         try:
