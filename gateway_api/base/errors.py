@@ -1,6 +1,8 @@
 """The errors of the gateway, without HTTP or varlink. `web/errors.py` makes responses of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class GatewayApiError(Exception):
@@ -74,13 +76,14 @@ class NotDone(GatewayApiError):
 
 
 class StillConnected(GatewayApiError):
-    """Sessions that were to end are still there; others have ended. The reason may be shown to a client."""
+    """Sessions that were to end are still there. `ended` has a record of each of the others. The reason may
+    be shown to a client."""
 
-    def __init__(self, connected: int, ended: int, reason: str) -> None:
+    def __init__(self, connected: int, ended: Sequence[Any], reason: str) -> None:
         self.connected = connected
-        self.ended = ended
+        self.ended = tuple(ended)
         self.reason = reason
-        total = connected + ended
+        total = connected + len(self.ended)
         subject = "The session is" if total == 1 else f"{connected} of {total} sessions are"
         super().__init__(f"{subject} still connected: {reason}")
 

@@ -1,7 +1,7 @@
 """The methods of the core's interface, for a gateway and its configuration."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
@@ -127,14 +127,21 @@ class CoreService:
         return SessionReply(session)
 
     def disconnect_interface(self, call: DisconnectInterface, peer: Peer | None) -> dict[str, Any]:
+        def note(ended: Sequence[EndedSession]) -> None:
+            if call.request_id is None and not call.dry_run:
+                before = {"interface": call.interface, "sessions": ended}
+                self._note("subscribers.disconnect_by_interface", peer, before)
+
         with _errors():
-            found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
+            try:
+                found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
+            except StillConnected as error:
+                if error.ended:
+                    note(error.ended)
+                raise
         if found is None:
             raise CORE.error(InterfaceNotFoundError(call.interface))
-        if call.request_id is None and not call.dry_run:
-            ended = [EndedSession.of(session.summary) for session in found]
-            before = {"interface": call.interface, "sessions": ended}
-            self._note("subscribers.disconnect_by_interface", peer, before)
+        note([EndedSession.of(session.summary) for session in found])
         return {"sessions": encoded(map(_summary, found))[0]}
 
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:

@@ -50,6 +50,18 @@ def test_a_session_whose_source_does_not_reply_is_stale_in_list_and_detail(fault
     assert {faulty.get(f"/subscribers/{id}")["state"] for id in STALE} == {"stale"}
 
 
+def test_the_audit_log_names_the_sessions_that_a_failed_disconnect_of_an_interface_ended(faulty: Api) -> None:
+    interface = faulty.get("/subscribers/20")["access_interface"]
+    sessions = faulty.get("/subscribers", params={"interface": interface})["sessions"]
+    refused = faulty.send("POST", "/subscribers/disconnect-by-interface", json={"interface": interface})
+    message = f"1 of {len(sessions) + 1} sessions are still connected: accel-ppp does not reply"
+    assert (refused.status_code, refused.json()["message"]) == (500, message)
+    record = faulty.get("/audit", "admin")["records"][0]
+    ended = [{name: session[name] for name in ("id", "username", "ip_address")} for session in sessions]
+    assert (record["result"], record["message"]) == ("failed", message)
+    assert record["before"] == {"sessions": ended}
+
+
 @pytest.mark.parametrize("path", ["/health", "/system/health"])
 def test_health_names_sources_that_do_not_reply_and_is_still_200(faulty: Api, path: str) -> None:
     health = faulty.get(path, None)

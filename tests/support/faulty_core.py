@@ -10,13 +10,15 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from gateway_api.base.errors import StillConnected
 from gateway_api.cli.core import lab
 from gateway_api.cli.core.__main__ import main
 from gateway_api.core.faults import fault_rows
+from gateway_api.core.gateways.lab.access import LabSession
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.paging import Rows
 from gateway_api.wire.core.faults import Fault, FaultKind
-from gateway_api.wire.core.sessions import SessionDetail, SessionState
+from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
 from tests.support.stack import Api, running_api, running_core
 
 BEGAN = 1_795_271_513
@@ -53,6 +55,14 @@ class FaultyGateway(LabGateway):
         if found is None:
             return None
         return replace(found, faults=tuple(fault for fault in FAULTS if fault.session_id == id))
+
+    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
+        """Ends none, and tells that all have ended but one that no list has."""
+        found = super().disconnect_interface(interface, dry_run=True)
+        if dry_run or not found:
+            return found
+        ended = [EndedSession.of(session.summary) for session in found]
+        raise StillConnected(1, ended, f"{SOURCES[0]} does not reply")
 
     def faults(self) -> Rows:
         return fault_rows(FAULTS)

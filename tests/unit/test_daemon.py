@@ -330,10 +330,11 @@ def test_a_core_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_sessions_that_are_still_connected_are_counted_with_the_reason(core: Core, daemon: Daemon) -> None:
+    bob = {"id": 7, "username": "bob", "ip_address": None}
     core.error = ErrorReply.of(
-        f"{CORE.name}.SessionsConnected", connected=2, ended=5, reason="accel-ppp does not reply"
+        f"{CORE.name}.SessionsConnected", connected=2, ended=[bob, bob], reason="accel-ppp does not reply"
     )
-    with pytest.raises(StillConnected, match="2 of 7 sessions are still connected: accel-ppp does not reply"):
+    with pytest.raises(StillConnected, match="2 of 4 sessions are still connected: accel-ppp does not reply"):
         daemon.disconnect_interface("trunk0.100", dry_run=False)
 
 

@@ -31,10 +31,17 @@ from gateway_api.core.service import CoreService
 from gateway_api.core.session import Counters, Session, sort_key
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.contract import MAX_LIMIT, Page
+from gateway_api.wire.core.configuration import ListChanges
 from gateway_api.wire.core.faults import Fault, FaultKind
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import OverheadProfile
-from gateway_api.wire.core.sessions import DisconnectInterface, ListSessions, SessionFilter, SessionSummary
+from gateway_api.wire.core.sessions import (
+    DisconnectInterface,
+    EndedSession,
+    ListSessions,
+    SessionFilter,
+    SessionSummary,
+)
 from gateway_api.wire.varlink.dispatcher import NoParameters
 from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
 from tests.support.clocks import StillClock
@@ -872,15 +879,17 @@ def test_uptime_is_the_whole_seconds_since_the_start(service: CoreService, clock
 
 # A gateway that fails
 
+ENDED = EndedSession(7, "bob", "100.64.0.7")
+
 
 @pytest.mark.parametrize(
     ("error", "name", "parameters"),
     [
         (NotDone("end it", "no reply"), "StepFailed", {"step": "end it", "reason": "no reply"}),
         (
-            StillConnected(2, 5, "no reply"),
+            StillConnected(2, [ENDED], "no reply"),
             "SessionsConnected",
-            {"connected": 2, "ended": 5, "reason": "no reply"},
+            {"connected": 2, "ended": [msgspec.to_builtins(ENDED)], "reason": "no reply"},
         ),
     ],
 )
@@ -899,3 +908,18 @@ def test_an_error_of_the_gateway_is_one_of_the_interface(
         service.disconnect_interface(DisconnectInterface("trunk0.100", dry_run=False), None)
     assert replied.value.name == f"{CORE.name}.{name}"
     assert msgspec.json.decode(replied.value.parameters) == parameters
+
+
+@pytest.mark.parametrize("ended", [[ENDED], []])
+def test_the_changes_of_the_core_have_the_sessions_that_ended_before_a_failure(
+    service: CoreService, monkeypatch: pytest.MonkeyPatch, ended: list[EndedSession]
+) -> None:
+    def fail(_: LabGateway, interface: str, *, dry_run: bool) -> None:
+        raise StillConnected(1, ended, "no reply")
+
+    monkeypatch.setattr(LabGateway, "disconnect_interface", fail)
+    with pytest.raises(ErrorReply):
+        service.disconnect_interface(DisconnectInterface("trunk0.100", dry_run=False), None)
+    changes = service.list_changes(ListChanges("log", 0)).changes
+    before = {"interface": "trunk0.100", "sessions": msgspec.to_builtins(ended)}
+    assert [change.before for change in changes] == [before] * len(ended)

@@ -497,6 +497,7 @@ def test_a_session_that_stays_is_an_error(lives: Lives, source: ListedSource) ->
     assert lives.clock.now - began == pytest.approx(2.5, abs=0.2)
     assert [session.id for session in caught.value.sessions] == [1]
     assert [(end.session.id, end.reason) for end in caught.value.ends] == [(2, "admin_disconnect")]
+    assert [ended.id for ended in caught.value.ended] == [2]
     assert states(lives) == ["active"]
 
 

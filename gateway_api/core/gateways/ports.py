@@ -41,11 +41,12 @@ class Gateway(Protocol):
         """The record of a session, with its traffic until now. None for an unknown id."""
 
     def disconnect(self, id: int) -> SessionDetail | None:
-        """Ends a session, and returns its last record. None for an unknown id. Raises StillConnected."""
+        """Ends a session, and returns its last record. None for an unknown id. Raises StillConnected, with
+        EndedSession records."""
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[Session] | None:
         """Ends, or only finds, the sessions that arrived on an interface. None for an unknown interface,
-        of whatever type. Raises StillConnected."""
+        of whatever type. Raises StillConnected, with EndedSession records."""
 
     def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
         """Shapes a session, and returns its record before and after. None for an unknown id."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
+from gateway_api.base.errors import StillConnected
 from gateway_api.daemon.calls import decoded
 from gateway_api.web import access, audit, parse, responses
 from gateway_api.web.records import (
@@ -65,7 +66,11 @@ def disconnect(id: str) -> Response:
 def disconnect_by_interface(body: dict[str, Any]) -> Response:
     """Ends all sessions on an access interface, or lists them."""
     interface, dry_run = body["interface"], body["dry_run"]
-    sessions = daemon().disconnect_interface(interface, dry_run=dry_run)
+    try:
+        sessions = daemon().disconnect_interface(interface, dry_run=dry_run)
+    except StillConnected as error:
+        audit.note(before={"sessions": error.ended})
+        raise
     if not dry_run:
         audit.note(before={"sessions": [decoded(EndedSession, session) for session in sessions]})
     count, verb = len(sessions), "would be disconnected" if dry_run else "disconnected"

@@ -396,7 +396,7 @@ class SessionsConnectedError(Failure, frozen=True):
     """Sessions that were to end are still there. Others of the same call have ended."""
 
     connected: Annotated[int, count("Sessions that are still there.", 1)]
-    ended: Annotated[int, count("Sessions that have ended.", 0)]
+    ended: Annotated[tuple[EndedSession, ...], about("Sessions that have ended.")]
     reason: Annotated[str, about("Why, without secrets.", "accel-ppp does not reply")]
 
 

@@ -22,6 +22,7 @@ from gateway_api.core.gateways.linux.sources.source import Source, SourceEnd
 from gateway_api.core.gateways.linux.surroundings import SessionEnd, SessionSurroundings
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
+from gateway_api.wire.core.sessions import EndedSession
 
 #: Seconds in which a session must be gone. The API waits 3 s for the reply.
 _DISCONNECT = 2.5
@@ -37,7 +38,7 @@ class NotDisconnected(StillConnected):
     def __init__(self, sessions: Sequence[LinuxSession], ends: Sequence[SessionEnd], reason: str) -> None:
         self.sessions = sessions
         self.ends = ends
-        super().__init__(len(sessions), len(ends), reason)
+        super().__init__(len(sessions), [EndedSession.of(end.session.summary) for end in ends], reason)
 
 
 class Tracker:
