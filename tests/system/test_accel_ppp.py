@@ -197,6 +197,19 @@ def test_metrics_that_hang_are_left_alone_for_a_minute(accel: Accel, make: Makes
     assert [show == "sid,rate-limit" for show in shows(accel)] == [False, False, True]
 
 
+def test_a_command_line_that_hangs_is_not_asked_for_rates_for_a_minute(
+    accel: Accel, make: Makes, clock: StillClock
+) -> None:
+    source = make(accel.command_line(timeout=SHORT), accel.metrics_page())
+    accel.up(ALICE)
+    accel.faults(cli="hang")
+    assert keys(source) == {ALICE.sid}
+    accel.faults(cli=None)
+    assert [session.rate_down for session in source.sessions()] == [None]
+    clock.now += 61
+    assert [session.rate_down for session in source.sessions()] == [20_000_000]
+
+
 def test_a_change_of_the_way_shows_no_change_of_a_session(accel: Accel, by_metrics: AccelPpp) -> None:
     accel.up(ALICE, BOB, CAROL)
     first = by_metrics.sessions()

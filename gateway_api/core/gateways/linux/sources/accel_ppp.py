@@ -41,9 +41,9 @@ _SHOW = f"show sessions {','.join(COLUMNS)}"
 _SHOW_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name != RATE)}"
 _SHOW_RATES = f"show sessions sid,{RATE}"
 
-#: Seconds for which metrics that failed are not read again: a port that hangs would cost each sweep its
-#: timeout.
-_METRICS_PAUSE = 60.0
+#: Seconds for which metrics, or rates beside them, that failed are not read again: a port that hangs would
+#: cost each sweep its timeout.
+_PAUSE = 60.0
 
 #: What a sweep does instead, for the log.
 _BY_TABLE = "reading sessions from the command line of accel-ppp"
@@ -70,7 +70,7 @@ class AccelPpp:
         self._clock = clock
         self._sweep = threading.Lock()
         self._known: dict[str, SourceSession] = {}
-        self._metrics_from = 0.0
+        self._metrics_from = self._rates_from = 0.0
         #: What was logged and is not over: each sweep would log it again.
         self._troubles: dict[str, str] = {}
         self._terminations = Terminations(clock)
@@ -136,23 +136,26 @@ class AccelPpp:
             found = metrics_sessions(self._metrics.read(), int(self._clock.wall()))
         except (SourceUnavailable, UnreadableReply) as error:
             self._log_trouble(_BY_TABLE, error)
-            self._metrics_from = now + _METRICS_PAUSE
+            self._metrics_from = now + _PAUSE
             return None
         self._troubles.pop(_BY_TABLE, None)
         return self._with_rates(found) if found else found
 
     def _with_rates(self, found: list[SourceSession]) -> list[SourceSession]:
         """The metrics lack rates. Those of the last sweep stay while the command line does not reply."""
-        rates: dict[str, Rates]
-        try:
-            rates = table_rates(self._command_line.run(_SHOW_RATES))
-        except UnknownColumn:
-            return found
-        except (SourceUnavailable, UnreadableReply) as error:
-            self._log_trouble(_OLD_RATES, error)
-            rates = {key: (known.rate_down, known.rate_up) for key, known in self._known.items()}
-        else:
-            self._troubles.pop(_OLD_RATES, None)
+        rates: dict[str, Rates] = {
+            key: (known.rate_down, known.rate_up) for key, known in self._known.items()
+        }
+        now = self._clock.steady()
+        if now >= self._rates_from:
+            try:
+                rates = table_rates(self._command_line.run(_SHOW_RATES))
+                self._troubles.pop(_OLD_RATES, None)
+            except UnknownColumn:
+                return found
+            except (SourceUnavailable, UnreadableReply) as error:
+                self._log_trouble(_OLD_RATES, error)
+                self._rates_from = now + _PAUSE
         return [_rated(session, *rates.get(session.key, (None, None))) for session in found]
 
     def _from_table(self) -> list[SourceSession]:
