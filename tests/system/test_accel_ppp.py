@@ -258,7 +258,7 @@ def test_a_table_cut_anywhere_is_unavailable(accel: Accel, by_table: AccelPpp) -
 @pytest.mark.parametrize("fault", ["hang", "drip"])
 def test_a_command_ends_at_its_deadline(accel: Accel, make: Makes, fault: str) -> None:
     accel.faults(cli=fault)
-    with pytest.raises(SourceUnavailable, match=r"timed out|no reply in time"):
+    with pytest.raises(SourceUnavailable, match="no reply within"):
         make(accel.command_line(timeout=SHORT)).sessions()
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from gateway_api.core.gateways.linux.routing import frr as frr_module
-from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingUnavailable
+from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingAbsent, RoutingUnavailable
 from gateway_api.core.gateways.linux.routing.frr_reload import (
     FrrConfiguration,
     FrrDifference,
     RoutingHalfChanged,
     RoutingRefused,
 )
+from gateway_api.core.gateways.linux.time_limit import CommitLimits
 from tests.support import frr as packages
 from tests.support.frr_pair import NEAR, Pair, running_pair
 from tests.support.rendered import rendered
@@ -26,6 +27,10 @@ pytestmark = pytest.mark.slow
 NEIGHBOR = "10.255.0.2"
 #: Seconds until a program that hangs is killed: it must have begun.
 SHORT = 4
+
+
+def limits(seconds: float) -> CommitLimits:
+    return CommitLimits.of(seconds, seconds)
 
 
 @pytest.fixture(scope="module")
@@ -105,22 +110,18 @@ def test_a_killed_bgpd_is_named(pair: Pair) -> None:
 def test_an_frr_that_never_ran_is_unavailable(unpacked: packages.Frr, tmp_path: Path) -> None:
     gone = FrrFolders(Path(unpacked.path), unpacked.tools, tmp_path, tmp_path)
     (tmp_path / "vtysh.conf").write_text("username root nopassword\n")
-    for call in (
-        Frr(gone, PATIENCE).bgp_summary,
-        lambda: FrrConfiguration(gone, PATIENCE).apply(NEAR),
-    ):
-        with pytest.raises(RoutingUnavailable, match="failed to connect to any daemons"):
-            call()
+    with pytest.raises(RoutingUnavailable, match="failed to connect to any daemons"):
+        Frr(gone, PATIENCE).bgp_summary()
+    with pytest.raises(RoutingAbsent, match="failed to connect to any daemons"):
+        FrrConfiguration(gone, limits(PATIENCE)).apply(NEAR)
 
 
 def test_an_frr_that_is_not_installed_is_unavailable(tmp_path: Path) -> None:
     gone = FrrFolders(tmp_path, tmp_path, tmp_path, tmp_path)
-    for call in (
-        Frr(gone, PATIENCE).bgp_summary,
-        lambda: FrrConfiguration(gone, PATIENCE).apply(NEAR),
-    ):
-        with pytest.raises(RoutingUnavailable, match="No such file or directory"):
-            call()
+    with pytest.raises(RoutingUnavailable, match="No such file or directory"):
+        Frr(gone, PATIENCE).bgp_summary()
+    with pytest.raises(RoutingAbsent, match="No such file or directory"):
+        FrrConfiguration(gone, limits(PATIENCE)).apply(NEAR)
 
 
 # FRR that hangs or lies.
@@ -132,8 +133,8 @@ def test_a_bgpd_that_hangs_does_not_hang_the_gateway(running: Pair) -> None:
     with running.stopped("bgpd"):
         with pytest.raises(RoutingUnavailable, match="vtysh did not end within 1 s"):
             Frr(running.near, 1).bgp_summary()
-        with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within 2 s"):
-            FrrConfiguration(running.near, 2).apply(NEAR.replace("core 8", "core 9"))
+        with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within \S+ s"):
+            FrrConfiguration(running.near, limits(2)).apply(NEAR.replace("core 8", "core 9"))
         assert file.read_text() == before
     assert neighbor(running)["desc"] == "core 8"
 
@@ -218,7 +219,7 @@ def test_vtysh_has_nothing_of_the_core_in_its_environment(
 def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> None:
     established(pair)
     text = NEAR.replace("core 8", "core 9")
-    configuration = FrrConfiguration(pair.near, PATIENCE)
+    configuration = FrrConfiguration(pair.near, limits(PATIENCE))
     configuration.apply(NEAR)
     announced = configuration.difference(text)
     assert configuration.apply(text) == announced
@@ -233,19 +234,21 @@ def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> 
 
 
 def test_a_difference_changes_nothing(pair: Pair) -> None:
-    FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
-    difference = FrrConfiguration(pair.near, PATIENCE).difference(NEAR.replace(" redistribute kernel\n", ""))
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
+    difference = FrrConfiguration(pair.near, limits(PATIENCE)).difference(
+        NEAR.replace(" redistribute kernel\n", "")
+    )
     assert difference == FrrDifference(
         removed=("router bgp 65001\n address-family ipv4 unicast\n  no redistribute kernel",)
     )
-    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == FrrDifference()
+    assert FrrConfiguration(pair.near, limits(PATIENCE)).difference(NEAR) == FrrDifference()
     assert (pair.near.configuration / "frr.conf").read_text() == NEAR
 
 
 def test_the_rendered_file_takes_effect(pair: Pair, document: dict[str, Any]) -> None:
     text = rendered(document)["frr.conf"]
-    FrrConfiguration(pair.near, PATIENCE).apply(text)
-    assert FrrConfiguration(pair.near, PATIENCE).difference(text) == FrrDifference()
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(text)
+    assert FrrConfiguration(pair.near, limits(PATIENCE)).difference(text) == FrrDifference()
     running = pair.vtysh(pair.near, "-c", "show running-config").splitlines()
     assert "vrf cgnat" in running
     assert f"router bgp {document['bgp']['as_number']}" in running
@@ -255,9 +258,9 @@ def test_a_change_of_the_bgp_process_with_a_vrf_takes_effect_as_it_is(
     pair: Pair, document: dict[str, Any]
 ) -> None:
     """frr-reload.py alone leaves `vrf-policy cgnat` in it."""
-    FrrConfiguration(pair.near, PATIENCE).apply(rendered(document)["frr.conf"])
-    FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
-    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == FrrDifference()
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
+    assert FrrConfiguration(pair.near, limits(PATIENCE)).difference(NEAR) == FrrDifference()
     assert "cgnat" not in pair.vtysh(pair.near, "-c", "show running-config")
 
 
@@ -270,7 +273,7 @@ def test_the_neighbor_is_told_of_links_of_subscribers_and_not_of_other_networks(
         "neighbors": [{"address": NEIGHBOR, "remote_as": 65002}],
     }
     document["cgnat"]["enabled"] = False
-    FrrConfiguration(pair.near, PATIENCE).apply(rendered(document)["frr.conf"])
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
 
     def told() -> set[str]:
         return {each["dst"] for each in pair.kernel_routes("far") if each.get("protocol") == "bgp"}
@@ -287,22 +290,22 @@ def test_without_the_right_to_write_the_file_frr_writes_what_it_runs(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("gateway_api.base.durable.replace", refused)
-    FrrConfiguration(pair.near, PATIENCE).apply(NEAR.replace("core 8", "core 9"))
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
     assert f" neighbor {NEIGHBOR} description core 9\n" in (pair.near.configuration / "frr.conf").read_text()
 
 
 def as_before(pair: Pair) -> None:
-    assert FrrConfiguration(pair.near, PATIENCE).difference(NEAR) == FrrDifference()
+    assert FrrConfiguration(pair.near, limits(PATIENCE)).difference(NEAR) == FrrDifference()
     assert (pair.near.configuration / "frr.conf").read_text() == NEAR
     found = neighbor(pair)
     assert (found["desc"], found["state"], found["connectionsDropped"]) == ("core 8", "Established", 0)
 
 
 def test_a_line_that_frr_cannot_read_is_named_and_nothing_changes(pair: Pair) -> None:
-    FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
     established(pair)
     bad = NEAR.replace("core 8\n", f"core 9\n neighbor {NEIGHBOR} colour red\n")
-    configuration = FrrConfiguration(pair.near, PATIENCE)
+    configuration = FrrConfiguration(pair.near, limits(PATIENCE))
     for call in (configuration.difference, configuration.apply):
         with pytest.raises(RoutingRefused) as refused:
             call(bad)
@@ -313,34 +316,34 @@ def test_a_line_that_frr_cannot_read_is_named_and_nothing_changes(pair: Pair) ->
 
 
 def test_a_value_that_bgpd_refuses_is_named_and_all_is_as_before(pair: Pair) -> None:
-    FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
     established(pair)
     member = "neighbor 10.255.0.3 peer-group nowhere"
     bad = NEAR.replace("core 8\n", f"core 9\n {member}\n")
     with pytest.raises(RoutingRefused) as refused:
-        FrrConfiguration(pair.near, PATIENCE).apply(bad)
+        FrrConfiguration(pair.near, limits(PATIENCE)).apply(bad)
     assert (refused.value.line, refused.value.number) == (member, bad.splitlines().index(f" {member}") + 1)
     assert refused.value.reason == "Configure the peer-group first"
     as_before(pair)
 
 
 def test_a_line_for_a_daemon_that_does_not_run_is_named(pair: Pair) -> None:
-    FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
     pair.end("bgpd")
     with pytest.raises(RoutingRefused, match="the daemon that it is for does not run") as refused:
-        FrrConfiguration(pair.near, PATIENCE).apply(NEAR.replace("core 8", "core 9"))
+        FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
     assert refused.value.line == "router bgp 65001"
     assert (pair.near.configuration / "frr.conf").read_text() == NEAR
 
 
 def test_if_the_file_cannot_be_written_all_is_as_before(pair: Pair) -> None:
-    FrrConfiguration(pair.near, PATIENCE).apply(NEAR)
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR)
     established(pair)
     file = pair.near.configuration / "frr.conf"
     file.unlink()
     file.mkdir()
     with pytest.raises(RoutingUnavailable, match="cannot write it: Is a directory"):
-        FrrConfiguration(pair.near, PATIENCE).apply(NEAR.replace("core 8", "core 9"))
+        FrrConfiguration(pair.near, limits(PATIENCE)).apply(NEAR.replace("core 8", "core 9"))
     file.rmdir()
     file.write_text(NEAR)
     as_before(pair)
@@ -361,7 +364,7 @@ def test_a_configuration_that_cannot_be_taken_back_is_told(tmp_path: Path) -> No
     stand_in(tmp_path, "echo old")
     folders = stand_in(tmp_path, _NO_WAY_BACK, "frr-reload.py")
     with pytest.raises(RoutingHalfChanged) as failed:
-        FrrConfiguration(folders, PATIENCE).apply("new\nrouter bgp 7\n")
+        FrrConfiguration(folders, limits(PATIENCE)).apply("new\nrouter bgp 7\n")
     assert str(failed.value).startswith("FRR refuses line 2 of frr.conf (router bgp 7): it has no effect")
     assert "FRR is not as before: cannot apply frr.conf to FRR: Traceback: killed" in str(failed.value)
     assert not (tmp_path / "frr.conf").exists()
@@ -369,7 +372,14 @@ def test_a_configuration_that_cannot_be_taken_back_is_told(tmp_path: Path) -> No
 
 def test_a_reload_that_hangs_is_killed_with_its_vtysh(tmp_path: Path) -> None:
     folders = stand_in(tmp_path, f"sleep 600 & echo $! > {tmp_path}/pids; wait", "frr-reload.py")
-    with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within 4 s"):
-        FrrConfiguration(folders, SHORT).apply("router bgp 7\n")
+    with pytest.raises(RoutingUnavailable, match=r"frr-reload\.py did not end within \S+ s"):
+        FrrConfiguration(folders, limits(SHORT)).apply("router bgp 7\n")
     child = int((tmp_path / "pids").read_text())
     wait_for("the end of the child", lambda: is_gone(child))
+
+
+def test_a_program_that_has_no_time_left_is_not_run(tmp_path: Path) -> None:
+    folders = stand_in(tmp_path, f"touch {tmp_path}/ran", "frr-reload.py")
+    with pytest.raises(RoutingUnavailable, match=r"no time was left to run frr-reload\.py"):
+        FrrConfiguration(folders, limits(0)).apply("router bgp 7\n")
+    assert not (tmp_path / "ran").exists()

@@ -3,7 +3,9 @@ asked, and refuses what a test says."""
 
 import copy
 import os
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.routing.frr import FrrFolders
-from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration
 from gateway_api.core.gateways.linux.services.daemons import PlacedFiles
 from gateway_api.core.gateways.linux.services.dhcp_server import DhcpServer
 from gateway_api.core.gateways.linux.services.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
@@ -24,12 +25,13 @@ from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
 from gateway_api.core.gateways.linux.services.systemd import Systemd
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.core.gateways.linux.time_limit import CommitLimits
 from gateway_api.wire.core.impact import ServiceAction, ServiceImpact
 from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace
 from tests.support.rendered import RADIUS
 from tests.support.running_accel import LOCALHOST, Accel, running_accel
-from tests.support.stack import free_port
+from tests.support.stack import free_port, wait_for
 from tests.support.workspaces import no_file_longer_than
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to make interfaces")
@@ -38,7 +40,7 @@ _SYSTEMCTL = """#!/bin/sh
 shift 3
 echo "$*" >> {0}/asked
 [ ! -e {0}/refused ] || ! echo "$*" | grep -qf {0}/refused || {{ echo "Job for it failed." >&2; exit 1; }}
-[ ! -e {0}/hangs ] || exec sleep 60
+[ ! -e {0}/hangs ] || ! echo "$*" | grep -qf {0}/hangs || while [ -e {0}/hangs ]; do sleep 0.1; done
 """
 
 
@@ -60,6 +62,12 @@ class World:
         if pattern is not None:
             (self.folder / "refused").write_text(f"{pattern}\n")
 
+    def hang(self, pattern: str | None) -> None:
+        """Until the next call."""
+        (self.folder / "hangs").unlink(missing_ok=True)
+        if pattern is not None:
+            (self.folder / "hangs").write_text(f"{pattern}\n")
+
     def units(self) -> PppoeUnits:
         """As after a start of the core."""
         units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=True)
@@ -73,9 +81,9 @@ class World:
         folder = self.folder / "services"
         return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
 
-    def services(self) -> LinuxServices:
+    def services(self, apply: float = 30, put_back: float = 30) -> LinuxServices:
         secrets = SignOnFiles(PlacedFiles(self.folder / "services"))
-        return LinuxServices([secrets, self.units(), self.dhcp(is_source=True)])
+        return LinuxServices([secrets, self.units(), self.dhcp(is_source=True)], apply, put_back)
 
     def dhcp(self, *, is_source: bool) -> DhcpServer:
         placed = PlacedFiles(self.folder / "services")
@@ -84,7 +92,7 @@ class World:
     def without_sources(self) -> LinuxServices:
         """After a change to accel-ppp."""
         units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=False)
-        return LinuxServices([units, self.dhcp(is_source=False)])
+        return LinuxServices([units, self.dhcp(is_source=False)], 30, 30)
 
     def rendered(self, configuration: Configuration) -> Path:
         folder = self.folder / "rendered"
@@ -107,6 +115,10 @@ def world(tmp_path: Path, document: dict[str, Any]) -> Iterator[World]:
             "link add trunk0.301 type veth peer name far.301",
         )
         yield World(tmp_path, Systemd([str(program)], seconds=5), of(document))
+
+
+def limits(apply: float = 30, put_back: float = 30) -> CommitLimits:
+    return CommitLimits.of(apply, put_back)
 
 
 def of(document: dict[str, Any], **changes: Any) -> Configuration:
@@ -168,7 +180,7 @@ def test_a_server_that_systemd_refuses_to_start_is_refused(world: World) -> None
 
 
 def test_without_an_answer_of_systemd_the_source_is_unavailable(world: World) -> None:
-    (world.folder / "hangs").touch()
+    world.hang("^start")
     systemd = Systemd([str(world.folder / "systemctl")], seconds=0.5)
     units = PppoeUnits(systemd, world.folder, is_source=True)
     units.begin(world.configuration)
@@ -194,7 +206,7 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
     document["radius"] = RADIUS
     after = of(document, system__hostname="bng9")
     assert units.action({}, after) == "reload"
-    units.apply({}, after)
+    units.apply({}, after, limits())
     assert world.settings() == {
         "trunk0.300": "100.64.0.1 100.64.0.16 radius bng9\n",
         "trunk0.301": "100.64.0.1 100.64.0.32 radius bng9\n",
@@ -207,7 +219,7 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
 def test_another_range_gives_the_vlans_other_blocks(world: World, document: dict[str, Any]) -> None:
     units = world.units()
     units.start(["trunk0.300"])
-    units.apply({}, of(document, cgnat__source_range="10.8.0.0/16"))
+    units.apply({}, of(document, cgnat__source_range="10.8.0.0/16"), limits())
     assert world.settings()["trunk0.300"] == "10.8.0.1 10.8.0.16 secrets bng1\n"
 
 
@@ -219,7 +231,7 @@ def test_what_is_of_no_concern_to_pppoe_leaves_the_servers_alone(
     world.asked()
     after = of(document, qos__default_down="1gbit")
     assert units.action({}, after) is None
-    units.apply({}, after)
+    units.apply({}, after, limits())
     assert world.asked() == []
 
 
@@ -231,7 +243,7 @@ def test_servers_that_do_not_reload_have_their_settings_as_before(
     before = world.settings()
     world.refuse("^try-reload")
     with pytest.raises(StepFailed) as failed:
-        units.apply({}, of(document, system__hostname="bng9"))
+        units.apply({}, of(document, system__hostname="bng9"), limits())
     assert (failed.value.name, failed.value.reason) == ("configure pppoe-server", "Job for it failed.")
     assert world.settings() == before
 
@@ -240,7 +252,7 @@ def test_a_vlan_that_is_gone_gives_its_block_back_at_the_start_of_the_core(world
     world.units().start(["trunk0.300"])
     ip("link del trunk0.300")
     units = world.units()
-    units.apply({}, world.configuration)
+    units.apply({}, world.configuration, limits())
     assert world.asked()[-1] == "stop gateway-pppoe@trunk0.300.service"
     assert world.settings() == {}
 
@@ -249,12 +261,29 @@ def test_several_vlans_that_are_gone_are_stopped_at_once(world: World) -> None:
     world.units().start(["trunk0.300", "trunk0.301"])
     ip("link del trunk0.300", "link del trunk0.301")
     world.asked()
-    world.units().apply({}, world.configuration)
+    world.units().apply({}, world.configuration, limits())
     (stop,) = world.asked()
     assert sorted(stop.split()[1:]) == [
         "gateway-pppoe@trunk0.300.service",
         "gateway-pppoe@trunk0.301.service",
     ]
+
+
+def test_a_commit_does_not_wait_for_a_start_that_hangs(world: World, document: dict[str, Any]) -> None:
+    world.systemd = Systemd([str(world.folder / "systemctl")], seconds=60)
+    units = world.units()
+    world.hang("^start")
+    with ThreadPoolExecutor() as pool:
+        start = pool.submit(units.start, ["trunk0.300"])
+        wait_for("the start", world.asked)
+        try:
+            after = of(document, system__hostname="bng9")
+            with pytest.raises(StepFailed, match="another change to it did not end within"):
+                units.apply({}, after, limits(0.5, 1))
+        finally:
+            world.hang(None)
+        start.result()
+    assert world.settings() == {"trunk0.300": "100.64.0.1 100.64.0.16 secrets bng1\n"}
 
 
 # accel-ppp
@@ -273,12 +302,12 @@ def test_accel_ppp_reloads_what_has_changed(world: World, document: dict[str, An
     rendered = render(world.configuration)
     assert daemon.action(rendered, world.configuration) == "reload"
     for _ in range(2):
-        daemon.apply(rendered, world.configuration)
+        daemon.apply(rendered, world.configuration, limits())
     assert accel.commands().count("reload") == 1
     assert world.files()["accel-ppp.conf"] == rendered["accel-ppp.conf"]
     assert daemon.action(rendered, world.configuration) is None
     # As the core does not know what it runs by, after a start.
-    AccelPppReload(placed, accel.command_line()).apply(rendered, world.configuration)
+    AccelPppReload(placed, accel.command_line()).apply(rendered, world.configuration, limits())
     assert accel.commands().count("reload") == 2
 
 
@@ -286,23 +315,42 @@ def test_accel_ppp_that_refuses_its_file_gets_the_former_one(
     world: World, document: dict[str, Any], accel: Accel
 ) -> None:
     daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line())
-    daemon.apply(render(world.configuration), world.configuration)
+    daemon.apply(render(world.configuration), world.configuration, limits())
     before = world.files()
     after = of(document, system__hostname="bng9")
     accel.faults(reload="failed\r\n")
     try:
         with pytest.raises(StepFailed) as failed:
-            daemon.apply(render(after), after)
+            daemon.apply(render(after), after, limits())
     finally:
         accel.reset()
     assert (failed.value.name, failed.value.reason) == ("reload accel-ppp", "'failed'")
     assert world.files() == before
 
 
+def test_accel_ppp_that_hangs_gets_the_former_file_and_reloads_later(
+    world: World, document: dict[str, Any], accel: Accel
+) -> None:
+    daemon = AccelPppReload(PlacedFiles(world.folder / "services"), accel.command_line(timeout=60))
+    daemon.apply(render(world.configuration), world.configuration, limits())
+    before = world.files()
+    after = of(document, system__hostname="bng9")
+    accel.faults(cli="hang")
+    try:
+        with pytest.raises(StepFailed, match=r"^cannot reload accel-ppp: .*no reply within (1|0\.[0-9]+) s$"):
+            daemon.apply(render(after), after, limits(1, 1))
+    finally:
+        accel.reset()
+    assert world.files() == before
+    # It may have read the other file.
+    daemon.apply(render(world.configuration), world.configuration, limits())
+    assert accel.commands().count("reload") == 1
+
+
 def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: World) -> None:
     absent = CommandLine(Endpoint(LOCALHOST, free_port()), timeout=5)
     daemon = AccelPppReload(PlacedFiles(world.folder / "services"), absent)
-    daemon.apply(render(world.configuration), world.configuration)
+    daemon.apply(render(world.configuration), world.configuration, limits())
     assert world.files()["accel-ppp.conf"] == render(world.configuration)["accel-ppp.conf"]
 
 
@@ -311,25 +359,44 @@ def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: Wor
 
 @pytest.mark.parametrize("bgp", [True, False])
 def test_only_a_gateway_with_bgp_requires_frr(world: World, document: dict[str, Any], bgp: bool) -> None:
-    absent = FrrConfiguration(FrrFolders(world.folder, world.folder, world.folder, world.folder), seconds=5)
+    absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
     daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
     if not bgp:
         document["bgp"] = None
-        daemon.apply(render(of(document)), of(document))
+        daemon.apply(render(of(document)), of(document), limits())
         # Nothing would happen to it at the next commit.
         assert daemon.action(render(of(document)), of(document)) is None
         return
     with pytest.raises(StepFailed) as failed:
-        daemon.apply(render(of(document)), of(document))
+        daemon.apply(render(of(document)), of(document), limits())
     assert failed.value.name == "apply frr.conf to FRR"
     assert "cannot run frr-reload.py" in failed.value.reason
 
 
+def frr_stand_in(folder: Path, script: str) -> FrrFolders:
+    for name, text in (("vtysh", "echo old"), ("frr-reload.py", script)):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    (folder / "vtysh.conf").touch()
+    return FrrFolders(folder, folder, folder, folder)
+
+
+def test_a_gateway_without_bgp_does_not_do_without_an_frr_that_hangs(
+    world: World, document: dict[str, Any]
+) -> None:
+    hanging = frr_stand_in(world.folder, "exec sleep 60")
+    document["bgp"] = None
+    daemon = FrrByDifference(PlacedFiles(world.folder / "services"), hanging)
+    with pytest.raises(StepFailed, match=r"cannot apply frr\.conf to FRR: frr-reload\.py did not end within"):
+        daemon.apply(render(of(document)), of(document), limits(2, 2))
+    assert world.files() == {}
+
+
 def test_a_full_disk_is_found_before_frr_changes(world: World) -> None:
-    absent = FrrConfiguration(FrrFolders(world.folder, world.folder, world.folder, world.folder), seconds=5)
+    absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
     daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
     with no_file_longer_than(0), pytest.raises(StepFailed) as failed:
-        daemon.apply(render(world.configuration), world.configuration)
+        daemon.apply(render(world.configuration), world.configuration, limits())
     assert failed.value.name == "write frr.conf"
 
 
@@ -398,8 +465,8 @@ def test_a_daemon_that_did_not_stop_is_stopped_later(world: World) -> None:
 
 def test_a_service_that_refuses_at_a_start_keeps_no_other_from_running(world: World) -> None:
     placed = PlacedFiles(world.folder / "services")
-    absent = FrrConfiguration(FrrFolders(world.folder, world.folder, world.folder, world.folder), seconds=5)
-    services = LinuxServices([FrrByDifference(placed, absent), world.dhcp(is_source=True)])
+    absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
+    services = LinuxServices([FrrByDifference(placed, absent), world.dhcp(is_source=True)], 30, 30)
     with pytest.raises(StepFailed, match=r"cannot apply frr\.conf"):
         services.resume(world.rendered(world.configuration), world.configuration)
     assert world.asked() == ["restart gateway-dnsmasq.service"]
@@ -432,3 +499,43 @@ def test_a_service_that_refuses_leaves_all_as_before(world: World, document: dic
     assert world.files() == before
     # The second time with the former file.
     assert world.asked() == ["restart gateway-dnsmasq.service"] * 2
+
+
+def test_a_service_that_hangs_leaves_all_as_before(world: World, document: dict[str, Any]) -> None:
+    world.systemd = Systemd([str(world.folder / "systemctl")], seconds=60)
+    services = world.services(apply=3, put_back=2)
+    services.apply(world.rendered(world.configuration), world.configuration)
+    before = world.files()
+    document["radius"] = RADIUS
+    after = of(document, cgnat__source_range="10.8.0.0/16")
+    world.hang("^restart gateway-dnsmasq")
+    with pytest.raises(StepFailed) as failed:
+        services.apply(world.rendered(after), after)
+    assert failed.value.name == "restart dnsmasq"
+    assert re.fullmatch(r"systemctl did not end within [0-3](\.[0-9]+)? s", failed.value.reason)
+    assert world.files() == before
+
+
+#: Says that there is a difference, always, and hangs while it applies it.
+_NEVER_ENDS = """
+case $1 in
+    --test) printf '\\nLines To Add\\n============\\nrouter bgp 7\\n' ;;
+    --reload) exec sleep 60 ;;
+esac
+"""
+
+
+def test_an_frr_that_hangs_leaves_the_others_time_to_be_put_back(
+    world: World, document: dict[str, Any]
+) -> None:
+    placed = PlacedFiles(world.folder / "services")
+    world.services().apply(world.rendered(world.configuration), world.configuration)
+    before = world.files()
+    world.asked()
+    frr = FrrByDifference(placed, frr_stand_in(world.folder, _NEVER_ENDS))
+    services = LinuxServices([world.dhcp(is_source=True), frr], 4, 8)
+    after = of(document, cgnat__source_range="10.8.0.0/16")
+    with pytest.raises(StepFailed, match=r"cannot apply frr\.conf to FRR: .*did not end within"):
+        services.apply(world.rendered(after), after)
+    assert world.asked() == ["restart gateway-dnsmasq.service"] * 2
+    assert world.files() == before

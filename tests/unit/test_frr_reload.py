@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.program import Ended
 from gateway_api.core.gateways.linux.routing import frr_reload
-from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingUnavailable
+from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingAbsent, RoutingUnavailable
 from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration, FrrDifference, RoutingRefused
+from gateway_api.core.gateways.linux.time_limit import CommitLimits
 
 TEXT = "frr defaults traditional\nrouter bgp 65001\n neighbor 10.0.0.2 colour red\n"
 
@@ -31,7 +32,7 @@ EMPTY = b"2026-11-22 09:00:31,076 \x1b[91m  ERROR\x1b[0m: Filename /tmp/frr.conf
 def difference(ended: Ended, text: str = TEXT) -> FrrDifference:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frr_reload, "run", lambda *_, **__: ended)
-        return FrrConfiguration(FrrFolders(), 1).difference(text)
+        return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(text)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_a_refusal_without_a_line_has_its_reason() -> None:
 
 
 def test_an_frr_that_is_down_refuses_nothing() -> None:
-    with pytest.raises(RoutingUnavailable, match=r"failed to connect to any daemons\.$"):
+    with pytest.raises(RoutingAbsent, match=r"failed to connect to any daemons\.$"):
         difference(Ended(1, b"", DOWN))
 
 
@@ -113,4 +114,4 @@ def test_any_bytes_are_a_difference_or_an_error(status: int, output: bytes, erro
 def test_a_draft_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(RoutingUnavailable, match="cannot write its draft: No such file or directory"):
-        FrrConfiguration(FrrFolders(), 1).difference(TEXT)
+        FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(TEXT)

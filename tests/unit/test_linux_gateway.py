@@ -114,7 +114,7 @@ class Machine:
         self.reconciler = Reconciler(self.plane, demand, self.clock)
         self.gateway = LinuxGateway(
             configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
-            self.trunks, self.kernel, self.counters, LinuxServices(self.daemons),
+            self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             # FRR is not there.
             Frr(FrrFolders(folder, folder, folder, folder), 2), SimpleNamespace(),
         )  # fmt: skip

@@ -19,7 +19,6 @@ from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.core.gateways.linux.provision import Provision
 from gateway_api.core.gateways.linux.requirements import serving
 from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
-from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration
 from gateway_api.core.gateways.linux.services import places
 from gateway_api.core.gateways.linux.services.daemons import PlacedFiles, ServiceDaemon
 from gateway_api.core.gateways.linux.services.dhcp_server import DhcpServer
@@ -38,8 +37,10 @@ from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.journal import Journal
 from gateway_api.wire.core.sessions import SessionType
 
-#: Seconds for FRR's reply to a question, and for one step of a commit.
-_ASK_FRR, _CHANGE_FRR = 2.0, 15.0
+#: Seconds for FRR's reply to a question.
+_ASK_FRR = 2.0
+#: Seconds of a commit for the daemons, in all what GatewayServices promises.
+_APPLY, _PUT_BACK = 12.0, 8.0
 #: As the core renders accel-ppp's configuration.
 _COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
 _METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
@@ -63,8 +64,8 @@ class LinuxMachine:
         ]
         if "accel-ppp" in self._names:
             daemons.append(AccelPppReload(files, self._command_line))
-        daemons.append(FrrByDifference(files, FrrConfiguration(FrrFolders(), _CHANGE_FRR)))
-        self.services = LinuxServices(daemons)
+        daemons.append(FrrByDifference(files, FrrFolders()))
+        self.services = LinuxServices(daemons, _APPLY, _PUT_BACK)
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""

@@ -21,6 +21,10 @@ class ProgramFailed(GatewayApiError):
     """The program did not start, did not end in time, or printed too much. It does not run any more."""
 
 
+class ProgramMissing(ProgramFailed):
+    """It is not installed."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """A program that ended. The status is negative after a signal, as with `subprocess`."""
@@ -34,6 +38,9 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> Ended:
     """Waits for a program and all children that hold its output; kills them at the deadline. `most` is
     the limit of its output and errors together, in bytes. Raises ProgramFailed."""
     end, name = time.monotonic() + seconds, Path(command[0]).name
+    if seconds <= 0:
+        # Killed at once, it may have done a part.
+        raise ProgramFailed(f"no time was left to run {name}")
     try:
         # The group of a new session has the children too: one signal reaches all.
         process = subprocess.Popen(
@@ -45,6 +52,8 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> Ended:
             env=_ENVIRONMENT,
             start_new_session=True,
         )
+    except FileNotFoundError as error:
+        raise ProgramMissing(f"cannot run {name}: {error.strerror}") from error
     except OSError as error:
         raise ProgramFailed(f"cannot run {name}: {error.strerror}") from error
     assert process.stdout is not None and process.stderr is not None  # noqa: S101 - they are pipes
@@ -53,7 +62,7 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> Ended:
             printed, complaints = _read(output, errors, end, most)
             process.wait(max(0, end - time.monotonic()))
         except (TimeoutError, subprocess.TimeoutExpired) as error:
-            raise ProgramFailed(f"{name} did not end within {seconds:g} s") from error
+            raise ProgramFailed(f"{name} did not end within {seconds:.3g} s") from error
         except OverflowError as error:
             raise ProgramFailed(f"{name} printed more than {most} bytes") from error
         finally:

@@ -31,6 +31,10 @@ class RoutingUnavailable(GatewayApiError):
         super().__init__(f"cannot {step}: {reason}")
 
 
+class RoutingAbsent(RoutingUnavailable):
+    """FRR is not installed, or none of its daemons runs."""
+
+
 @dataclass(frozen=True)
 class FrrFolders:
     """Where an FRR is: `programs` has vtysh, `tools` has frr-reload.py, `configuration` has frr.conf and

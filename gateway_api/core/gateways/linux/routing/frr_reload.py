@@ -10,20 +10,22 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, run
+from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, ProgramMissing, run
 from gateway_api.core.gateways.linux.routing.frr import (
     FrrFolders,
+    RoutingAbsent,
     RoutingUnavailable,
     last_line,
     printable,
     vtysh,
 )
+from gateway_api.core.gateways.linux.time_limit import CommitLimits
 
 _MOST = 16 * 2**20
 _READ, _STEP = "read the running configuration of FRR", "apply frr.conf to FRR"
@@ -43,6 +45,7 @@ _BAD_SYNTAX = re.compile(r"line (\d{1,9}): % ([A-Za-z ]+)")
 _BAD_VALUE = re.compile(r"Failure to communicate\[\d+\] to [a-z0-9]+, line: *([ -~]+)")
 _COMPLAINT = re.compile(r"^% *([ -~]+)", re.MULTILINE)
 _EXITING = re.compile(r"^Exiting: *([ -~]+)", re.MULTILINE)
+_NO_DAEMON = "failed to connect to any daemons"
 _FATAL = re.compile(r"(?:ERROR|WARNING)\S*: *([ -~]+)")
 
 
@@ -79,12 +82,12 @@ class FrrDifference:
 
 
 class FrrConfiguration:
-    """The configuration of a running FRR. `seconds` is the limit of one run of a program: frr-reload.py takes
-    up to two, and a refusal needs ten runs at most. One thread at a time."""
+    """The configuration of a running FRR, for one commit. A refusal needs ten runs of frr-reload.py at most.
+    One thread at a time."""
 
-    def __init__(self, folders: FrrFolders, seconds: float) -> None:
+    def __init__(self, folders: FrrFolders, limits: CommitLimits) -> None:
         self._folders = folders
-        self._seconds = seconds
+        self._limits = limits
 
     def difference(self, text: str) -> FrrDifference:
         """What `apply` would change. Raises RoutingRefused, RoutingUnavailable."""
@@ -108,9 +111,10 @@ class FrrConfiguration:
         return changes
 
     def _restore(self, before: str, cause: GatewayApiError) -> None:
+        way_back = FrrConfiguration(self._folders, replace(self._limits, apply=self._limits.put_back))
         try:
-            with self._draft(before) as draft:
-                self._reach(draft, before, self._difference(draft, before))
+            with way_back._draft(before) as draft:
+                way_back._reach(draft, before, way_back._difference(draft, before))
         except (RoutingRefused, RoutingUnavailable) as error:
             raise RoutingHalfChanged(f"{cause}. FRR is not as before: {error}") from error
 
@@ -160,7 +164,9 @@ class FrrConfiguration:
 
     def _run(self, step: str, command: list[str]) -> Ended:
         try:
-            return run(command, seconds=self._seconds, most=_MOST)
+            return run(command, seconds=self._limits.apply.left(), most=_MOST)
+        except ProgramMissing as error:
+            raise RoutingAbsent(step, str(error)) from error
         except ProgramFailed as error:
             raise RoutingUnavailable(step, str(error)) from error
 
@@ -223,7 +229,8 @@ def _refusal(ended: Ended, text: str) -> RoutingRefused | RoutingUnavailable:
     if found := _FATAL.search(printed):
         return RoutingRefused(printable(found[1]))
     if found := _EXITING.search(printed):
-        return RoutingUnavailable(_STEP, printable(found[1]))
+        kind = RoutingAbsent if found[1].startswith(_NO_DAEMON) else RoutingUnavailable
+        return kind(_STEP, printable(found[1]))
     return RoutingUnavailable(_STEP, last_line(ended.errors) or f"frr-reload.py ended with {ended.status}")
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from gateway_api.base import durable
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed, disk_step
+from gateway_api.core.gateways.linux.time_limit import CommitLimits
 from gateway_api.wire.core.impact import ServiceAction
 
 #: The text of each rendered file, by its name.
@@ -29,12 +30,12 @@ class ServiceDaemon(Protocol):
     def name(self) -> str:
         """For operators: `accel-ppp`."""
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
-        """Makes it run by the files. If it does, nothing happens to it. Raises StepFailed: then it runs as
-        before."""
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
+        """Makes it run by the files. If it does, nothing happens to it. Raises StepFailed, also if it does
+        not reply in time: then it runs as before."""
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """What `apply` would do to it now. Raises StepFailed."""
+        """What `apply` would do to it now. It asks no daemon. Raises StepFailed."""
 
 
 def all_or_none(steps: Iterable[Callable[[], PutBack]]) -> PutBack:

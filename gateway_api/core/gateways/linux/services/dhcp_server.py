@@ -19,6 +19,7 @@ from gateway_api.core.gateways.linux.services.subscriber_addresses import Shared
 from gateway_api.core.gateways.linux.services.systemd import Systemd, UnitFailed
 from gateway_api.core.gateways.linux.sources import dnsmasq_options
 from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range
+from gateway_api.core.gateways.linux.time_limit import CommitLimits, TimeLimit
 from gateway_api.wire.core.impact import ServiceAction
 
 _UNIT, _FILE = "gateway-dnsmasq.service", "dnsmasq.conf"
@@ -66,16 +67,16 @@ class DhcpServer:
         self._script = script
         self._is_source = is_source
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """As ServiceDaemon. Starts it with the first trunk, and stops it without any."""
         text, before = self._text(configuration), self._files.read(_FILE)
         if text == before:
             if text is not None:
-                self._run(self._systemd.start)
+                self._run(self._systemd.within(limits.apply).start)
             return lambda: None
-        put_back = partial(self._run_by, before)
+        put_back = partial(self._run_by, before, limits.put_back)
         try:
-            self._run_by(text)
+            self._run_by(text, limits.apply)
         except StepFailed:
             undo([put_back])
             raise
@@ -85,14 +86,15 @@ class DhcpServer:
         """As ServiceDaemon. A start and a stop count as a restart."""
         return ServiceAction.RESTART if self._text(configuration) != self._files.read(_FILE) else None
 
-    def _run_by(self, text: str | None) -> None:
+    def _run_by(self, text: str | None, limit: TimeLimit) -> None:
         """None stops it. The file says that it may run, and is there as long."""
+        systemd = self._systemd.within(limit)
         if text is None:
-            self._run(self._systemd.stop)
+            self._run(systemd.stop)
             self._files.place(_FILE, None)
         else:
             self._files.place(_FILE, text)
-            self._run(self._systemd.restart)
+            self._run(systemd.restart)
 
     def _text(self, configuration: Configuration) -> str | None:
         options = options_of(configuration, self._script) if self._is_source else None

@@ -1,11 +1,12 @@
 """The daemons of a commit that run by rendered files: pppd, accel-ppp, FRR."""
 
 import logging
+from dataclasses import replace
 from functools import partial
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.gateways.linux.routing.frr import RoutingUnavailable
+from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingAbsent, RoutingUnavailable
 from gateway_api.core.gateways.linux.routing.frr_reload import (
     FrrConfiguration,
     RoutingHalfChanged,
@@ -20,7 +21,8 @@ from gateway_api.core.gateways.linux.services.daemons import (
     undo,
 )
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
-from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
+from gateway_api.core.gateways.linux.time_limit import CommitLimits, TimeLimit
 from gateway_api.wire.core.impact import ServiceAction
 
 _ACCEL_PPP, _FRR = "accel-ppp.conf", "frr.conf"
@@ -39,7 +41,7 @@ class SignOnFiles:
     def __init__(self, files: PlacedFiles) -> None:
         self._files = files
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """As ServiceDaemon."""
         return all_or_none(partial(self._files.place, name, rendered.get(name)) for name in self._NAMES)
 
@@ -60,36 +62,39 @@ class AccelPppReload:
         #: What it runs by, if this process has seen to it.
         self._applied: str | None = None
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """As ServiceDaemon. If it does not run, it reads the file at its next start."""
         text = rendered[_ACCEL_PPP]
         if text == self._applied:
             return lambda: None
         place_back = self._files.place(_ACCEL_PPP, text)
-        try:
-            self._reload()
-        except StepFailed:
-            undo([place_back])
-            raise
-        self._applied = text
 
         def put_back() -> None:
             self._applied = None
             place_back()
-            self._reload()
+            self._reload(limits.put_back)
 
+        try:
+            self._reload(limits.apply)
+        except StepFailed:
+            # Also if it did not reply: it may have read the file, or do so later.
+            undo([put_back])
+            raise
+        self._applied = text
         return put_back
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon."""
         return ServiceAction.RELOAD if rendered[_ACCEL_PPP] != self._files.read(_ACCEL_PPP) else None
 
-    def _reload(self) -> None:
+    def _reload(self, limit: TimeLimit) -> None:
         try:
-            reply = self._command_line.run("reload")
-        except SourceUnavailable as error:
+            reply = self._command_line.run("reload", limit.left())
+        except SourceNotRunning as error:
             _log.warning("accel-ppp reads its configuration at its next start: %s", error)
             return
+        except SourceUnavailable as error:
+            raise StepFailed(_RELOAD_ACCEL_PPP, str(error)) from error
         if reply:
             raise StepFailed(_RELOAD_ACCEL_PPP, repr(reply.decode("ascii", "replace").strip()))
 
@@ -99,37 +104,38 @@ class FrrByDifference:
 
     name = "frr"
 
-    def __init__(self, files: PlacedFiles, frr: FrrConfiguration) -> None:
+    def __init__(self, files: PlacedFiles, folders: FrrFolders) -> None:
         self._files = files
-        self._frr = frr
+        self._folders = folders
         self._applied: str | None = None
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """As ServiceDaemon."""
         text = rendered[_FRR]
         if text == self._applied:
             return lambda: None
         before = self._files.read(_FRR)
         try:
-            self._run_by(text)
+            self._run_by(text, limits)
         except StepFailed as error:
-            if configuration.bgp is not None or not isinstance(error.__cause__, RoutingUnavailable):
+            if configuration.bgp is not None or not isinstance(error.__cause__, RoutingAbsent):
                 raise
             _log.warning("the gateway runs without FRR: %s", error)
             # What `action` compares the next configuration with.
             return self._files.place(_FRR, text)
-        return lambda: None if before is None else self._run_by(before)
+        back = replace(limits, apply=limits.put_back)
+        return lambda: None if before is None else self._run_by(before, back)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon."""
         return ServiceAction.RELOAD if rendered[_FRR] != self._files.read(_FRR) else None
 
-    def _run_by(self, text: str) -> None:
+    def _run_by(self, text: str, limits: CommitLimits) -> None:
         self._applied = None
         # First: a full disk must not be found when FRR has changed.
         place_back = self._files.place(_FRR, text)
         try:
-            self._frr.apply(text)
+            FrrConfiguration(self._folders, limits).apply(text)
         except RoutingUnavailable as error:
             undo([place_back])
             raise StepFailed(_RELOAD_FRR, error.reason.rstrip(".")) from error

@@ -9,6 +9,7 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.store import StepFailed, disk_step
 from gateway_api.core.gateways.linux.services.daemons import ServiceDaemon, all_or_none
+from gateway_api.core.gateways.linux.time_limit import CommitLimits
 from gateway_api.wire.core.impact import ServiceImpact
 
 _log = logging.getLogger(__name__)
@@ -16,23 +17,26 @@ _log = logging.getLogger(__name__)
 
 class LinuxServices:
     """Applies to the daemons in their order. Those that can refuse come last, so that little is put back: FRR
-    is the last one."""
+    is the last one. A commit has so many seconds to apply, and then to put back."""
 
-    def __init__(self, daemons: Sequence[ServiceDaemon]) -> None:
+    def __init__(self, daemons: Sequence[ServiceDaemon], apply: float, put_back: float) -> None:
         self._daemons = daemons
+        self._apply = apply
+        self._put_back = put_back
 
     def apply(self, files: Path, configuration: Configuration) -> None:
         """Makes all run by the rendered files in a folder, which may be gone after the call. Raises
         StepFailed: then all run as before."""
-        rendered = _read(files)
-        all_or_none(partial(daemon.apply, rendered, configuration) for daemon in self._daemons)
+        rendered, limits = _read(files), CommitLimits.of(self._apply, self._put_back)
+        all_or_none(partial(daemon.apply, rendered, configuration, limits) for daemon in self._daemons)
 
     def resume(self, files: Path, configuration: Configuration) -> None:
-        """As GatewayServices."""
-        rendered, failures = _read(files), []
+        """As GatewayServices. It is the way back of a commit that fails later, and has the time of one."""
+        back = CommitLimits.of(0, self._put_back).put_back
+        rendered, limits, failures = _read(files), CommitLimits(back, back), []
         for daemon in self._daemons:
             try:
-                daemon.apply(rendered, configuration)
+                daemon.apply(rendered, configuration, limits)
             except StepFailed as error:
                 _log.error("%s does not run by the running configuration: %s", daemon.name, error)
                 failures.append(error)

@@ -7,7 +7,6 @@ it reloads: sessions that are up keep their pppd and their address.
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from gateway_api.core.configuration.sections import Configuration
@@ -23,10 +22,13 @@ from gateway_api.core.gateways.linux.services.systemd import (
 )
 from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.core.gateways.linux.time_limit import CommitLimits, TimeLimit
 from gateway_api.wire.core.impact import ServiceAction
 
 _TEMPLATE = "gateway-pppoe@.service"
 _STEP = "configure pppoe-server"
+#: Seconds that a look at the settings waits for a change to end.
+_LOOK = 2.0
 _NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
 
 #: By access interface. None if the file has none of ours.
@@ -69,14 +71,18 @@ class PppoeUnits:
     def stop(self, interface: str) -> None:
         """As PppoeServices. Its block is free then."""
         with self._lock, _source_errors():
-            self._stop([interface])
+            self._stop(self._systemd, [interface])
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> PutBack:
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """As ServiceDaemon. An access interface that is gone, as after a boot, gives its block back."""
         former = self._configuration
-        put_back: PutBack = (lambda: None) if former is None else partial(self._configure, former)
+
+        def put_back() -> None:
+            if former is not None:
+                self._configure(former, limits.put_back)
+
         try:
-            self._configure(configuration)
+            self._configure(configuration, limits.apply)
         except StepFailed:
             undo([put_back])
             raise
@@ -84,14 +90,15 @@ class PppoeUnits:
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon."""
-        with self._lock, _step_errors():
+        with _step_errors(), self._held(_LOOK):
             known = {name: settings for name, settings in self._known().items() if self._is_used(name)}
             return ServiceAction.RELOAD if _wanted(configuration, known) != known else None
 
-    def _configure(self, configuration: Configuration) -> None:
-        with self._lock, _step_errors():
+    def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
+        systemd = self._systemd.within(limit)
+        with _step_errors(), self._held(limit.left()):
             self._configuration = configuration
-            self._stop([name for name in self._known() if not self._is_used(name)])
+            self._stop(systemd, [name for name in self._known() if not self._is_used(name)])
             known, changed = self._known(), []
             for interface, settings in _wanted(configuration, known).items():
                 if settings is None:
@@ -99,7 +106,17 @@ class PppoeUnits:
                 if settings != known[interface]:
                     self._write(interface, settings)
                     changed.append(_unit(interface))
-            self._systemd.reload_running(*changed)
+            systemd.reload_running(*changed)
+
+    @contextmanager
+    def _held(self, seconds: float) -> Iterator[None]:
+        """The lock, for a commit: the source holds it while systemd does not reply."""
+        if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            raise StepFailed(_STEP, f"another change to it did not end within {seconds:.3g} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _known(self) -> _Known:
         if self._read is None:
@@ -115,8 +132,8 @@ class PppoeUnits:
     def _is_used(self, interface: str) -> bool:
         return self._is_source and is_device(interface)
 
-    def _stop(self, interfaces: Sequence[str]) -> None:
-        self._systemd.stop(*map(_unit, interfaces))
+    def _stop(self, systemd: Systemd, interfaces: Sequence[str]) -> None:
+        systemd.stop(*map(_unit, interfaces))
         for interface in interfaces:
             # Not before: until then, sessions may have its addresses.
             self._folder.remove(interface)

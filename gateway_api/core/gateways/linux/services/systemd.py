@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, run
+from gateway_api.core.gateways.linux.time_limit import NO_LIMIT, TimeLimit
 
 #: What an instance name holds as it is (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
 _PLAIN = re.compile(r"[A-Za-z0-9:_.]")
@@ -27,12 +28,19 @@ class SystemdUnreachable(UnitFailed):
 
 
 class Systemd:
-    """The manager of the machine's units. `seconds` is the limit of one call. Any thread may call. All
-    methods raise UnitFailed."""
+    """The manager of the machine's units. `seconds` is the limit of one call, and `limit` that of all.
+    Any thread may call. All methods raise UnitFailed."""
 
-    def __init__(self, systemctl: Sequence[str] = ("systemctl",), seconds: float = 30.0) -> None:
+    def __init__(
+        self, systemctl: Sequence[str] = ("systemctl",), seconds: float = 30.0, limit: TimeLimit = NO_LIMIT
+    ) -> None:
         self._systemctl = systemctl
         self._seconds = seconds
+        self._limit = limit
+
+    def within(self, limit: TimeLimit) -> "Systemd":
+        """The same manager, for what must have ended by then."""
+        return Systemd(self._systemctl, self._seconds, limit)
 
     def start(self, *units: str) -> None:
         """Returns when they run, as their types mean it. Does nothing to those that do. Several take little
@@ -56,7 +64,7 @@ class Systemd:
             # A question for a password would last until the deadline.
             command = [*self._systemctl, "--no-ask-password", "--no-pager", "--quiet", verb, *several]
             try:
-                ended = run(command, seconds=self._seconds, most=_MOST)
+                ended = run(command, seconds=self._limit.left(self._seconds), most=_MOST)
             except ProgramFailed as error:
                 raise SystemdUnreachable(verb, _named(several), str(error)) from error
             if ended.status:

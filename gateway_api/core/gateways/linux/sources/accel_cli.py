@@ -5,6 +5,7 @@ carries one command between two `show version`: the version before the reply is 
 version after it proves that the reply is whole.
 """
 
+import math
 import re
 import socket
 import threading
@@ -14,7 +15,7 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
-from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
 
 #: Seconds for a command or a read of the metrics, with the connection and the wait for its turn.
 TIMEOUT = 10.0
@@ -62,23 +63,29 @@ class CommandLine:
         self._clock = clock
         self._turn = threading.Lock()
 
-    def run(self, command: str) -> bytes:
-        """The reply, which may be the text of an error. Raises SourceUnavailable; ValueError for a command
-        that is not one line of ASCII."""
+    def run(self, command: str, within: float = math.inf) -> bytes:
+        """The reply, which may be the text of an error. `within` seconds, if they are fewer than the timeout.
+        Raises SourceUnavailable; ValueError for a command that is not one line of ASCII."""
         if not _LINE.fullmatch(command):
             raise ValueError(f"not a command of accel-ppp: {command!r}")
         lines = (*self._login, _PROOF, command, _PROOF, "exit")
         request = "".join(f"{line}\n" for line in lines).encode()
-        deadline = self._clock() + self._timeout
+        failed = f"cannot command accel-ppp at {self._endpoint}"
+        seconds = min(within, self._timeout)
+        deadline = self._clock() + seconds
         try:
-            if not self._turn.acquire(timeout=self._timeout):
+            if not self._turn.acquire(timeout=seconds):
                 raise UnreadableReply("another command took all the time")
             try:
                 return reply_in(_exchange(self._endpoint, request, deadline, self._clock))
             finally:
                 self._turn.release()
+        except ConnectionRefusedError as error:
+            raise SourceNotRunning(f"{failed}: {error.strerror}") from error
+        except TimeoutError as error:
+            raise SourceUnavailable(f"{failed}: no reply within {seconds:.3g} s") from error
         except (OSError, UnreadableReply) as error:
-            raise SourceUnavailable(f"cannot command accel-ppp at {self._endpoint}: {error}") from error
+            raise SourceUnavailable(f"{failed}: {error}") from error
 
 
 class MetricsPage:

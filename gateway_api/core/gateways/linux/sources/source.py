@@ -26,6 +26,10 @@ class SourceUnavailable(GatewayApiError):
     log, and has nothing that a subscriber sent."""
 
 
+class SourceNotRunning(SourceUnavailable):
+    """Nothing listens where the daemon would."""
+
+
 class SourceRefused(GatewayApiError):
     """What was requested cannot be done: the daemon says so, or this machine does. The text is for the log,
     as above."""
