@@ -74,7 +74,10 @@ _BGP = about(
         "neighbors": [{"address": "10.255.0.2", "remote_as": 64513, "description": "core1"}],
     },
 )
-_SUBSCRIBERS = about("Subscribers that are authorized without a RADIUS server.", {"local": []})
+_SUBSCRIBERS = about(
+    "Subscribers that are authorized without a RADIUS server, and the DNS servers of all subscribers.",
+    {"local": [], "dns_servers": ["192.0.2.53"]},
+)
 
 
 class Configuration(Record, frozen=True):

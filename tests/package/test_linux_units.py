@@ -18,7 +18,10 @@ pytestmark = pytest.mark.slow
 PPPOE = "gateway-pppoe@trunk0.300.service"
 AS_CORE = ("setpriv", "--reuid=gateway-core", "--regid=gateway-core", "--init-groups")
 _PPPD = """#!/bin/sh
-{ echo "$*"; cat /etc/ppp/options; cat /etc/ppp/chap-secrets; } > /run/gateway-pppoe/pppd.$$.new
+arguments="$*"
+file=${arguments#* file }
+file=${file%% *}
+{ echo "$arguments"; cat /etc/ppp/options "$file" /etc/ppp/chap-secrets; } > /run/gateway-pppoe/pppd.$$.new
 mv /run/gateway-pppoe/pppd.$$.new /run/gateway-pppoe/pppd.$$
 exec sleep infinity
 """
@@ -165,8 +168,20 @@ def test_polkit_lets_the_core_restart_dhcp(machine: Machine) -> None:
 
 def test_a_session_gets_an_address_of_its_vlan(server: Machine) -> None:
     _, seen = dial(server)
-    assert "file /etc/ppp/options.secrets" in seen
+    assert "\nfile /etc/ppp/options.secrets\n" in seen
     assert " 100.64.0.1:100.64.0.16 " in seen
+    assert "ms-dns" not in seen
+
+
+def test_a_reload_gives_new_sessions_the_dns_servers_of_the_settings(server: Machine) -> None:
+    before = servers(server)
+    old, _ = dial(server)
+    settle(server, "trunk0.300", "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 192.0.2.54\n")
+    server.run(*AS_CORE, "systemctl", "try-reload-or-restart", PPPOE)
+    wait_for("another pppoe-server", lambda: servers(server) not in ("", before))
+    _, seen = dial(server)
+    assert "\nfile /etc/ppp/options.secrets\nms-dns 192.0.2.53\nms-dns 192.0.2.54\n" in seen
+    assert lives(server, old)
 
 
 def test_pppd_of_a_subscriber_has_an_etc_ppp_of_its_own(server: Machine) -> None:
@@ -217,6 +232,8 @@ def test_a_pppoe_server_whose_interface_is_gone_ends(server: Machine) -> None:
         "100.64.0.1 100.64.0.16 ../x bng1\n",
         "100.64.0.1 100.64.0.16 secrets -X\n",
         "100.64.0.1;x 100.64.0.16 secrets bng1\n",
+        "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 plugin\n",
+        "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 192.0.2.54 192.0.2.55\n",
     ],
 )
 def test_settings_that_are_not_in_their_form_start_no_pppoe_server(machine: Machine, settings: str) -> None:

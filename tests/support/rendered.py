@@ -134,7 +134,9 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         document["bgp"] = draw(st.none() | bgp)
     if draw(st.booleans()):
-        document["subscribers"] = {"local": draw(local)}
+        dns_servers = st.lists(addresses, max_size=2, unique=True)
+        some = st.fixed_dictionaries({}, optional={"local": local, "dns_servers": dns_servers})
+        document["subscribers"] = draw(some)
     return document
 
 

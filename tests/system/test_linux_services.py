@@ -216,6 +216,17 @@ def test_other_settings_reload_the_servers_and_keep_their_blocks(
     assert units.action({}, after) is None
 
 
+def test_other_dns_servers_reload_the_servers(world: World, document: dict[str, Any]) -> None:
+    units = world.units()
+    units.start(["trunk0.300"])
+    world.asked()
+    document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
+    assert units.action({}, of(document)) == "reload"
+    units.apply({}, of(document))
+    assert world.settings()["trunk0.300"] == "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 192.0.2.54\n"
+    assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
+
+
 def test_another_range_gives_the_vlans_other_blocks(world: World, document: dict[str, Any]) -> None:
     units = world.units()
     units.start(["trunk0.300"])
@@ -427,6 +438,14 @@ def test_dhcp_gives_away_no_address_of_a_local_subscriber(world: World, document
     services.apply(world.rendered(of(document)), of(document))
     lines = world.files()["dnsmasq.conf"].splitlines()
     assert [line for line in lines if "host" in line] == ["dhcp-host=id:reserved,100.96.0.20,ignore"]
+
+
+def test_dhcp_tells_subscribers_the_dns_servers(world: World, document: dict[str, Any]) -> None:
+    document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
+    services = world.services()
+    services.apply(world.rendered(of(document)), of(document))
+    lines = world.files()["dnsmasq.conf"].splitlines()
+    assert "dhcp-option=option:dns-server,192.0.2.53,192.0.2.54" in lines
 
 
 def test_dnsmasq_is_started_and_not_restarted_where_nothing_changed(world: World) -> None:

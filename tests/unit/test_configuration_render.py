@@ -122,6 +122,18 @@ def test_accel_ppp_serves_the_interfaces_that_the_vlans_become(document: dict[st
     assert values(document, "ipoe", "interface") == []
 
 
+def test_accel_ppp_tells_subscribers_the_dns_servers(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"dns_servers": ["192.0.2.54", "192.0.2.53"]}
+    assert section(document, "dns") == ["dns1=192.0.2.54", "dns2=192.0.2.53"]
+
+
+def test_a_dns_server_that_is_no_longer_named_is_none_to_accel_ppp(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"dns_servers": ["192.0.2.53"]}
+    assert section(document, "dns") == ["dns1=192.0.2.53", "dns2=0.0.0.0"]
+    del document["subscribers"]
+    assert section(document, "dns") == ["dns1=0.0.0.0", "dns2=0.0.0.0"]
+
+
 def test_accel_ppp_leaves_the_vlans_to_the_core(document: dict[str, Any]) -> None:
     assert "vlan-" not in rendered(document)["accel-ppp.conf"]
 
@@ -321,7 +333,7 @@ def test_every_secret_that_a_service_needs_reaches_it_as_it_is(document: dict[st
         assert value(document, "radius", "server").split(",")[:2] == [radius["server"], radius["secret"]]
         assert "chap-secrets" not in files
         return
-    local = document.get("subscribers", {"local": []})["local"]
+    local = document.get("subscribers", {}).get("local", [])
     assert [line.split() for line in lines(document, "chap-secrets")] == [
         [one["username"], "*", one["password"], one.get("ip_address") or "*"] for one in local
     ]

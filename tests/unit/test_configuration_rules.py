@@ -296,6 +296,38 @@ def test_the_password_of_a_local_subscriber_is_masked_where_it_is_shown(document
     assert "pw-alice" not in str(redacted(RunningConfiguration.of(document).document))
 
 
+# The DNS servers of subscribers.
+
+
+@pytest.mark.parametrize("section", [None, {}, {"local": []}])
+def test_a_document_need_not_have_dns_servers(document: dict[str, Any], section: Any) -> None:
+    document.pop("subscribers", None)
+    if section is not None:
+        document["subscribers"] = section
+    assert RunningConfiguration.of(document).sections.subscribers.dns_servers == ()
+
+
+def test_dns_servers_are_in_their_order(document: dict[str, Any]) -> None:
+    document["subscribers"] = {"dns_servers": ["192.0.2.54", "192.0.2.53"]}
+    held = RunningConfiguration.of(document).sections.subscribers.dns_servers
+    assert held == (IPv4Address("192.0.2.54"), IPv4Address("192.0.2.53"))
+
+
+def test_broken_dns_servers_are_named_by_their_path() -> None:
+    for servers, path in (
+        *[
+            ([value], ".0")
+            for value in (None, 7, "", "dns.isp.example", "::1", "192.0.2.53/32", "192.0.2.53 ")
+        ],
+        *[(["192.0.2.53", value], ".1") for value in ("0.0.0.0", "224.0.0.1", "255.255.255.255")],
+        *[(value, "") for value in (None, "192.0.2.53", ["192.0.2.53"] * 2)],
+        (["192.0.2.53", "192.0.2.54", "192.0.2.55"], ""),
+    ):
+        document = valid_document()
+        document["subscribers"] = {"dns_servers": servers}
+        assert refused_at(document) == [f"subscribers.dns_servers{path}"]
+
+
 # What items are known by.
 
 

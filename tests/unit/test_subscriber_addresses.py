@@ -64,12 +64,20 @@ def test_what_is_not_the_beginning_of_a_block_is_none(address: str) -> None:
     assert not SharedRange(IPv4Network("10.0.0.0/24")).has_block(IPv4Address(address))
 
 
-@pytest.mark.parametrize("has_radius", [True, False])
-def test_the_settings_of_a_server_are_read_as_they_were_written(has_radius: bool) -> None:
-    settings = PppoeSettings(
-        IPv4Address("10.0.0.1"), IPv4Address("10.0.0.16"), has_radius, "bng-1.isp.example"
-    )
-    assert PppoeSettings.parse(str(settings)) == settings
+@given(st.booleans(), st.lists(st.ip_addresses(v=4), max_size=2))
+@settings(deadline=None)
+def test_the_settings_of_a_server_are_read_as_they_were_written(
+    has_radius: bool, dns_servers: list[IPv4Address]
+) -> None:
+    addresses = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.16")
+    written = PppoeSettings(*addresses, has_radius, "bng-1.isp.example", tuple(dns_servers))
+    assert PppoeSettings.parse(str(written)) == written
+
+
+def test_settings_without_dns_servers_are_one_line() -> None:
+    line = "10.0.0.1 10.0.0.16 secrets bng1\n"
+    read = PppoeSettings.parse(line)
+    assert (read and read.dns_servers, str(read)) == ((), line)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +88,10 @@ def test_the_settings_of_a_server_are_read_as_they_were_written(has_radius: bool
             "10.0.0.1 10.0.0.16 other bng1\n",
             "10.0.0.1 10.0.0 secrets bng1\n",
             "10.0.0.1 10.0.0.16 secrets\n",
+        ),
+        *(
+            f"10.0.0.1 10.0.0.16 secrets bng1\n{dns_servers}"
+            for dns_servers in ("10.0.0.2", "10.0.0\n", "10.0.0.2 \n", "10.0.0.2 10.0.0.3 10.0.0.4\n", "x\n")
         ),
     ],
 )

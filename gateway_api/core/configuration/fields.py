@@ -198,6 +198,11 @@ def networks() -> Any:
     return _held(List, Parsed(_any_network), load_default=())
 
 
+def host_addresses(*, most: int) -> Any:
+    rules = (_at_most(most), _unique(lambda item: item))
+    return _held(List, Parsed(host_address), validate=rules, load_default=())
+
+
 def interface_name(**more: Any) -> Any:
     return _held(Text, validate=_INTERFACE_NAME, **more)
 

@@ -231,7 +231,11 @@ class LocalSubscriber(Section):
 
 @dataclass(frozen=True)
 class Subscribers(Section):
+    """`dns_servers` are told to all subscribers, the first one first."""
+
     local: tuple[LocalSubscriber, ...] = fields.items(LocalSubscriber, most=10_000, load_default=())
+    # PPP knows two (RFC 1877).
+    dns_servers: tuple[IPv4Address, ...] = fields.host_addresses(most=2)
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         seen: set[IPv4Address | None] = set()
@@ -254,7 +258,7 @@ class Configuration(Section):
     demux: Demux = fields.section(Demux)
     api: Api = fields.section(Api)
     bgp: Bgp | None = fields.section(Bgp, load_default=None, allow_none=True)
-    subscribers: Subscribers = fields.section(Subscribers, load_default=Subscribers(()))
+    subscribers: Subscribers = fields.section(Subscribers, load_default=Subscribers((), ()))
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         trunks, uplinks, cgnat = set(self.interfaces.trunks), set(self.interfaces.uplinks), self.cgnat

@@ -43,7 +43,7 @@ def options_of(configuration: Configuration, script: Path) -> DnsmasqOptions | N
         # profile it runs too, because a source that does not reply is a fault.
         interfaces=tuple(f"{trunk}.*" for trunk in trunks),
         ranges=(Range(shared.network, shared.gateway, first, last),),
-        dns_servers=(),
+        dns_servers=configuration.subscribers.dns_servers,
         lease_time=_LEASE_TIME,
         most_leases=min(int(last) - int(first) + 1, _MOST_LEASES),
         lease_file=places.DNSMASQ_LEASES,
