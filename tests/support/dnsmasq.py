@@ -27,7 +27,7 @@ case $1 in
     bound | renew)
         ip address replace "$ip/32" dev "$interface"
         ip route replace 100.64.9.1 dev "$interface" src "$ip"
-        echo "$1" >> "$HAPPENED"
+        echo "$1 $dns" >> "$HAPPENED"
         ;;
 esac
 """
@@ -42,6 +42,10 @@ class Subscriber:
 
     def has_lease(self) -> bool:
         return self._happened.exists()
+
+    def dns_servers(self) -> list[str]:
+        """Those that it was told last."""
+        return self._happened.read_text().rpartition("\n")[0].rpartition("\n")[2].split()[1:]
 
     def renew(self) -> None:
         """Returns when the lease was renewed."""
@@ -80,7 +84,7 @@ class Server:
                     IPv4Address("100.64.9.250"),
                 ),
             ),
-            dns_servers=(IPv4Address("192.0.2.53"),),
+            dns_servers=(IPv4Address("192.0.2.53"), IPv4Address("192.0.2.54")),
             lease_time=600,
             most_leases=100,
             lease_file=folder / "leases",

@@ -55,6 +55,11 @@ def test_a_session_that_did_not_change_is_the_same_object(server: Server) -> Non
     assert source.sessions()[0] is session
 
 
+def test_a_subscriber_is_told_the_dns_servers(server: Server) -> None:
+    subscriber = server.sign_on(302)
+    assert wait_for("DNS servers", subscriber.dns_servers) == ["192.0.2.53", "192.0.2.54"]
+
+
 def test_two_subscribers_are_two_sessions(server: Server) -> None:
     source = server.source()
     server.add_vlan(303, OTHER_MAC)
