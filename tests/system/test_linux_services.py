@@ -222,7 +222,7 @@ def test_other_dns_servers_reload_the_servers(world: World, document: dict[str, 
     world.asked()
     document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
     assert units.action({}, of(document)) == "reload"
-    units.apply({}, of(document))
+    units.apply({}, of(document), limits())
     assert world.settings()["trunk0.300"] == "100.64.0.1 100.64.0.16 secrets bng1\n192.0.2.53 192.0.2.54\n"
     assert world.asked() == ["try-reload-or-restart gateway-pppoe@trunk0.300.service"]
 
