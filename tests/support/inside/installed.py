@@ -15,8 +15,8 @@ CONFIGURATION = Path("/etc/gateway-api")
 _REPOSITORY = Path(__file__).parents[3]
 _UNITS = Path("/etc/systemd/system")
 
-#: The interpreter of the tests may be in somebody's home.
-_DROP_IN = "[Service]\nProtectHome=no\nTimeoutStartSec=300\n"
+#: The interpreter of the tests may be in somebody's home, or in /tmp.
+_DROP_IN = "[Service]\nProtectHome=no\nPrivateTmp=no\nReadWritePaths=/tmp\nTimeoutStartSec=300\n"
 
 _UNDER_SYSTEMD = """\
 # Nothing of the machine's own services: each would take seconds.
