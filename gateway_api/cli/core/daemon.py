@@ -136,7 +136,10 @@ def _begin_log() -> None:
 
 def _keep(act: Callable[[], object], failure: str) -> None:
     while True:
-        time.sleep(_TICK if _done(act, failure) else _RETRY)
+        began = time.monotonic()
+        is_done = _done(act, failure)
+        # As long as a failure lasted, too: it kept commits from the configuration.
+        time.sleep(_TICK if is_done else max(_RETRY, time.monotonic() - began))
 
 
 def _done(act: Callable[[], object], failure: str) -> bool:

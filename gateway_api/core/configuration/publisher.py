@@ -115,8 +115,9 @@ class Publisher:
             # The first files are applied after the start: a service that refuses must not stop the core.
             yield
             return
-        self._services.apply(files, configuration)
+        # Also if it fails: what it did not put back is tried again.
         self._applied = False
+        self._services.apply(files, configuration)
         try:
             yield
         except Exception:

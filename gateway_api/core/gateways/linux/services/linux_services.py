@@ -12,6 +12,9 @@ from gateway_api.core.gateways.linux.services.daemons import ServiceDaemon, all_
 from gateway_api.core.gateways.linux.time_limit import CommitLimits
 from gateway_api.wire.core.impact import ServiceImpact
 
+#: Seconds for each daemon to run by the running configuration again.
+_RESUME = 30.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -31,12 +34,11 @@ class LinuxServices:
         all_or_none(partial(daemon.apply, rendered, configuration, limits) for daemon in self._daemons)
 
     def resume(self, files: Path, configuration: Configuration) -> None:
-        """As GatewayServices. It is the way back of a commit that fails later, and has the time of one."""
-        back = CommitLimits.of(0, self._put_back).put_back
-        rendered, limits, failures = _read(files), CommitLimits(back, back), []
+        """As GatewayServices. It lasts longer than a commit may: all daemons start while the core does."""
+        rendered, failures = _read(files), []
         for daemon in self._daemons:
             try:
-                daemon.apply(rendered, configuration, limits)
+                daemon.apply(rendered, configuration, CommitLimits.of(_RESUME, _RESUME))
             except StepFailed as error:
                 _log.error("%s does not run by the running configuration: %s", daemon.name, error)
                 failures.append(error)
