@@ -66,12 +66,12 @@ class GatewayServices(Protocol):
 
     def apply(self, files: Path, configuration: Configuration) -> None:
         """Makes the services run by the files in a folder, which may be gone after the call. Services that
-        run by the same files already continue undisturbed. It takes at most 20 s, with a `resume` after it:
-        the API waits 30 s for a commit. Raises StepFailed: then every service runs as before."""
+        run by the same files already continue undisturbed. It takes at most 20 s: the API waits 30 s
+        for a commit. Raises StepFailed: then every service runs as before."""
 
     def resume(self, files: Path, configuration: Configuration) -> None:
         """As `apply`, for the files of the running configuration: a service that refuses does not keep the
-        others from running by them. Raises StepFailed of the first one."""
+        others from running by them. It may last longer. Raises StepFailed of the first one."""
 
 
 def render(configuration: Configuration) -> Mapping[str, str]:

@@ -46,7 +46,7 @@ class VlanDevices:
         self._raised[trunk] = index
 
     def raise_new_trunk(self, trunk: str) -> None:
-        """Sets a trunk up whose device came after the last `raise_trunk`, if there is one."""
+        """Sets a trunk up if its device came after the last `raise_trunk`."""
         try:
             is_new = self._reader.link(trunk).index != self._raised.get(trunk)
         except NoDevice:
