@@ -92,6 +92,22 @@ def test_a_service_that_refuses_makes_the_commit_fail_with_everything_as_it_was(
         assert workspace.commit(ADMIN).changes == 1
 
 
+def test_after_a_refused_commit_the_services_get_the_running_files_once_more(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    services = Services()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        commit(workspace, "bng2")
+        services.meanwhile = refuse
+        with pytest.raises(StepFailed):
+            commit(workspace, "bng3")
+        # What the services did not put back is unknown here.
+        services.meanwhile = lambda: None
+        workspace.apply_running()
+        workspace.apply_running()
+        assert services.applied == [2, 2]
+
+
 @pytest.mark.usefixtures("_disk_with_space")
 def test_a_commit_that_cannot_be_stored_leaves_the_services_with_the_former_files(
     tmp_path: Path, document: dict[str, Any]
