@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
+BENCH := $(VENV)/bench
 PIP := $(VENV)/bin/pip -qq --disable-pip-version-check
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
@@ -15,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick tools lint lock openapi screenshots figures clean install deb interface
+.PHONY: run test quick tools lint lock openapi screenshots figures bench clean install deb interface
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
@@ -48,6 +49,18 @@ figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.support.figures_of_webhooks
 	$(VENV)/bin/python -m tests.support.figures_of_linux
 
+# Measures the service beside its peers and writes docs/performance.md: PARTS names some of it, SHORT=1 takes seconds and
+# writes nothing.
+bench: $(DEVELOPED) $(BENCH)/.installed
+	@packaging/bench-tools
+	$(VENV)/bin/python -m tests.bench $(if $(SHORT),--short) $(PARTS)
+
+# A peer from PyPI, and what draws the chart: neither belongs to the service or its tests.
+$(BENCH)/.installed: requirements-bench.lock
+	@$(PYTHON) -m venv $(BENCH)
+	@$(BENCH)/bin/pip -qq --disable-pip-version-check install --require-hashes --no-deps -r requirements-bench.lock
+	@touch $@
+
 # Takes the pictures of the README.
 screenshots: $(DEVELOPED) tools
 	$(VENV)/bin/python -m tests.support.screenshots
@@ -78,8 +91,9 @@ openapi interface: $(INSTALLED)
 
 # Pins the newest versions with hashes. The versions of the service come first and bind those of tests and linters. A
 # package is in one file only.
-COMPILE = $(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-annotate \
-	--no-header --no-emit-index-url --no-emit-find-links --no-emit-options --extra fast --extra checkout
+PIN = $(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-annotate \
+	--no-header --no-emit-index-url --no-emit-find-links --no-emit-options
+COMPILE = $(PIN) --extra fast --extra checkout
 lock: $(INSTALLED)
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install -qq pip-tools
 	{ echo '# Every package of the service, pinned and hashed: `make lock` writes it.'; \
@@ -88,8 +102,11 @@ lock: $(INSTALLED)
 	{ echo '# Every further package of tests and linters, pinned and hashed: `make lock` writes it.'; \
 	  awk '/^[^ ]/ {skip = FNR != NR && ($$1 in run)} FNR == NR {run[$$1]; next} !skip' \
 	    $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/develop.lock
+	{ echo '# Every package of the bench, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
+	  $(PIN) --output-file - requirements-bench.in; } > $(VENV)/bench.lock
 	mv $(VENV)/run.lock requirements.lock
 	mv $(VENV)/develop.lock requirements-develop.lock
+	mv $(VENV)/bench.lock requirements-bench.lock
 
 install:
 	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) PYTHON=$(SYSTEM_PYTHON) packaging/install

@@ -1,4 +1,5 @@
-"""What is installed is pinned in two files: what runs, and what tests and linters need besides."""
+"""What is installed is pinned in three files: what runs, what tests and linters need besides, and what the
+bench has in an environment of its own."""
 
 import configparser
 import re
@@ -10,6 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 RUN = "requirements.lock"
 DEVELOP = "requirements-develop.lock"
+BENCH = "requirements-bench.lock"
 
 
 def locked(name: str) -> dict[str, str]:
@@ -34,11 +36,17 @@ def test_what_runs_is_pinned_in_the_one_and_what_develops_in_the_other() -> None
     assert develops.isdisjoint(locked(RUN).keys() - runs)
 
 
+def test_what_the_bench_asks_for_is_pinned() -> None:
+    asked = set(re.findall(r"(?m)^[a-z][\w-]+", (REPOSITORY / "requirements-bench.in").read_text()))
+    assert asked
+    assert asked <= locked(BENCH).keys()
+
+
 def test_no_package_is_pinned_in_both() -> None:
     assert locked(RUN).keys().isdisjoint(locked(DEVELOP))
 
 
-@pytest.mark.parametrize("name", [RUN, DEVELOP])
+@pytest.mark.parametrize("name", [RUN, DEVELOP, BENCH])
 def test_each_package_has_a_hash(name: str) -> None:
     packages = re.findall(r"(?m)^[a-z].*(?:\n .*)*", (REPOSITORY / name).read_text())
     assert packages

@@ -188,7 +188,12 @@ def core_of(process: "subprocess.Popen[bytes]") -> int:
 
 @contextmanager
 def running_api(
-    core_socket: Path, state: Path, workers: int = 2, group: str | None = None, **settings: str
+    core_socket: Path,
+    state: Path,
+    workers: int = 2,
+    group: str | None = None,
+    tls: bool = True,
+    **settings: str,
 ) -> Iterator[str]:
     """gunicorn alone, with any core at `core_socket`; its base URL. `state` is the folder of a former stack,
     which has the certificate. `group` is its own group. `settings` are further environment variables."""
@@ -211,11 +216,14 @@ def running_api(
         **settings,
     }
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
-    configuration = "python:gateway_api.serving.users"
-    url = f"https://localhost:{port}"
+    command = [gunicorn, "--config", "python:gateway_api.serving.users"]
+    if not tls:
+        # gunicorn's own options outdo the configuration.
+        command += ["--certfile", "", "--keyfile", ""]
+    url = f"{'https://localhost' if tls else 'http://127.0.0.1'}:{port}"
     with (state / "api.log").open("ab") as log:
         process = subprocess.Popen(
-            [gunicorn, "--config", configuration],
+            command,
             env=environment,
             group=group,
             stdout=log,

@@ -1,0 +1,1 @@
+"""`make bench`: what the service does in a second, beside its peers on the same machine."""

@@ -1,0 +1,61 @@
+"""`python -m tests.bench [PART ...]`: measures all parts, or these, and prints the table of goals.
+
+With `--short` it measures for seconds only, and writes no file. A goal that is not reached is no failure: the
+table says so. Goals of parts that never ran, or whose peer is not installed, are "not measured".
+"""
+
+import argparse
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.bench import table
+from tests.bench.goals import GOALS, PARTS
+from tests.bench.pairs import Effort
+from tests.bench.parts.measurements import MEASUREMENTS
+from tests.bench.parts.plan import Plan
+from tests.bench.processes import raise_descriptor_limit
+from tests.bench.results import Results
+
+
+def main() -> None:
+    options = _options()
+    raise_descriptor_limit()
+    results = Results() if options.short else Results.read()
+    for part in options.parts or PARTS:
+        began = time.monotonic()
+        with TemporaryDirectory(prefix="bench-") as folder:
+            figures = dict(MEASUREMENTS[part](_plan(Path(folder), options.short)))
+        seconds = time.monotonic() - began
+        results.put(part, figures, datetime.now(UTC), seconds)
+        say(f"\n{part}, {seconds:.0f} s")
+        say("\n".join(table.rows([goal for goal in GOALS if goal.part == part], results)))
+        if not options.short:
+            results.write()
+
+
+def _plan(folder: Path, short: bool) -> Plan:
+    if short:
+        return Plan(folder, Effort(1, 1), many=1_000, very_many=5_000, clients=100, messages=200)
+    return Plan(folder, Effort(4, 5), many=10_000, very_many=100_000, clients=5_000, messages=2_000)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measures the goals of speed.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--short", action="store_true", help="a few seconds a pair; writes no file")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    return options
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Load by wrk(1), Debian's 4.1.0: connections that send a request, wait for the response, and repeat."""
+
+import http.client
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+#: Seconds without a response, after which wrk counts a request as failed.
+_TIMEOUT = 60
+#: The times of the summary are in microseconds.
+_SCRIPT = """
+wrk.method = {method}
+{headers}
+local targets, formatted, turn = {{ {targets} }}, {{}}, 0
+function init()
+    for number, target in ipairs(targets) do
+        formatted[number] = wrk.format(nil, target[1], nil, target[2])
+    end
+end
+function request()
+    turn = turn % #formatted + 1
+    return formatted[turn]
+end
+function done(summary, latency)
+    local errors = summary.errors
+    io.write(string.format("\\nsummary %d %d %d %d %d %d %d\\n", summary.requests, summary.duration,
+        latency:percentile(50), latency:percentile(99), latency.max,
+        errors.connect + errors.read + errors.write + errors.timeout, errors.status))
+end
+"""
+
+
+class Failed(Exception):
+    """A peer gave another response than the one that was to be measured."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is asked for. Paths and bodies are plain ASCII without brackets of Lua."""
+
+    path: str
+    body: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The targets of all connections, in turn. `url` is `http://127.0.0.1:port`."""
+
+    url: str
+    targets: tuple[Target, ...]
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
+    #: Whether some sessions may end before they are asked for.
+    may_be_gone: bool = False
+
+    def probe(self) -> tuple[Mapping[str, str], bytes]:
+        """Headers and body of one response. Raises Failed when it has another status."""
+        where, target = urlsplit(self.url), self.targets[0]
+        connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=_TIMEOUT)
+        try:
+            connection.request(self.method, target.path, target.body, dict(self.headers))
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status != self.status:
+            raise Failed(f"{target.path}: status {response.status} instead of {self.status}: {body[:200]!r}")
+        return dict(response.headers), body
+
+
+@dataclass(frozen=True)
+class Load:
+    """Responses a second; the median, the 99th percentile and the maximum of their times, in seconds."""
+
+    rate: float
+    median: float
+    p99: float
+    most: float
+
+
+def load(request: Request, connections: int, seconds: float) -> Load:
+    """Raises Failed when a request had no response, or one with an error status."""
+    with TemporaryDirectory() as folder:
+        script = Path(folder) / "requests.lua"
+        script.write_text(_script(request))
+        ended = subprocess.run(
+            [
+                *("wrk", "--threads", "1", "--connections", str(connections)),
+                *("--duration", f"{max(1, round(seconds))}s", "--timeout", f"{_TIMEOUT}s"),
+                *("--script", str(script), request.url),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    found = [line.split()[1:] for line in ended.stdout.splitlines() if line.startswith("summary ")]
+    if ended.returncode or not found:
+        raise Failed(f"wrk {request.url}: {ended.stdout}{ended.stderr}")
+    count, duration, median, p99, most, broken, refused = map(int, found[0])
+    if broken or (refused and not request.may_be_gone):
+        raise Failed(f"{request.targets[0].path}: {broken + refused} of {count} requests failed")
+    return Load(count / duration * 1e6, median / 1e6, p99 / 1e6, most / 1e6)
+
+
+def _script(request: Request) -> str:
+    def quoted(text: str | None) -> str:
+        return "nil" if text is None else f"[==[{text}]==]"
+
+    return _SCRIPT.format(
+        method=quoted(request.method),
+        headers="\n".join(f"wrk.headers[ {quoted(k)} ] = {quoted(v)}" for k, v in request.headers.items()),
+        targets=", ".join(f"{{ {quoted(one.path)}, {quoted(one.body)} }}" for one in request.targets),
+    )

@@ -1,0 +1,48 @@
+"""Flask with nothing on it, under gunicorn's own gevent workers: bytes from files, whoever asks.
+
+The upper limit of an application in this framework: no access checks, limits, counters or log lines.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from flask import Flask, Response
+
+from tests.bench.load import Request, Target
+from tests.bench.processes import listening
+from tests.support.stack import free_port
+
+_WORKERS = 2
+_REPOSITORY = Path(__file__).parents[3]
+
+
+def application() -> Flask:
+    """Its responses are the files of the folder ANSWERS, below their names."""
+    answers = {path.name: path.read_bytes() for path in Path(os.environ["ANSWERS"]).iterdir()}
+    app = Flask(__name__)
+
+    @app.get("/<name>")
+    def answer(name: str) -> Response:
+        return Response(answers[name], mimetype="application/json")
+
+    return app
+
+
+@contextmanager
+def bare_flask(folder: Path, answers: Mapping[str, bytes]) -> Iterator[dict[str, Request]]:
+    """The requests that get these answers."""
+    port, held = free_port(), folder / "answers"
+    held.mkdir(parents=True)
+    for name, body in answers.items():
+        (held / name).write_bytes(body)
+    command = [
+        *(str(Path(sys.executable).parent / "gunicorn"), "tests.bench.peers.bare_flask:application()"),
+        *("--workers", str(_WORKERS), "--worker-class", "gevent", "--bind", f"127.0.0.1:{port}"),
+        *("--keep-alive", "30", "--no-control-socket", "--chdir", str(_REPOSITORY)),
+    ]
+    with listening(command, port, folder / "log", {"ANSWERS": str(held)}):
+        url = f"http://127.0.0.1:{port}"
+        yield {name: Request(url, (Target(f"/{name}"),)) for name in answers}
