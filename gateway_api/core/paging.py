@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from gateway_api.core.orders import Snapshot
 from gateway_api.wire.contract import Page, Record
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import ReplyTooLargeError
@@ -57,7 +58,31 @@ class Sorted(Generic[T]):
 
     def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         start = 0 if after is None else bisect_right(self.things, after, key=self.key)
-        return ((self.key(thing), self.record(thing)) for thing in islice(self.things, start, None))
+        things = map(self.things.__getitem__, range(start, len(self.things)))
+        return ((self.key(thing), self.record(thing)) for thing in things)
+
+
+@dataclass(frozen=True)
+class Ordered(Generic[T]):
+    """Rows from a snapshot, of an order in which these keys ascend."""
+
+    things: Snapshot[T]
+    key: Callable[[T], Key]
+    record: Callable[[T], Record]
+    descending: bool = False
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+    def records(self) -> Iterable[Record]:
+        return map(self.record, reversed(self.things) if self.descending else self.things)
+
+    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
+        if after is None:
+            things = iter(reversed(self.things) if self.descending else self.things)
+        else:
+            things = (self.things.below if self.descending else self.things.above)(after, self.key)
+        return ((self.key(thing), self.record(thing)) for thing in things)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
-from gateway_api.core.paging import Key, Sorted, Unsorted, encoded, listing
-from gateway_api.core.session import Session, sort_key
+from gateway_api.core.paging import Ordered, Rows, Unsorted, encoded, listing
+from gateway_api.core.session import session_ordering
 from gateway_api.core.sessions import SessionTable
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, PagedMethod, served
@@ -99,15 +99,14 @@ class CoreService:
         if field not in SessionSummary.__struct_fields__:
             raise invalid_parameter("sort")
 
-        value = sort_key(field)
-
-        def key(session: Session) -> Key:
-            return value(session), session.id
-
-        found = self._sessions.find(call.filter or SessionFilter())
-        if order == "id":
-            return listing("sessions", Sorted(found, key, _summary), call.page, order)
-        rows = Unsorted(found, key, _summary, descending=order.startswith("-"))
+        wanted, descending = call.filter or SessionFilter(), order.startswith("-")
+        rows: Rows
+        if wanted == SessionFilter(type=wanted.type):
+            ordering = session_ordering(field, wanted.type)
+            rows = Ordered(self._sessions.ordered(ordering), ordering.key, _summary, descending)
+        else:
+            key = session_ordering(field).key
+            rows = Unsorted(self._sessions.find(wanted), key, _summary, descending)
         return listing("sessions", rows, call.page, order)
 
     def get_session(self, call: GetSession) -> SessionReply:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -10,10 +11,17 @@ from msgspec.structs import asdict
 from gateway_api.core import ipv6
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.orders import Ordering
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.faults import Fault
 from gateway_api.wire.core.network import CgnatSession, SessionQos
-from gateway_api.wire.core.sessions import SessionDetail, SessionFilter, SessionSummary, SessionType
+from gateway_api.wire.core.sessions import (
+    SessionDetail,
+    SessionFilter,
+    SessionSummary,
+    SessionType,
+    SessionTypeFilter,
+)
 
 #: With the name of a session's device, the name of its IFB.
 IFB_PREFIX = "ifb-"
@@ -153,6 +161,19 @@ def sort_key(field: str) -> Callable[[Session], int | str]:
     address, then by length."""
     read, made = attrgetter(f"summary.{field}"), _KEYS.get(field)
     return read if made is None else lambda session: made(read(session))
+
+
+@cache
+def session_ordering(field: str, type: SessionTypeFilter | None = None) -> Ordering[Session]:
+    """By a field of the summary, then by id: of all sessions, or of those of a type. The same object for the
+    same arguments."""
+    value = sort_key(field)
+
+    def key(session: Session) -> tuple[int | str, int]:
+        return value(session), session.summary.id
+
+    wanted = SessionFilter(type=type)
+    return Ordering(key, None if type is None else lambda session: session.matches(wanted))
 
 
 def _ipv4_key(address: str | None) -> int:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network
 from operator import attrgetter, methodcaller
 from typing import Any, Generic, TypeVar
@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from gateway_api.core import ipv6
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.indexes import Index, NetworkIndex
-from gateway_api.core.paging import Rows, Sorted
+from gateway_api.core.orders import Ordering, Orders, Snapshot
+from gateway_api.core.paging import Ordered, Rows
 from gateway_api.core.session import IFB_PREFIX, LONGEST_NAME, Session
 from gateway_api.wire.core.sessions import SessionFilter, SessionState, SessionStatistics, SessionType
 
@@ -23,6 +24,9 @@ _SHARED_ADDRESSES = IPv4Network("100.64.0.0/10")
 
 #: By fields of the summary and of a filter. `interface` has the access interface, too.
 _TEXTS = ("ip_address", "username", "mac_address", "interface")
+_id = attrgetter("summary.id")
+_ALL: Ordering[Any] = Ordering(_id)
+_STEERED: Ordering[Any] = Ordering(_id, attrgetter("vrf_steered"))
 _indexed = attrgetter(*_TEXTS, "access_interface", "ipv6_address", "ipv6_prefix", "delegated_prefixes")
 
 
@@ -40,26 +44,25 @@ class SessionTable(Generic[S]):
         self._indexes: dict[str, Index[str]] = {field: Index() for field in _TEXTS}
         self._networks = NetworkIndex()
         self._counts: Counter[str] = Counter()
-        self._all: list[S] | None = None
+        self._orders = Orders(self._sessions)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def all(self) -> Sequence[S]:
-        """All sessions by id. The same object until something changes: a copy of 200,000 costs more than
-        most requests."""
+    def all(self) -> Snapshot[S]:
+        """All sessions by id."""
+        return self.ordered(_ALL)
+
+    def ordered(self, ordering: Ordering[S]) -> Snapshot[S]:
+        """The sessions that belong to an order."""
         with self.lock:
-            if self._all is None:
-                self._all = list(self._sessions.values())
-            return self._all
+            return self._orders.now(ordering)
 
     def get(self, id: int) -> S | None:
         return self._sessions.get(id)
 
-    def find(self, wanted: SessionFilter) -> Sequence[S]:
-        """The sessions that match, by id. Only a filter by type alone reads all of them."""
-        if wanted == SessionFilter():
-            return self.all()
+    def find(self, wanted: SessionFilter) -> list[S]:
+        """The sessions that match, by id. A filter by type alone, or an empty one, reads all of them."""
         with self.lock:
             return [session for session in self._candidates(wanted) if session.matches(wanted)]
 
@@ -98,14 +101,13 @@ class SessionTable(Generic[S]):
 
     def qos(self) -> Rows:
         """SessionQos by session id."""
-        return Sorted(self.all(), lambda session: (session.id,), Session.qos)
+        return Ordered(self.all(), lambda session: (session.id,), Session.qos)
 
     def cgnat_sessions(self) -> Rows:
         """CgnatSession by session id."""
         with self.lock:
-            cgnat, sessions = self._cgnat, self.all()
-        steered = [session for session in sessions if session.vrf_steered]
-        return Sorted(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
+            cgnat, steered = self._cgnat, self.ordered(_STEERED)
+        return Ordered(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
 
     def steering(self, address: str | None) -> tuple[bool, bool]:
         """Of the sessions with an IPv4 address, or without one: `vrf_steered` and `shared_address`."""
@@ -125,7 +127,7 @@ class SessionTable(Generic[S]):
 
     def add(self, session: S) -> None:
         places = self._places(session)
-        self._all = None
+        self._orders.changed(session.id, None)
         self._sessions[session.id] = session
         for index, key in places:
             index.add(key, session.id)
@@ -133,8 +135,8 @@ class SessionTable(Generic[S]):
 
     def remove(self, id: int) -> S:
         """Raises KeyError for an unknown id."""
-        self._all = None
         session = self._sessions.pop(id)
+        self._orders.changed(id, session)
         for index, key in self._places(session):
             index.remove(key, id)
         self._counts.subtract(_counted(session))
@@ -150,7 +152,7 @@ class SessionTable(Generic[S]):
                 index.remove(key, id)
             for index, key in present - former:
                 index.add(key, id)
-        self._all = None
+        self._orders.changed(id, before)
         self._sessions[id] = session
         self._counts.subtract(_counted(before))
         self._counts.update(_counted(session))
@@ -161,7 +163,7 @@ class SessionTable(Generic[S]):
             started_at = session.summary.started_at + seconds
             moved = replace(session, summary=replace(session.summary, started_at=started_at))
             self._sessions[session.id] = moved
-        self._all = None
+        self._orders.forget()
 
     def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
         if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):

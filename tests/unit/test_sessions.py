@@ -26,9 +26,10 @@ from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.indexes import Index
 from gateway_api.core.journal import Journal
-from gateway_api.core.paging import Chained, Key, Rows, Sorted, Unsorted, encoded, listing
+from gateway_api.core.orders import Order
+from gateway_api.core.paging import Chained, Key, Ordered, Rows, Sorted, Unsorted, encoded, listing
 from gateway_api.core.service import CoreService
-from gateway_api.core.session import Counters, Session, sort_key
+from gateway_api.core.session import Counters, Session, session_ordering, sort_key
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.configuration import ListChanges
@@ -37,10 +38,12 @@ from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import OverheadProfile
 from gateway_api.wire.core.sessions import (
     DisconnectInterface,
+    DisconnectSession,
     EndedSession,
     ListSessions,
     SessionFilter,
     SessionSummary,
+    SetSessionRate,
 )
 from gateway_api.wire.varlink.dispatcher import NoParameters
 from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
@@ -542,9 +545,11 @@ def test_all_other_fields_sort_as_they_are() -> None:
         (numbers(1, 2, 3), [1, 2, 3]),
         (Unsorted((3, 1, 2), number_key, number_record, descending=False), [1, 2, 3]),
         (Unsorted((3, 1, 2), number_key, number_record, descending=True), [3, 2, 1]),
+        (Ordered(Order(number_key, (3, 1, 2)).now(), number_key, number_record), [1, 2, 3]),
+        (Ordered(Order(number_key, (3, 1, 2)).now(), number_key, number_record, descending=True), [3, 2, 1]),
         (Chained(numbers(1, 2), numbers(), numbers(3)), [1, 2, 3]),
     ],
-    ids=["sorted", "unsorted", "descending", "chained"],
+    ids=["sorted", "unsorted", "descending", "ordered", "ordered descending", "chained"],
 )
 def test_without_a_page_everything_comes_in_order(rows: Rows, expected: list[int]) -> None:
     whole = listing("numbers", rows, None, "")
@@ -691,16 +696,12 @@ def summary_of(one: Session) -> SessionSummary:
     return one.summary
 
 
-def rows_of(sessions: Iterable[Session], order: str) -> Rows:
-    """The sessions as a list of the service's is made."""
-    field = order.removeprefix("-")
-
-    def key(one: Session) -> Key:
-        return sort_key(field)(one), one.id
-
-    if order == "id":
-        return Sorted(sorted(sessions, key=key), key, summary_of)
-    return Unsorted(list(sessions), key, summary_of, descending=order.startswith("-"))
+def rows_of(sessions: Iterable[Session], order: str, *, is_kept: bool = True) -> Rows:
+    """The sessions as a list of the service's is made: from an order that is kept, or sorted on request."""
+    key, descending = session_ordering(order.removeprefix("-")).key, order.startswith("-")
+    if is_kept:
+        return Ordered(Order(key, sessions).now(), key, summary_of, descending)
+    return Unsorted(list(sessions), key, summary_of, descending)
 
 
 @st.composite
@@ -742,9 +743,12 @@ def any_walk(draw: st.DrawFn) -> tuple[dict[int, Session], list[Changes], dict[i
 
 
 @unhurried
-@given(walked=any_walk(), order=st.sampled_from(ORDERS), limit=st.integers(1, 7))
+@given(walked=any_walk(), order=st.sampled_from(ORDERS), limit=st.integers(1, 7), is_kept=st.booleans())
 def test_pages_give_whoever_stays_once_and_in_order_while_others_come_and_go(
-    walked: tuple[dict[int, Session], list[Changes], dict[int, Session]], order: str, limit: int
+    walked: tuple[dict[int, Session], list[Changes], dict[int, Session]],
+    order: str,
+    limit: int,
+    is_kept: bool,
 ) -> None:
     present, changes, coming = walked
     field = order.removeprefix("-")
@@ -752,7 +756,9 @@ def test_pages_give_whoever_stays_once_and_in_order_while_others_come_and_go(
     pending = iter(changes)
     seen: list[int] = []
     pages = walk(
-        lambda cursor: listing("sessions", rows_of(present.values(), order), Page(limit, cursor), order)
+        lambda cursor: listing(
+            "sessions", rows_of(present.values(), order, is_kept=is_kept), Page(limit, cursor), order
+        )
     )
     for page in pages:
         on_page = [record["id"] for record in msgspec.json.decode(page["sessions"])]
@@ -837,6 +843,28 @@ def test_the_pages_of_a_sort_are_the_whole_of_it(service: CoreService) -> None:
         in_pages = [one for page in pages for one in msgspec.json.decode(page["sessions"])]
         assert len(whole) == 150
         assert in_pages == whole
+
+
+def test_every_order_follows_sessions_that_change_and_go(service: CoreService) -> None:
+    dhcp = SessionFilter(type="dhcp")
+    for order in ORDERS:
+        listed(service, sort=order, page=Page(5))
+        listed(service, sort=order, page=Page(5), filter=dhcp)
+    for id in (1, 77, 150):
+        service.disconnect_session(DisconnectSession(id), None)
+    for id in (2, 3, 149):
+        service.set_session_rate(SetSessionRate(id, 7_000_000, 9_000_000), None)
+    present = [
+        replace(session(one["id"]), summary=msgspec.convert(one, SessionSummary))
+        for one in listed(service)[0]
+    ]
+    assert {1, 77, 150}.isdisjoint(ids(present))
+    assert {one.summary.rate_up for one in present if one.id in (2, 3, 149)} == {9_000_000}
+    for order in ORDERS:
+        in_order = sorted(present, key=session_ordering(order.removeprefix("-")).key, reverse=order[0] == "-")
+        fitting = [one.id for one in in_order if one.summary.type == "DHCP"]
+        assert [one["id"] for one in listed(service, sort=order)[0]] == ids(in_order)
+        assert [one["id"] for one in listed(service, sort=order, filter=dhcp)[0]] == fitting
 
 
 def test_a_sort_orders_by_its_field_up_and_down(service: CoreService) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import asdict, replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
+from gateway_api.core.orders import Ordering, Orders, Snapshot
 from gateway_api.core.paging import Key
 from gateway_api.core.session import Counters, Session
 from gateway_api.wire.contract import Record
@@ -134,6 +135,9 @@ class ManagedVlan(Record, frozen=True):
         return DemuxVlan(**asdict(self.record(ahead)), state=state)
 
 
+_BY_TAGS = Ordering(ManagedVlan.key)
+
+
 class _TokenBucket:
     """Full at first."""
 
@@ -157,6 +161,7 @@ class VlanTable:
 
     def __init__(self, demux: Demux) -> None:
         self._vlans: dict[str, ManagedVlan] = {}
+        self._orders = Orders(self._vlans)
         self._idle: dict[str, float] = {}
         #: With what the VLANs carried that are gone.
         self.traffic: dict[str, Traffic] = {}
@@ -168,6 +173,10 @@ class VlanTable:
 
     def __contains__(self, name: str) -> bool:
         return name in self._vlans
+
+    def ordered(self) -> Snapshot[ManagedVlan]:
+        """By trunk and tags."""
+        return self._orders.now(_BY_TAGS)
 
     def configure(self, demux: Demux) -> None:
         """Applies new limits, with a full bucket as after a start."""
@@ -181,7 +190,7 @@ class VlanTable:
         if len(self._vlans) >= self._demux.rate_limits.max_vlans or (limited and not self._bucket.take(now)):
             self.rate_limited_total += 1
             return False
-        self._vlans[line.name] = ManagedVlan(line, next(ifindexes), now)
+        self._put(line.name, ManagedVlan(line, next(ifindexes), now))
         self._idle[line.name] = now
         return True
 
@@ -191,7 +200,7 @@ class VlanTable:
         self._idle.pop(name, None)
         # The first sessions are older than the lab.
         created_at = min(vlan.created_at, started)
-        self._vlans[name] = replace(vlan, created_at=created_at, session_count=vlan.session_count + 1)
+        self._put(name, replace(vlan, created_at=created_at, session_count=vlan.session_count + 1))
         self._count(name, lambda traffic: traffic.plus(session.traffic, now))
 
     def leave(self, session: LabSession, now: float) -> None:
@@ -199,7 +208,7 @@ class VlanTable:
         vlan = self._vlans[name]
         if vlan.session_count == 1:
             self._idle[name] = now
-        self._vlans[name] = replace(vlan, session_count=vlan.session_count - 1)
+        self._put(name, replace(vlan, session_count=vlan.session_count - 1))
         self._count(name, lambda traffic: traffic.changed(session.traffic, NO_TRAFFIC, now))
 
     def changed(self, before: LabSession, after: LabSession, now: float) -> None:
@@ -219,11 +228,15 @@ class VlanTable:
     def remove(self, name: str) -> None:
         """Removes a VLAN at once."""
         self._idle.pop(name, None)
-        del self._vlans[name]
+        self._orders.changed(name, self._vlans.pop(name))
 
     def _count(self, name: str, change: Callable[[Traffic], Traffic]) -> None:
         """Changes the traffic of a VLAN and of its trunk."""
         vlan = self._vlans[name]
-        self._vlans[name] = replace(vlan, traffic=change(vlan.traffic))
+        self._put(name, replace(vlan, traffic=change(vlan.traffic)))
         trunk = vlan.line.trunk
         self.traffic[trunk] = change(self.traffic.get(trunk, NO_TRAFFIC))
+
+    def _put(self, name: str, vlan: ManagedVlan) -> None:
+        self._orders.changed(name, self._vlans.get(name))
+        self._vlans[name] = vlan

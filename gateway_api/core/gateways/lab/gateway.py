@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
-from gateway_api.core.paging import Chained, Rows, Sorted
+from gateway_api.core.orders import Ordering
+from gateway_api.core.paging import Chained, Ordered, Rows, Sorted
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import Interface, Vlan
 from gateway_api.wire.core.sessions import SessionDetail
 
+_DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
 _AT_ONCE = 500
 
@@ -117,27 +120,26 @@ class LabGateway:
 
     def interfaces(self) -> Rows:
         with self._lock:
-            now, sessions, vlans = self._now(), self.sessions.all(), list(self._world.vlans)
+            now, sessions, vlans = self._now(), self.sessions.all(), self._world.vlans.ordered()
             fixed = sorted(self._fixed_interfaces(now), key=lambda interface: interface.ifindex)
-        vlans.sort(key=ManagedVlan.key)
         return Chained(
             Sorted(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
-            Sorted(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, now=now)),
-            Sorted(sessions, lambda session: (2, session.id), partial(network.session_interface, now=now)),
-            Sorted(sessions, lambda session: (3, session.id), partial(network.ifb_interface, now=now)),
+            Ordered(vlans, lambda vlan: (1, *vlan.key()), partial(network.vlan_interface, now=now)),
+            Ordered(sessions, lambda session: (2, session.id), partial(network.session_interface, now=now)),
+            Ordered(sessions, lambda session: (3, session.id), partial(network.ifb_interface, now=now)),
         )
 
     def routes(self) -> Rows:
         with self._lock:
             configuration, sessions = self._world.configuration, self.sessions.all()
+            dual_stack = self.sessions.ordered(_DUAL_STACK)
         fixed = list(enumerate(network.network_routes(configuration)))
         route = partial(network.session_route, configuration.cgnat)
-        dual_stack = [session for session in sessions if session.summary.ipv6_prefix is not None]
         return Chained(
             Sorted(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
-            Sorted(sessions, lambda session: (1, session.id), route),
-            Sorted(dual_stack, lambda session: (2, session.id), network.prefix_route),
-            Sorted(dual_stack, lambda session: (3, session.id), network.delegated_route),
+            Ordered(sessions, lambda session: (1, session.id), route),
+            Ordered(dual_stack, lambda session: (2, session.id), network.prefix_route),
+            Ordered(dual_stack, lambda session: (3, session.id), network.delegated_route),
         )
 
     def bgp_summary(self) -> dict[str, Any]:
@@ -171,8 +173,8 @@ class LabGateway:
 
     def _vlan_rows(self, record: Callable[..., Vlan]) -> Rows:
         with self._lock:
-            vlans, ahead = sorted(self._world.vlans, key=ManagedVlan.key), self._world.ahead
-        return Sorted(vlans, ManagedVlan.key, partial(record, ahead=ahead))
+            vlans, ahead = self._world.vlans.ordered(), self._world.ahead
+        return Ordered(vlans, ManagedVlan.key, partial(record, ahead=ahead))
 
     def _has_interface(self, name: str, now: float) -> bool:
         if name in self._world.vlans or self.sessions.has_interface(name):

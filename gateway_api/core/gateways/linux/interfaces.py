@@ -38,7 +38,9 @@ class Links:
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
-    def rows(self, trunks: Collection[str], vlans: Sequence[AccessVlan], sessions: Sequence[Session]) -> Rows:
+    def rows(
+        self, trunks: Collection[str], vlans: Sequence[AccessVlan], sessions: Collection[Session]
+    ) -> Rows:
         """Interface: those of no VLAN and no session, then VLANs, then devices and IFBs of sessions by id."""
         carried = {vlan.name for vlan in vlans}
         # A DHCP session may have no device but its VLAN, on which there may be others.

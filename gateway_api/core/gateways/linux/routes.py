@@ -1,6 +1,6 @@
 """The routes of the kernel as a list."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
 from gateway_api.core.paging import Chained, Rows, Sorted
@@ -12,7 +12,7 @@ MAIN = 254
 
 
 def route_rows(
-    entries: Sequence[RouteEntry], devices: Mapping[int, str], sessions: Sequence[Session]
+    entries: Sequence[RouteEntry], devices: Mapping[int, str], sessions: Collection[Session]
 ) -> Rows:
     """Route, one for each next hop: those of the network, then those of the sessions by id. `devices` are the
     names of the links."""

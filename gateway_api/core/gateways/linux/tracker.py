@@ -82,7 +82,7 @@ class Tracker:
     def run(self, hooks: HookSocket) -> None:
         """Polls from time to time, and at each hook, until `hooks` is stopped. Sessions of an earlier life
         appear first; those of a source that there is no longer end. Raises the error that ended a thread."""
-        if restored := self.sessions.all():
+        if restored := list(self.sessions.all()):
             self._surroundings.appeared(restored)
         for name in self._lifecycle.sources() - self._watches.keys():
             self._lifecycle.end([SessionKey(name, key) for key in self._lifecycle.known(name)], _unknown)
