@@ -63,7 +63,7 @@ class Hooks:
         subprocess.run([self.folder / f"{event}.d" / "gateway-pppoe"], env=environment, check=True)
 
     def names(self) -> set[str]:
-        return {path.name for path in self.records.iterdir()}
+        return {path.name for path in self.records.iterdir() if path.name != "looked"}
 
 
 @pytest.fixture
@@ -188,6 +188,26 @@ def test_a_hook_removes_what_ended_long_ago(hooks: Hooks, process: "subprocess.P
         os.utime(hooks.records / name, (1, 1))
     hooks.run("ip-up")
     assert hooks.names() == {alive, lately, own_record("ip")}
+
+
+def test_a_hook_looks_for_what_ended_once_a_minute_at_most(
+    hooks: Hooks, process: "subprocess.Popen[bytes]"
+) -> None:
+    process.kill()
+    process.wait()
+    ended, looked = hooks.records / f"{process.pid}-1.ip", hooks.records / "looked"
+    while True:
+        hooks.run("ip-up")
+        minute = looked.read_text()
+        ended.write_bytes(b"")
+        os.utime(ended, (1, 1))
+        hooks.run("ip-up")
+        if looked.read_text() == minute:
+            break
+    assert ended.exists()
+    looked.write_text("-1\n")
+    hooks.run("ip-up")
+    assert not ended.exists()
 
 
 def test_shellcheck_has_nothing_to_say_of_the_hook() -> None:
