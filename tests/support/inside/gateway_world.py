@@ -84,7 +84,7 @@ def soon(what: str, ready: Callable[[], Any]) -> Any:
     while not (value := ready()):
         if time.monotonic() > deadline:
             raise TimeoutError(what)
-        time.sleep(0.2)
+        time.sleep(0.5)
     return value
 
 

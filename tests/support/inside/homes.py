@@ -67,6 +67,9 @@ def make_trunk() -> None:
     run("ip link set trunk0 up")
     run(f"ip -n {NAMESPACE} link set lo up")
     run(f"ip -n {NAMESPACE} link set cpe0 up")
+    # Each starts a dozen programs for each subscriber, and finds nothing to do.
+    for event in ("ip-pre-up", "ip-up", "ip-down", "ipv6-up", "ipv6-down"):
+        Path("/etc/ppp", event).unlink()
     script = _FOLDER / "lease"
     script.write_text(_LEASE)
     script.chmod(0o755)
