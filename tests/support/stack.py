@@ -3,6 +3,7 @@
 import os
 import random
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,13 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import requests
 
 from gateway_api.auth.ledger import name_of, open_ledger
 from gateway_api.auth.tokens import Tokens
+from gateway_api.cli.run_folder import RunFolder
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.varlink.client import Client
 
@@ -105,11 +109,23 @@ def read_environment(path: Path) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 
+@cache
+def _first_run() -> TemporaryDirectory[str]:
+    """What a first run takes long for: hashes of passwords, a key and its certificate."""
+    folder = TemporaryDirectory()
+    made = RunFolder(Path(folder.name))
+    made.prepare()
+    # Each stack has tokens of its own.
+    (made.folder / "secret").unlink()
+    return folder
+
+
 @contextmanager
 def running_stack(
     state: Path, sessions: int = 200, arrivals: float = 0, wrap: tuple[str, ...] = (), **more: Any
 ) -> Iterator[tuple[Api, "subprocess.Popen[bytes]"]]:
-    """Core and API as in `make run`, until the end of the block. `wrap` is a command that starts them."""
+    """Core and API as in `make run`, with certificate and passwords of the first one, until the end of the
+    block. `wrap` is a command that starts them."""
     environment = {
         **os.environ,
         "PORT": str(free_port()),
@@ -119,6 +135,8 @@ def running_stack(
         **{key: str(value) for key, value in more.items()},
     }
     state.mkdir(parents=True, exist_ok=True)
+    if not any(state.iterdir()):
+        shutil.copytree(_first_run().name, state, dirs_exist_ok=True)
     with (state / "log").open("ab") as log:
         process = subprocess.Popen(
             [*wrap, sys.executable, "-m", "gateway_api.cli.run"],
