@@ -1,7 +1,8 @@
 """`python -m tests.bench [PART ...]`: measures all parts, or these, and prints the table of goals.
 
-With `--short` it measures for seconds only, and writes no file. A goal that is not reached is no failure: the
-table says so. Goals of parts that never ran, or whose peer is not installed, are "not measured".
+With `--short` it measures for seconds only. Otherwise it keeps the figures, and writes docs/performance.md
+after each part. A goal that is not reached is no failure: the table says so. A goal is "not measured" if its
+part never ran, or its peer is not installed.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench import table
+from tests.bench import documents, table
 from tests.bench.goals import GOALS, PARTS
 from tests.bench.pairs import Effort
 from tests.bench.parts.measurements import MEASUREMENTS
@@ -24,6 +25,8 @@ def main() -> None:
     options = _options()
     raise_descriptor_limit()
     results = Results() if options.short else Results.read()
+    if options.short:
+        say("With fewer sessions and clients than the goals name.")
     for part in options.parts or PARTS:
         began = time.monotonic()
         with TemporaryDirectory(prefix="bench-") as folder:
@@ -34,6 +37,7 @@ def main() -> None:
         say("\n".join(table.rows([goal for goal in GOALS if goal.part == part], results)))
         if not options.short:
             results.write()
+            documents.write(results)
 
 
 def _plan(folder: Path, short: bool) -> Plan:

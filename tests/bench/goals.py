@@ -91,5 +91,13 @@ GOALS: tuple[Goal, ...] = (
     _small("memory", "memory-core", "memory of a session at rest, at 100,000", "", 2),
     _small("memory", "memory-api", "memory of the API at rest", "", 110),
 )
+#: The part without goals: the same work at these numbers of sessions.
+GROWTH = "growth"
+SIZES = (1_000, 10_000, 100_000)
 #: In the order in which they run.
-PARTS = tuple(dict.fromkeys(goal.part for goal in GOALS))
+PARTS = (*dict.fromkeys(goal.part for goal in GOALS), GROWTH)
+
+
+def growth_key(work: str, size: int) -> str:
+    """The key of a figure of growth."""
+    return f"{work} @ {size}"

@@ -24,6 +24,7 @@ function request()
     turn = turn % #formatted + 1
     return formatted[turn]
 end
+{pause}
 function done(summary, latency)
     local errors = summary.errors
     io.write(string.format("\\nsummary %d %d %d %d %d %d %d\\n", summary.requests, summary.duration,
@@ -56,6 +57,8 @@ class Request:
     status: int = 200
     #: Whether some sessions may end before they are asked for.
     may_be_gone: bool = False
+    #: Milliseconds between a response and the next request.
+    pause: int = 0
 
     def probe(self) -> tuple[Mapping[str, str], bytes]:
         """Headers and body of one response. Raises Failed when it has another status."""
@@ -82,15 +85,27 @@ class Load:
     most: float
 
 
-def load(request: Request, connections: int, seconds: float) -> Load:
-    """Raises Failed when a request had no response, or one with an error status."""
+def load(request: Request, connections: int, seconds: int) -> Load:
+    """For so many seconds, or as long as a first response takes. Raises Failed when a request had no
+    response, or one with an error status."""
+    while True:
+        found = _wrk(request, connections, seconds)
+        # wrk leaves its last requests. Until they are done, they would be in the way of the next measurement.
+        request.probe()
+        if found:
+            return found
+        seconds *= 2
+
+
+def _wrk(request: Request, connections: int, seconds: int) -> Load | None:
+    """None when no response came in time."""
     with TemporaryDirectory() as folder:
         script = Path(folder) / "requests.lua"
         script.write_text(_script(request))
         ended = subprocess.run(
             [
                 *("wrk", "--threads", "1", "--connections", str(connections)),
-                *("--duration", f"{max(1, round(seconds))}s", "--timeout", f"{_TIMEOUT}s"),
+                *("--duration", f"{seconds}s", "--timeout", f"{_TIMEOUT}s"),
                 *("--script", str(script), request.url),
             ],
             capture_output=True,
@@ -103,6 +118,8 @@ def load(request: Request, connections: int, seconds: float) -> Load:
     count, duration, median, p99, most, broken, refused = map(int, found[0])
     if broken or (refused and not request.may_be_gone):
         raise Failed(f"{request.targets[0].path}: {broken + refused} of {count} requests failed")
+    if not count:
+        return None
     return Load(count / duration * 1e6, median / 1e6, p99 / 1e6, most / 1e6)
 
 
@@ -113,5 +130,6 @@ def _script(request: Request) -> str:
     return _SCRIPT.format(
         method=quoted(request.method),
         headers="\n".join(f"wrk.headers[ {quoted(k)} ] = {quoted(v)}" for k, v in request.headers.items()),
+        pause=f"function delay() return {request.pause} end" if request.pause else "",
         targets=", ".join(f"{{ {quoted(one.path)}, {quoted(one.body)} }}" for one in request.targets),
     )

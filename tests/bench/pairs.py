@@ -14,8 +14,12 @@ T = TypeVar("T")
 class Effort:
     """The duration of the measurements: seconds of load, and how often each side has its turn."""
 
-    seconds: float
+    seconds: int
     rounds: int
+
+    def divided(self, by: int) -> "Effort":
+        """For many pairs."""
+        return Effort(max(1, self.seconds // by), max(1, self.rounds // by))
 
 
 @dataclass(frozen=True)
@@ -60,3 +64,14 @@ def compared(rounds: list[dict[str, float]], ours: str, theirs: str, unit: str, 
 def rates(rounds: list[dict[str, Load]]) -> list[dict[str, float]]:
     """Responses a second of each side and round."""
     return [{name: one.rate for name, one in each.items()} for each in rounds]
+
+
+def times(rounds: list[dict[str, Load]]) -> list[dict[str, float]]:
+    """Milliseconds from one response of all connections to the next one, of each side and round."""
+    return [{name: 1000 / one.rate for name, one in each.items()} for each in rounds]
+
+
+def number(value: float, unit: str) -> str:
+    """With three significant digits: `1,230/s`, `0.456 ms`."""
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return text + unit if unit.startswith("/") else f"{text} {unit}"

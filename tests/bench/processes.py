@@ -20,6 +20,7 @@ def running(
         process = subprocess.Popen(
             list(command),
             env={**os.environ, **(environment or {})},
+            cwd=log.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

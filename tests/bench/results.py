@@ -36,11 +36,11 @@ class Results:
         return run.figures.get(key) if run else None
 
     @classmethod
-    def read(cls) -> "Results":
+    def read(cls, file: Path = FILE) -> "Results":
         """Those of the file; none without a file."""
-        if not FILE.exists():
+        if not file.exists():
             return cls()
-        held = json.loads(FILE.read_text())
+        held = json.loads(file.read_text())
         return cls(
             {
                 part: Run(

@@ -1,9 +1,12 @@
 """The tables of the docs, in Markdown."""
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from statistics import linear_regression
 
-from tests.bench.goals import Goal
-from tests.bench.pairs import Figure
+from tests.bench.goals import GROWTH, SIZES, Goal, growth_key
+from tests.bench.pairs import Figure, number
 from tests.bench.results import Results
 
 _NOT_MEASURED = "not measured"
@@ -14,8 +17,32 @@ def rows(goals: Iterable[Goal], results: Results) -> Iterator[str]:
     yield "| work | here | beside it | ratio | goal | reached |"
     yield "|---|---|---|---|---|---|"
     for goal in goals:
-        figure = results.figure(goal.part, goal.key)
-        yield f"| {' | '.join(_cells(goal, figure))} |"
+        yield _line(*_cells(goal, results.figure(goal.part, goal.key)))
+
+
+def growth(results: Results) -> Iterator[str]:
+    """One line for each work at all sizes, with its exponent."""
+    yield _line("work", *(f"{size:,} sessions" for size in SIZES), "exponent")
+    yield "|---" * (len(SIZES) + 2) + "|"
+    run = results.runs.get(GROWTH)
+    for work, figures in _by_work(run.figures if run else {}).items():
+        cells = (number(one.ours, one.unit) for one in figures.values())
+        missing = (_NOT_MEASURED for size in SIZES if size not in figures)
+        yield _line(work, *chain(cells, missing), f"{exponent(figures):.2f}" if len(figures) > 1 else "-")
+
+
+def exponent(figures: Mapping[int, Figure]) -> float:
+    """Of the power of the number of sessions with which the figures grow."""
+    sizes, values = zip(*((math.log(size), math.log(one.ours)) for size, one in figures.items()), strict=True)
+    return linear_regression(sizes, values).slope
+
+
+def _by_work(figures: Mapping[str, Figure]) -> dict[str, dict[int, Figure]]:
+    found: dict[str, dict[int, Figure]] = {}
+    for key in figures:
+        work = key.rpartition(" @ ")[0]
+        found[work] = {size: figures[each] for size in SIZES if (each := growth_key(work, size)) in figures}
+    return found
 
 
 def _cells(goal: Goal, figure: Figure | None) -> tuple[str, ...]:
@@ -31,7 +58,5 @@ def _cells(goal: Goal, figure: Figure | None) -> tuple[str, ...]:
     return work, ours, theirs, f"{figure.ratio:.3g}", limit, reached
 
 
-def number(value: float, unit: str) -> str:
-    """With three significant digits: `1,230/s`, `0.456 ms`."""
-    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-    return text + unit if unit.startswith("/") else f"{text} {unit}"
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -12,7 +12,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -35,6 +34,7 @@ from gateway_api.hub.sender import TIMEOUT, AttemptResult, Sender
 from tests.support.prometheus import scrape
 from tests.support.receivers import (
     OK,
+    Fast,
     Received,
     Receiver,
     Rude,
@@ -868,38 +868,6 @@ def test_a_receiver_whose_webhook_is_deleted_in_an_attempt_is_let_go_by_its_dead
 
 
 # What happens to the processes of the service.
-
-
-class Fast:
-    """A receiver in a process of its own, which takes as fast as anybody sends."""
-
-    def __init__(self, log: Path, *arguments: str) -> None:
-        self._log = log
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.receivers", str(log), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-        )
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
-        self.url = f"http://127.0.0.1:{self.port}/"
-
-    def __enter__(self) -> "Fast":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=10)
-
-    @property
-    def lines(self) -> list[str]:
-        """What it wrote, without what is half written."""
-        return self._log.read_text().splitlines()[: self._log.read_bytes().count(b"\n")]
-
-    @property
-    def ids(self) -> list[str]:
-        """Of the messages that came."""
-        return [line.partition(" ")[0] for line in self.lines]
 
 
 def numbers(ids: list[str]) -> dict[str, list[int]]:

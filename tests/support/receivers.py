@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -231,6 +232,44 @@ def say(words: bytes) -> Behaviour:
         connection.sendall(words)
 
     return behave
+
+
+class Fast:
+    """A receiver in a process of its own, which takes as fast as anybody sends."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.receivers", str(log), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        assert self._process.stdout is not None
+        self.pid = self._process.pid
+        self.port = int(self._process.stdout.readline())
+        self.url = f"http://127.0.0.1:{self.port}/"
+
+    def __enter__(self) -> "Fast":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=10)
+
+    @property
+    def number(self) -> int:
+        """Of messages that came."""
+        return self._log.read_bytes().count(b"\n")
+
+    @property
+    def lines(self) -> list[str]:
+        """What it wrote, without what is half written."""
+        return self._log.read_text().splitlines()[: self.number]
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the messages that came."""
+        return [line.partition(" ")[0] for line in self.lines]
 
 
 def _serve_fast(connection: socket.socket, log: Any, times: bool) -> None:

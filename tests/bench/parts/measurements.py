@@ -3,9 +3,31 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from tests.bench.pairs import Figure
-from tests.bench.parts import requests
+from tests.bench.parts import (
+    churn,
+    deliveries,
+    growth,
+    lists,
+    long_lists,
+    memory,
+    pages,
+    requests,
+    searches,
+    streams,
+    tails,
+)
 from tests.bench.parts.plan import Plan
 
 MEASUREMENTS: Mapping[str, Callable[[Plan], Iterator[tuple[str, Figure]]]] = {
     "requests": requests.measured,
+    "lists": lists.measured,
+    "long_lists": long_lists.measured,
+    "pages": pages.measured,
+    "searches": searches.measured,
+    "churn": churn.measured,
+    "tails": tails.measured,
+    "streams": streams.measured,
+    "deliveries": deliveries.measured,
+    "memory": memory.measured,
+    "growth": growth.measured,
 }

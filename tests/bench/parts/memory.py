@@ -1,0 +1,19 @@
+"""Memory at rest."""
+
+from collections.abc import Iterator
+
+from tests.bench.pairs import Figure
+from tests.bench.parts.plan import Plan
+from tests.bench.peers.gateway import gateway
+from tests.bench.processes import resident
+
+
+def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
+    """The figures, by the keys of their goals: the core, for each session; and all processes of the API."""
+    with gateway(plan.folder / "gateway", plan.very_many) as ours:
+        # What a first request loads is not at rest.
+        ours.detail().probe()
+        each = resident([ours.core]) / plan.very_many / 1024
+        yield "memory-core", Figure(each, None, each, "KB")
+        api = resident(ours.processes) / 2**20
+        yield "memory-api", Figure(api, None, api, "MB")
