@@ -56,6 +56,16 @@ def test_an_issued_token_says_who_it_was_issued_to() -> None:
     assert (claims.iss, claims.sub, claims.role) == ("gateway-api", "alice", "operator")
 
 
+def test_a_token_that_was_read_before_ends_with_its_time() -> None:
+    now = float(NOW)
+    reader = Tokens(SECRET, LEDGER, lambda: now)
+    token = reader.issue("alice", "operator", GENERATION, 60)
+    assert reader.read(token) == reader.read(token)
+    now += 60
+    with pytest.raises(NotAuthenticated):
+        reader.read(token)
+
+
 def test_an_issued_token_ends_after_its_lifetime() -> None:
     claims = tokens(NOW + 0.9).read(tokens(NOW + 0.9).issue("alice", "admin", GENERATION, 60))
     assert (claims.iat, claims.exp) == (NOW, NOW + 60)
