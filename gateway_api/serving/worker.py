@@ -3,10 +3,9 @@
 The worker of gunicorn closes neither a connection without a TLS handshake nor one without a request's body.
 
 Internals of gunicorn, read in 27.0: `AsyncWorker.handle` and `handle_request` (below `GeventWorker`),
-`timeout_ctx` around the wait for a request, `wsgi.Response.default_headers`, the errors of `gunicorn.http`.
+`timeout_ctx` around the wait for a request, the errors of `gunicorn.http`.
 """
 
-import json
 import logging
 import re
 import secrets
@@ -23,16 +22,17 @@ import gevent
 import gevent.event
 from gevent.monkey import MonkeyPatchWarning
 from gevent.server import StreamServer
-from gunicorn.http import errors, wsgi
+from gunicorn.http import errors
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import logs
-from gateway_api.base.http import guards, log_fields
+from gateway_api.base.http import log_fields
 from gateway_api.base.process import Readiness, places
 from gateway_api.serving import slots
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase, TlsSocket, end, watched
+from gateway_api.serving.response import last_response
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -63,16 +63,6 @@ _HOST = re.compile(
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::(?P<port>[0-9]{0,5}))?"
 )
 _MAX_PORT = 65535
-
-
-class _Response(wsgi.Response):  # type: ignore[misc]
-    """Without the name of the server. gunicorn has no setting for that."""
-
-    def default_headers(self) -> list[str]:
-        return [line for line in super().default_headers() if not line.startswith("Server:")]
-
-
-wsgi.Response = _Response
 
 
 class _Listener:
@@ -268,20 +258,6 @@ def status_of(error: BaseException) -> str | None:
     if isinstance(error, errors.InvalidHeader) and error.hdr == _UNKNOWN_CODING:
         return "501 Not Implemented"
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), None)
-
-
-def last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str]:
-    """Header and body of the last response on a connection."""
-    body = json.dumps({"status": "error", "message": status.partition(" ")[2]}, separators=(",", ":"))
-    headers = {
-        "Connection": "close",
-        "Content-Type": "application/json",
-        "X-Request-ID": request_id,
-        **guards(tls=tls),
-        "Content-Length": str(len(body)),
-    }
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status}\r\n{lines}\r\n", body
 
 
 def _report(context: object, kind: Any, error: Any, trace: Any) -> None:

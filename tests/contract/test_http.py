@@ -37,8 +37,14 @@ class Server:
 
     def send(self, sent: bytes) -> Answered:
         """All that it answers before it closes the connection, which is one JSON document."""
+        head, _, body = b"".join(self.records(sent)).partition(b"\r\n\r\n")
+        first, _, fields = head.partition(b"\r\n")
+        return Answered(int(first.split()[1]), BytesHeaderParser().parsebytes(fields), json.loads(body))
+
+    def records(self, sent: bytes) -> list[bytes]:
+        """The same, by the record of TLS in which it came."""
         context = ssl.create_default_context(cafile=self.certificate)
-        answer = b""
+        found = []
         with (
             socket.create_connection(("127.0.0.1", self.port), timeout=10) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as tls,
@@ -46,13 +52,11 @@ class Server:
             tls.sendall(sent)
             try:
                 while data := tls.recv(65536):
-                    answer += data
+                    found.append(data)
             except (ssl.SSLError, ConnectionResetError):
                 # What it has not read makes the kernel reset the connection.
                 pass
-        head, _, body = answer.partition(b"\r\n\r\n")
-        first, _, fields = head.partition(b"\r\n")
-        return Answered(int(first.split()[1]), BytesHeaderParser().parsebytes(fields), json.loads(body))
+        return found
 
 
 def server_at(url: str, certificate: Path) -> Server:
@@ -135,6 +139,12 @@ def test_http_1_0_needs_no_host_but_none_that_is_wrong(server: Server) -> None:
     old = HEALTH.replace(b"1.1", b"1.0")
     assert server.send(old + b"\r\n").status == 200
     assert_refused(server.send(old + b"Host: a b\r\n\r\n"), 400)
+
+
+def test_a_short_response_comes_in_one_record(server: Server) -> None:
+    (record,) = server.records(HEALTH + b"Connection: close\r\nHost: x\r\n\r\n")
+    assert record.startswith(b"HTTP/1.1 200 ")
+    assert record.endswith(b"}")
 
 
 # Framing (RFC 9112 section 6.1)

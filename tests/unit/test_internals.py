@@ -57,11 +57,15 @@ def test_gunicorn_makes_its_responses_of_the_class_that_ours_replaces() -> None:
     assert "response_class = Response" in inspect.getsource(wsgi.create)
     assert "wsgi.create(" in inspect.getsource(AsyncWorker.handle_request)
     # Imported for its effect.
-    from gateway_api.serving import worker  # noqa: F401
+    from gateway_api.serving import response  # noqa: F401
 
     assert inspect.getmodule(wsgi.Response) is not wsgi
     original = wsgi.Response.__mro__[1]
     assert "Server: " in inspect.getsource(original.default_headers)
+    assert '["%s: %s\\r\\n" % (k, v) for k, v in self.headers]' in inspect.getsource(original.send_headers)
+    assert "self.headers_sent = True" in inspect.getsource(original.send_headers)
+    for name in ("_omits_body", "response_length", "sent"):
+        assert f"self.{name}" in inspect.getsource(original.write), name
 
 
 def test_gunicorn_s_errors_have_the_order_that_statuses_rely_on() -> None:
