@@ -1,7 +1,8 @@
 """Calls of the core's methods. Errors of the wire become those of `base/errors.py`."""
 
-from collections.abc import Iterable
-from typing import Any, Self, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,7 +25,7 @@ from gateway_api.wire.core import sessions
 from gateway_api.wire.core.impact import CommitDropsSessionsError
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 
 #: Fields of a reply, each still JSON bytes.
 Fields: TypeAlias = dict[str, msgspec.Raw]
@@ -53,36 +54,53 @@ class EditNotFound(NotFound):
         super().__init__(message)
 
 
+class Question(Generic[R]):
+    """A call that only reads and can wait: it reaches the core before the next call, in one exchange."""
+
+    def __init__(self, call: Method[R]) -> None:
+        self.call = call
+        #: Once there is one.
+        self.reply: Reply | None = None
+
+
 class Calls:
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
-    contract, and the translation of the core's errors. `timeout` is in seconds; None is the client's own."""
+    contract, and the translation of the core's errors. `timeout` is in seconds; None is the client's own.
+    Calls of `request_id` are of a request with this id; the first of them takes `question` along."""
 
-    def __init__(self, client: Client, request_id: str | None = None) -> None:
+    def __init__(
+        self, client: Client, request_id: str | None = None, question: Question[Any] | None = None
+    ) -> None:
         self._client = client
         self._request_id = request_id
+        self._question = question
 
-    def for_request(self, id: str) -> Self:
+    def for_request(self, id: str, question: Question[Any] | None = None) -> Self:
         """For one request: the API records its changes under this id."""
-        return type(self)(self._client, id)
+        return type(self)(self._client, id, question)
 
     def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
         if self._request_id is not None and isinstance(call, Command):
             # Or the core would report the change as another process's.
             call = msgspec.structs.replace(call, request_id=self._request_id)
-        try:
-            return self._client.call(CORE.method(type(call)), call, timeout=timeout)
-        except RecursionError as error:
-            # The decoder allows a little more depth.
-            raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
-        except TooLarge as error:
-            raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
-        except NoSocket as error:
-            raise CoreAbsent(str(error)) from error
-        except Unreachable as error:
-            raise CoreUnavailable(str(error)) from error
-        except ErrorReply as error:
-            raise _translation(error, call) from error
+        with _translated(call):
+            question = self._question
+            if question is None or question.reply is not None:
+                (reply,) = self._client.exchange(_named(call), timeout=timeout)
+            else:
+                both = _named(question.call), _named(call)
+                question.reply, reply = self._client.exchange(*both, timeout=timeout)
+            return reply.result()
+
+    def answer(self, question: Question[R], *, timeout: float | None = None) -> R:
+        """The reply to a question. It is asked alone if no call took it along."""
+        with _translated(question.call):
+            if question.reply is None:
+                (question.reply,) = self._client.exchange(_named(question.call), timeout=timeout)
+            raw = question.reply.result()
+        reply: type[R] = reply_of(type(question.call))
+        return decoded(reply, raw)
 
     def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
         reply: type[R] = reply_of(type(call))
@@ -101,6 +119,27 @@ class Calls:
             return {name: held[name] for name in names}
         except KeyError as error:
             raise CoreUnavailable(f"the reply to {type(call).__name__} lacks {error}") from error
+
+
+def _named(call: Method[Any]) -> tuple[str, Method[Any]]:
+    return CORE.method(type(call)), call
+
+
+@contextmanager
+def _translated(call: Method[Any]) -> Iterator[None]:
+    try:
+        yield
+    except RecursionError as error:
+        # The decoder allows a little more depth.
+        raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
+    except TooLarge as error:
+        raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
+    except NoSocket as error:
+        raise CoreAbsent(str(error)) from error
+    except Unreachable as error:
+        raise CoreUnavailable(str(error)) from error
+    except ErrorReply as error:
+        raise _translation(error, call) from error
 
 
 def decoded(type: type[T], raw: msgspec.Raw) -> T:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, decoded
+from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, Question, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
@@ -47,19 +47,23 @@ class Daemon(Calls):
 
     def check_access(self, usernames: Iterable[str]) -> wire.AccessReply:
         """Whether the API is enabled, and which of these are users now."""
-        return self._access(wire.CheckAccess(tuple(filter(_may_be_a_name, usernames))))
+        return self.access(access_question(*usernames))
+
+    def access(self, question: Question[wire.AccessReply]) -> wire.AccessReply:
+        """The same, for an `access_question`."""
+        return self._access(question)
 
     def login(self, username: str) -> wire.LoginReply:
         """What the check of a password requires. The name is any text."""
-        return self._access(wire.GetLogin(username if _may_be_a_name(username) else ""))
+        return self._access(Question(wire.GetLogin(username if _may_be_a_name(username) else "")))
 
     def token_access(self) -> wire.TokenAccess:
         """The token and the listening address of the alternative profile."""
-        return self._access(wire.GetTokenAccess())
+        return self._access(Question(wire.GetTokenAccess()))
 
     def denied_networks(self) -> tuple[str, ...]:
         """Networks to which no webhook is delivered, in CIDR notation."""
-        return self._access(wire.GetDeniedNetworks()).networks
+        return self._access(Question(wire.GetDeniedNetworks())).networks
 
     def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Fields:
         wanted = msgspec.convert(filter, sessions.SessionFilter)
@@ -146,12 +150,17 @@ class Daemon(Calls):
         """The fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
         return self.fields(wire.GetArchivedRevision(_revision(revision)))
 
-    def _access(self, call: Method[R]) -> R:
+    def _access(self, question: Question[R]) -> R:
         try:
-            return self.reply(call, timeout=_ACCESS_TIMEOUT)
+            return self.answer(question, timeout=_ACCESS_TIMEOUT)
         except Invalid as error:
             # Any name is valid in a request, so the client cannot correct it.
-            raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
+            raise CoreUnavailable(f"the core rejected {type(question.call).__name__}: {error}") from error
+
+
+def access_question(*usernames: str) -> Question[wire.AccessReply]:
+    """Whether the API is enabled, and which of these are users now."""
+    return Question(wire.CheckAccess(tuple(filter(_may_be_a_name, usernames))))
 
 
 def _sent(edits: Iterable[Edit]) -> tuple[wire.ConfigurationEdit, ...]:

@@ -1,10 +1,12 @@
 """Access to views. Every view of either profile has one of five marks, or the application does not start.
 
-The check comes before the request's body is read: a caller without access must not cause any parsing.
+The check comes before the request's body is read: a caller without access must not cause any parsing. Where a
+view only reads, a token that may be valid lets the view begin: see `together`.
 """
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial, wraps
 from typing import Any
 
 from flask import Flask, g, request
@@ -18,10 +20,12 @@ from gateway_api.base.errors import (
     NotAuthenticated,
 )
 from gateway_api.base.settings import Authentication, Profile
+from gateway_api.daemon.commands import access_question
 from gateway_api.web.responses import View
-from gateway_api.web.services import daemon, identify, services
+from gateway_api.web.services import daemon, identify, services, settle
 
 _MARK = "__access__"
+_TOGETHER = "__together__"
 _ADMIN = "admin"
 _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
 
@@ -58,6 +62,13 @@ def access_of(view: Callable[..., Any] | None) -> Access | None:
     return mark
 
 
+def together(view: View) -> View:
+    """Marks a view with one call of the core, a read: the question whether the caller has access goes along
+    with it, in one exchange. The caller gets nothing of the view before the answer."""
+    setattr(view, _TOGETHER, True)
+    return view
+
+
 class _UserToken:
     def require_enabled(self) -> None:
         try:
@@ -65,9 +76,17 @@ class _UserToken:
         except NotAuthenticated:
             # Raised again where the view requires a token.
             usernames = []
-        g.access = services().daemon.check_access(usernames)
+        g.access = services().daemon.access(g.get("question") or access_question(*usernames))
         if not g.access.enabled:
             raise Disabled
+
+    def may_wait(self) -> bool:
+        """True for a token that may be valid. The next call of the core takes the question along."""
+        try:
+            g.question = access_question(self.plausible().sub)
+        except NotAuthenticated:
+            return False
+        return True
 
     def plausible(self) -> Claims:
         if "claims" not in g:
@@ -94,6 +113,9 @@ class _StaticToken:
             raise Disabled(_NO_TOKEN)
         g.auth_token = access.auth_token
 
+    def may_wait(self) -> bool:
+        return False
+
     def plausible(self) -> str:
         return _bearer_token()
 
@@ -119,6 +141,11 @@ def install(app: Flask, profile: Profile) -> None:
             raise NoAccessMark(f"the view {endpoint} has no access mark")
     check = _CHECKS[profile.authentication]
 
+    def complete(access: Access) -> None:
+        check.require_enabled()
+        if check.role() != _ADMIN and access is Access.ADMIN:
+            raise NotAllowed
+
     @app.before_request
     def _check() -> None:
         view = app.view_functions.get(request.endpoint or "")
@@ -126,19 +153,44 @@ def install(app: Flask, profile: Profile) -> None:
         access = access_of(view) or Access.OPEN
         if access is Access.ALWAYS:
             return
+        if hasattr(view, _TOGETHER) and check.may_wait():
+            g.settle = partial(complete, access)
+            return
         try:
-            check.require_enabled()
+            if access in (Access.OPEN, Access.STATIC):
+                check.require_enabled()
+            else:
+                complete(access)
         except CoreUnavailable:
             if view is None or access is Access.STATIC:
                 return
             if access is not Access.OPEN:
                 check.plausible()
             raise
-        if access in (Access.OPEN, Access.STATIC):
-            return
-        role = check.role()
-        if access is Access.ADMIN and role != _ADMIN:
-            raise NotAllowed
+
+    for endpoint, view in app.view_functions.items():
+        if hasattr(view, _TOGETHER):
+            app.view_functions[endpoint] = _settled(view)
+
+
+def _settled(view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    def settled(**segments: Any) -> Any:
+        try:
+            response = view(**segments)
+        except CoreUnavailable:
+            question = g.get("question")
+            # Or the check would fail for the same reason, after another wait.
+            if question is not None and question.reply is not None:
+                settle()
+            raise
+        except Exception:
+            settle()
+            raise
+        settle()
+        return response
+
+    return settled
 
 
 def _bearer_token() -> str:

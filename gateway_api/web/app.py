@@ -1,6 +1,8 @@
 """The WSGI application of either profile."""
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from flask import Blueprint, Flask, Request
 from werkzeug.exceptions import NotFound
@@ -53,6 +55,10 @@ class Application(Flask):
         if isinstance(parts, Services):
             parts.streams.close()
 
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        # No view is a coroutine. Flask would look at each, with each request.
+        return func
+
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         # werkzeug would merge leading slashes.
         if request is not None and request.environ["PATH_INFO"].startswith("//"):
@@ -87,9 +93,9 @@ def create_app(parts: Parts) -> Application:
         pages.install(app)
     errors.install(app)
     # In this order: a caller without access learns nothing about the rest of its request.
+    parse.install(app)
     access.install(app, parts.profile)
     audit.install(app)
-    parse.install(app)
     headers.install(app)
     return app
 

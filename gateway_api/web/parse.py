@@ -16,7 +16,7 @@ from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import Schema, decode_json, load
 from gateway_api.web import responses
 from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.services import parts
+from gateway_api.web.services import parts, settle
 
 MAX_BODY = 1 << 20
 
@@ -90,6 +90,8 @@ def list_query(schema: type[ListQuery]) -> Callable[[_View], _View]:
         def shared(loaded: dict[str, Any]) -> Any:
             if loaded["page"] is not None or loaded.get("filter", {}).keys() - _WIDE:
                 return view(loaded)
+            # Before the core makes a list that takes it long.
+            settle()
             key = (request.endpoint, msgspec.json.encode(loaded, order="sorted"))
             body, sent = parts().whole_lists.take(key, lambda: view(loaded).get_data())
             response = responses.encoded(body)
@@ -131,17 +133,27 @@ def template(rule: str) -> str:
 
 
 def install(app: Flask) -> None:
-    """Rejects a query where the view takes none: a typo must not silently return something else."""
+    """Rejects a query where the view takes none: a typo must not silently return something else. To be called
+    when all routes are registered."""
+    for endpoint, view in app.view_functions.items():
+        app.view_functions[endpoint] = _with_checked_query(view)
 
-    @app.before_request
-    def _check_query() -> None:
-        view = app.view_functions.get(request.endpoint or "")
-        if view is None:
-            return
-        if b"%" in request.query_string:
-            _reject_other_bytes()
-        if taken_by(view).query is None and request.args:
-            raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
+
+def _with_checked_query(view: _View) -> _View:
+    takes_query = taken_by(view).query is not None
+
+    @wraps(view)
+    def checked(**segments: Any) -> Any:
+        if request.query_string:
+            if b"%" in request.query_string:
+                _reject_other_bytes()
+            if not takes_query and request.args:
+                raise Invalid(
+                    *(Problem(name, "unknown", "is not a known parameter") for name in request.args)
+                )
+        return view(**segments)
+
+    return checked
 
 
 def _reject_other_bytes() -> None:

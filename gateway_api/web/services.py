@@ -94,7 +94,15 @@ def services() -> Services:
 
 
 def daemon() -> Daemon:
-    return parts().daemon.for_request(request_id())
+    return parts().daemon.for_request(request_id(), g.get("question"))
+
+
+def settle() -> None:
+    """Completes the access check of the current request, if it still waits for a call that takes its question
+    along. Raises the rejection."""
+    check = g.pop("settle", None)
+    if check is not None:
+        check()
 
 
 def hub() -> Hub:

@@ -774,7 +774,7 @@ def is_served(gateway: Gateway) -> bool:
 def test_a_change_that_broke_off_is_kept_as_unanswered(tmp_path: Path) -> None:
     parts = Services.from_settings(Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path))
     access = AccessReply(True, (ApiUser("admin", Role.ADMIN, "1"),))
-    parts.daemon.check_access = lambda _: access  # type: ignore[method-assign]
+    parts.daemon.access = lambda _: access  # type: ignore[method-assign]
     app = create_app(parts)
 
     def stopped(id: str) -> None:

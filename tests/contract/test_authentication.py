@@ -144,6 +144,25 @@ def test_a_logged_out_token_is_worthless_in_every_worker(stack: Api) -> None:
     assert fresh(stack, "/qos", other).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/subscribers/1",
+        "/subscribers/999999",
+        "/subscribers/none",
+        "/subscribers?limit=wrong",
+        "/subscribers/1?other=1",
+        "/subscribers?limit=2",
+        "/subscribers",
+    ],
+)
+def test_a_logged_out_token_learns_nothing_of_what_it_asks_for(stack: Api, path: str) -> None:
+    token = stack.new_token("operator")
+    assert stack.send("POST", "/auth/logout", token=token).ok
+    answer = stack.send("GET", path, token=token)
+    assert (answer.status_code, answer.json()) == (401, NOBODY)
+
+
 def test_a_removed_user_is_nobody_at_once(stack: Api, reconfigure: Reconfigure) -> None:
     token = stack.new_token("operator")
     reconfigure(lambda api: api["users"].pop())
@@ -241,7 +260,8 @@ def test_a_disabled_api_answers_503_but_for_health_version_and_metrics(
 ) -> None:
     token = stack.new_token("admin")
     reconfigure(lambda api: api.update(enabled=False))
-    for method, path in (("GET", "/subscribers"), ("POST", "/auth/login"), ("GET", "/nope")):
+    asked = ("GET", "/subscribers"), ("GET", "/subscribers/99"), ("POST", "/auth/login"), ("GET", "/nope")
+    for method, path in asked:
         answer = stack.send(method, path, token=token)
         assert (answer.status_code, answer.json()["status"]) == (503, "error")
     for path in ("/health", "/system/health", "/system/version", "/metrics"):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import CoreUnavailable, Invalid, ListTooLarge, NotFound, Problem, StillConnected
-from gateway_api.daemon.commands import Daemon
+from gateway_api.daemon.commands import Daemon, access_question
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.faults import ListFaults
@@ -144,6 +144,31 @@ def test_a_question_calls_its_method_once(core: Core, daemon: Daemon, method: st
     with pytest.raises(CoreUnavailable):
         QUESTIONS[method](daemon)
     assert [name for name, _ in core.asked] == [method]
+
+
+def test_the_first_call_of_a_request_takes_the_question_along(core: Core, daemon: Daemon) -> None:
+    core.answer = {"enabled": True, "users": [], "session": {"id": 7}}
+    question = access_question("alice")
+    of_request = daemon.for_request("id", question)
+    for _ in range(2):
+        assert bytes(of_request.session(7)) == b'{"id":7}'
+    assert daemon.access(question).enabled
+    assert [name for name, _ in core.asked] == ["CheckAccess", "GetSession", "GetSession"]
+
+
+def test_a_question_that_no_call_took_along_is_asked_alone(core: Core, daemon: Daemon) -> None:
+    core.answer = {"enabled": True, "users": []}
+    assert daemon.access(access_question("alice", "bob")).enabled
+    assert core.asked == [("CheckAccess", {"usernames": ["alice", "bob"]})]
+
+
+def test_an_error_of_the_question_is_not_the_call_s(core: Core, daemon: Daemon) -> None:
+    core.error = ErrorReply.of("org.varlink.service.InvalidParameter", parameter="usernames")
+    question = access_question("alice")
+    with pytest.raises(Invalid):
+        daemon.for_request("id", question).session(7)
+    with pytest.raises(CoreUnavailable, match="CheckAccess"):
+        daemon.access(question)
 
 
 def test_an_error_that_is_none_of_the_callers_is_core_unavailable(core: Core, daemon: Daemon) -> None:

@@ -186,6 +186,22 @@ def test_calls_one_after_another_share_a_connection(path: Path, client: Client) 
         accepted[0].close()
 
 
+def test_two_calls_in_one_exchange_get_their_own_replies(path: Path, client: Client) -> None:
+    with _listener(path) as listener, ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(client.exchange, (METHOD, {"id": 1}), (METHOD, {"id": 2}))
+        connection = listener.accept()[0]
+        # Both are sent before the first reply.
+        both = b"".join(encode(Call(METHOD, msgspec.Raw(b'{"id":%d}' % id))) for id in (1, 2))
+        assert connection.recv(len(both), socket.MSG_WAITALL) == both
+        connection.sendall(b'{"error":"org.example.No"}\0')
+        connection.sendall(b'{"parameters":{"id":2}}\0')
+        first, second = under_way.result(5)
+        with pytest.raises(ErrorReply):
+            first.result()
+        assert bytes(second.result()) == b'{"id":2}'
+        connection.close()
+
+
 def test_more_threads_than_connections_all_get_their_own_answers(path: Path) -> None:
     client = Client(path, timeout=20, connections=3)
     with peer(path, "echo"):

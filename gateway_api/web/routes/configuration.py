@@ -28,6 +28,7 @@ routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config"
 
 @routes.get("")
 @access.any_role
+@access.together
 @responses.data(Configuration, headers=("ETag",))
 def running() -> Response:
     """All sections of the running configuration, secrets masked."""
@@ -37,6 +38,7 @@ def running() -> Response:
 
 @routes.get("/candidate")
 @access.admin
+@access.together
 @responses.data(Candidate, headers=("ETag",))
 def candidate() -> Response:
     """All sections of the candidate, secrets masked."""
@@ -46,6 +48,7 @@ def candidate() -> Response:
 
 @routes.get("/compare")
 @access.admin
+@access.together
 @responses.data(Difference, headers=("ETag",), errors=(404,), conditional=False)
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
@@ -127,6 +130,7 @@ def discard() -> Response:
 
 @routes.get("/archive")
 @access.any_role
+@access.together
 @responses.data(listing(wire.ListArchive))
 def archive() -> Response:
     """The commits of the archived revisions: author, time and comment, the newest first."""
@@ -135,6 +139,7 @@ def archive() -> Response:
 
 @routes.get("/archive/<revision>")
 @access.any_role
+@access.together
 @responses.data(ArchivedConfiguration)
 def archived(revision: str) -> Response:
     """One archived revision, secrets masked."""

@@ -22,6 +22,7 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
 @interfaces.get("", endpoint="index")
 @access.any_role
+@access.together
 @responses.data(listing(wire.ListInterfaces))
 @parse.list_query(ListQuery)
 def all_interfaces(query: dict[str, Any]) -> Response:
@@ -31,6 +32,7 @@ def all_interfaces(query: dict[str, Any]) -> Response:
 
 @interfaces.get("/vlans")
 @access.any_role
+@access.together
 @responses.data(listing(wire.ListVlans))
 @parse.list_query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
@@ -40,6 +42,7 @@ def vlans(query: dict[str, Any]) -> Response:
 
 @qos.get("", endpoint="index")
 @access.any_role
+@access.together
 @responses.data(listing(wire.ListQos))
 @parse.list_query(ListQuery)
 def shaping(query: dict[str, Any]) -> Response:
@@ -49,6 +52,7 @@ def shaping(query: dict[str, Any]) -> Response:
 
 @qos.get("/profiles")
 @access.any_role
+@access.together
 @responses.data(listing(wire.ListOverheadProfiles))
 def profiles() -> Response:
     """The overhead profiles that sessions may have."""
@@ -57,6 +61,7 @@ def profiles() -> Response:
 
 @routing.get("/bgp/summary")
 @access.any_role
+@access.together
 @responses.data(FrrSummary)
 def bgp_summary() -> Response:
     """The routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
@@ -65,6 +70,7 @@ def bgp_summary() -> Response:
 
 @routing.get("/routes")
 @access.any_role
+@access.together
 @responses.data(listing(wire.ListRoutes))
 @parse.list_query(ListQuery)
 def kernel_routes(query: dict[str, Any]) -> Response:
@@ -74,6 +80,7 @@ def kernel_routes(query: dict[str, Any]) -> Response:
 
 @cgnat.get("/sessions")
 @access.any_role
+@access.together
 @responses.data(listing(wire.ListCgnatSessions))
 @parse.list_query(ListQuery)
 def sessions(query: dict[str, Any]) -> Response:
@@ -83,6 +90,7 @@ def sessions(query: dict[str, Any]) -> Response:
 
 @cgnat.get("/stats")
 @access.any_role
+@access.together
 @responses.data(CgnatStats)
 def stats() -> Response:
     """The number of sessions that are steered, and of those with a public address."""
@@ -94,6 +102,7 @@ def stats() -> Response:
 
 @demux.get("/config")
 @access.any_role
+@access.together
 @responses.data(DemuxConfiguration)
 def demux_configuration() -> Response:
     """The demux section of the running configuration."""
@@ -103,6 +112,7 @@ def demux_configuration() -> Response:
 
 @demux.get("/state")
 @access.any_role
+@access.together
 @responses.data(listing(wire.GetDemuxState))
 @parse.list_query(ListQuery)
 def state(query: dict[str, Any]) -> Response:

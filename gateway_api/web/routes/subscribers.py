@@ -25,6 +25,7 @@ routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 
 @routes.get("")
 @access.any_role
+@access.together
 @responses.data(listing(ListSessions))
 @parse.list_query(SubscribersQuery)
 def index(query: dict[str, Any]) -> Response:
@@ -34,6 +35,7 @@ def index(query: dict[str, Any]) -> Response:
 
 @routes.get("/summary")
 @access.any_role
+@access.together
 @responses.data(SessionCounts)
 def summary() -> Response:
     """The number of sessions, by type."""
@@ -43,6 +45,7 @@ def summary() -> Response:
 
 @routes.get("/<session:id>")
 @access.any_role
+@access.together
 @responses.data(SessionDetail)
 def show(id: str) -> Response:
     """One session with its counters."""

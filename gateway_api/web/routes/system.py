@@ -40,6 +40,7 @@ def health() -> Response:
 
 @routes.get("/system/faults")
 @access.any_role
+@access.together
 @responses.data(listing(ListFaults))
 @parse.list_query(ListQuery)
 def faults(query: dict[str, Any]) -> Response:

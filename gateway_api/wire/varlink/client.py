@@ -68,31 +68,33 @@ class Client:
     def call(self, method: str, parameters: Any = None, *, timeout: float | None = None) -> msgspec.Raw:
         """The parameters of the reply. msgspec encodes those of the call to a JSON object. Raises Unreachable
         and ErrorReply."""
-        call = Call(method=method)
-        if parameters is not None:
-            call.parameters = msgspec.Raw(msgspec.json.encode(parameters))
-        request = encode(call)
-        if len(request) > REQUEST_CAP:
-            raise TooLarge(f"cannot call {method}: a request of over {REQUEST_CAP} bytes")
+        (reply,) = self.exchange((method, parameters), timeout=timeout)
+        return reply.result()
+
+    def exchange(self, *calls: tuple[str, Any], timeout: float | None = None) -> list[Reply]:
+        """The reply to each of these methods and parameters, in one exchange. Several calls must be reads:
+        the first may have reached the peer when the client sends all again. Raises Unreachable."""
+        names = " and ".join(method for method, _ in calls)
+        requests = [encode(_call(method, parameters)) for method, parameters in calls]
+        if any(len(request) > REQUEST_CAP for request in requests):
+            raise TooLarge(f"cannot call {names}: a request of over {REQUEST_CAP} bytes")
         deadline = self._clock() + (self._timeout if timeout is None else timeout)
         if not self._free.acquire(timeout=deadline - self._clock()):
-            raise Unreachable(f"cannot call {method}: no connection came free in time")
+            raise Unreachable(f"cannot call {names}: no connection came free in time")
         try:
-            reply = self._exchange(request, deadline)
+            return self._exchange(b"".join(requests), len(requests), deadline)
         except FileNotFoundError as error:
-            raise NoSocket(f"cannot call {method} at {self._path}: {error}") from error
+            raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
-            raise Unreachable(f"cannot call {method} at {self._path}: {error}") from error
+            raise Unreachable(f"cannot call {names} at {self._path}: {error}") from error
         finally:
             self._free.release()
-        if reply.error is not None:
-            raise ErrorReply(reply.error, reply.parameters)
-        return reply.parameters
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Iterator[msgspec.Raw]:
         """The parameters of each reply to a call for more, on a connection of its own. Ends with Unreachable,
         at the latest when no reply came for `silence` seconds, or with ErrorReply."""
-        call = Call(method=method, parameters=msgspec.Raw(msgspec.json.encode(parameters)), more=True)
+        call = _call(method, parameters)
+        call.more = True
         connection = None
         try:
             deadline = self._clock() + self._timeout
@@ -100,9 +102,7 @@ class Client:
             connection.send(encode(call), deadline)
             while True:
                 reply = connection.receive(self._clock() + silence)
-                if reply.error is not None:
-                    raise ErrorReply(reply.error, reply.parameters)
-                yield reply.parameters
+                yield reply.result()
                 if not reply.continues:
                     raise Unreachable("ended its replies")
         except ErrorReply:
@@ -118,7 +118,7 @@ class Client:
         while self._idle:
             self._idle.pop().close()
 
-    def _exchange(self, request: bytes, deadline: float) -> Reply:
+    def _exchange(self, request: bytes, calls: int, deadline: float) -> list[Reply]:
         while True:
             pooled = self._idle.pop() if self._idle else None
             if pooled is not None and not pooled.is_quiet():
@@ -126,7 +126,7 @@ class Client:
                 continue
             connection = pooled or _Connection(self._path, deadline, self._clock)
             try:
-                reply = connection.exchange(request, deadline)
+                replies = connection.exchange(request, calls, deadline)
             except _NotSent as error:
                 connection.close()
                 if pooled is None:
@@ -138,7 +138,13 @@ class Client:
                 connection.close()
                 raise
             self._idle.append(connection)
-            return reply
+            return replies
+
+
+def _call(method: str, parameters: Any) -> Call:
+    if parameters is None:
+        return Call(method)
+    return Call(method, msgspec.Raw(msgspec.json.encode(parameters)))
 
 
 class _Connection:
@@ -178,14 +184,14 @@ class _Connection:
             pass
         return False
 
-    def exchange(self, request: bytes, deadline: float) -> Reply:
+    def exchange(self, request: bytes, calls: int, deadline: float) -> list[Reply]:
         self.send(request, deadline)
-        reply = self.receive(deadline)
+        replies = [self.receive(deadline) for _ in range(calls)]
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
-        if reply.continues:
+        if any(reply.continues for reply in replies):
             raise Unreachable("announced another reply to a call that takes one")
-        return reply
+        return replies
 
     def send(self, request: bytes, deadline: float) -> None:
         sent = 0

@@ -66,6 +66,12 @@ class Reply(msgspec.Struct, omit_defaults=True):
     error: str | None = None
     continues: bool = False
 
+    def result(self) -> msgspec.Raw:
+        """The parameters. Raises ErrorReply."""
+        if self.error is not None:
+            raise ErrorReply(self.error, self.parameters)
+        return self.parameters
+
 
 _calls = msgspec.json.Decoder(Call)
 _replies = msgspec.json.Decoder(Reply)
