@@ -1,5 +1,6 @@
 """The process: threads for work that blocks, file descriptors, and readiness for systemd (sd_notify(3))."""
 
+import gc
 import logging
 import os
 import resource
@@ -37,6 +38,13 @@ def _outcome(function: Callable[..., T], *arguments: Any) -> T | Exception:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001 - raised in the caller's thread
         return error
+
+
+def keep_loaded() -> None:
+    """Exempts what the process has loaded from garbage collection, for good. That makes collections shorter,
+    and the end of the process."""
+    gc.collect()
+    gc.freeze()
 
 
 def places(most: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
+from gateway_api.base.process import keep_loaded
 from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
 from gateway_api.hub import service as hub
 from gateway_api.serving import slots
@@ -36,6 +37,7 @@ def on_starting(server: Any) -> None:
     except GatewayApiError as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
+    keep_loaded()
 
 
 def when_ready(server: Any) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn, ParamSpec
 
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.base.process import notify
+from gateway_api.base.process import keep_loaded, notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.clock import Clock, boot_id
@@ -107,6 +107,7 @@ def serve(
         _log.critical("cannot start the core daemon: %s", error)
         return 1
     found = len(gateway.sessions)
+    keep_loaded()
     never_stops = _or_end(run_gateway, "the gateway stopped")
     # Each on its own: a service that refuses must not delay the return to the former configuration.
     keep_deadline = partial(_keep, workspace.return_if_due, _NOT_RETURNED)
