@@ -106,6 +106,11 @@ def test_only_what_is_missing_is_installed(tmp_path: Path) -> None:
     assert "jq" in outcome.found
 
 
+def test_all_that_is_missing_is_installed_at_once(tmp_path: Path) -> None:
+    outcome = Lacking(tmp_path, {"jq": "jq", "npm": "npm", "ip": "iproute2"}).install()
+    assert [sorted(names) for names in outcome.installed] == [["iproute2", "jq", "npm"]]
+
+
 def test_a_package_of_another_name_is_known(tmp_path: Path) -> None:
     missing = {"systemd-nspawn": "systemd-container", "ip": "iproute2", "node": "nodejs"}
     outcome = Lacking(tmp_path, missing).install()
