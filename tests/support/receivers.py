@@ -297,10 +297,11 @@ def _serve_fast(connection: socket.socket, log: Any, times: bool) -> None:
 def main() -> None:
     """Until its standard input ends."""
     listener = socket.create_server(("127.0.0.1", 0))
-    sys.stdout.write(f"{listener.getsockname()[1]}\n")
-    sys.stdout.flush()
     times = "--times" in sys.argv
     with Path(sys.argv[1]).open("wb", buffering=0) as log:
+        # Whoever reads the port may read the log.
+        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        sys.stdout.flush()
 
         def accept() -> None:
             while True:
