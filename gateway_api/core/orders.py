@@ -24,38 +24,39 @@ class Snapshot(Collection[T]):
     """Things of one moment, in order. `key` in its methods gives the keys of that order."""
 
     def __init__(self, chunks: list[list[T]], size: int) -> None:
-        self._chunks = chunks
+        #: Never changed: a chunk in two snapshots has the same things.
+        self.chunks = chunks
         self._size = size
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[T]:
-        return chain.from_iterable(self._chunks)
+        return chain.from_iterable(self.chunks)
 
     def __reversed__(self) -> Iterator[T]:
-        return _backwards(self._chunks)
+        return _backwards(self.chunks)
 
     def __contains__(self, thing: object) -> bool:
-        return any(thing in chunk for chunk in self._chunks)
+        return any(thing in chunk for chunk in self.chunks)
 
     def above(self, bound: Any, key: Callable[[T], Any]) -> Iterator[T]:
         """The things with a key above, ascending."""
-        number = bisect_right(self._chunks, bound, key=lambda chunk: key(chunk[-1]))
-        if number == len(self._chunks):
+        number = bisect_right(self.chunks, bound, key=lambda chunk: key(chunk[-1]))
+        if number == len(self.chunks):
             return iter(())
-        chunk = self._chunks[number]
+        chunk = self.chunks[number]
         first = bisect_right(chunk, bound, key=key)
-        return chain(chunk[first:], chain.from_iterable(self._chunks[number + 1 :]))
+        return chain(chunk[first:], chain.from_iterable(self.chunks[number + 1 :]))
 
     def below(self, bound: Any, key: Callable[[T], Any]) -> Iterator[T]:
         """The things with a key below, descending."""
-        number = bisect_left(self._chunks, bound, key=lambda chunk: key(chunk[0])) - 1
+        number = bisect_left(self.chunks, bound, key=lambda chunk: key(chunk[0])) - 1
         if number < 0:
             return iter(())
-        chunk = self._chunks[number]
+        chunk = self.chunks[number]
         end = bisect_left(chunk, bound, key=key)
-        return chain(reversed(chunk[:end]), _backwards(self._chunks[:number]))
+        return chain(reversed(chunk[:end]), _backwards(self.chunks[:number]))
 
 
 class Order(Generic[T]):

@@ -16,7 +16,7 @@ from gateway_api.wire.contract import Page, Record
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import ReplyTooLargeError
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
-from gateway_api.wire.varlink.protocol import REPLY_CAP
+from gateway_api.wire.varlink.protocol import REPLY_CAP, JsonArray
 
 T = TypeVar("T")
 
@@ -27,6 +27,10 @@ Row: TypeAlias = tuple[Key, Record]
 # One call into the encoder holds the interpreter lock: 200,000 records at once would keep every
 # other thread waiting for a tenth of a second.
 _AT_ONCE = 1000
+#: Bytes of an array that are cheaper to copy than to send by themselves.
+_SHORT = 256 << 10
+#: The most bytes of an array. The other fields of a reply are small.
+_MOST = REPLY_CAP - 4096
 
 
 class Rows(Protocol):
@@ -150,22 +154,33 @@ def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, 
     return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor}
 
 
-def encoded(records: Iterable[Record], expected: int = 0) -> tuple[msgspec.Raw, int]:
+def encoded(records: Iterable[Record], expected: int = 0) -> tuple[msgspec.Raw | JsonArray, int]:
     """The records as a JSON array, and their number. Raises ReplyTooLarge: with the number of records to be
     `expected`, as soon as those made so far are too large for a part of the whole."""
-    buffer = bytearray(b"[")
-    count = 0
+    texts = []
+    count = size = 0
     rest = iter(records)
     while chunk := list(islice(rest, _AT_ONCE)):
-        if count:
-            buffer += b","
+        texts.append(text_of(chunk))
         count += len(chunk)
-        buffer += memoryview(msgspec.json.encode(chunk))[1:-1]
-        # To make all of them before a refusal would take seconds. The other fields of the reply are small.
-        if len(buffer) * max(expected, count) > (REPLY_CAP - 4096) * count:
+        size += len(texts[-1])
+        # To make all of them before a refusal would take seconds.
+        if size * max(expected, count) > _MOST * count:
             raise CORE.error(ReplyTooLargeError())
-    buffer += b"]"
-    return msgspec.Raw(buffer), count
+    return joined(texts), count
+
+
+def text_of(records: list[Record]) -> bytes:
+    """A part of a JSON array: some records, with a comma before each. There is at least one."""
+    return b"," + memoryview(msgspec.json.encode(records))[1:-1]
+
+
+def joined(texts: Sequence[bytes]) -> msgspec.Raw | JsonArray:
+    """A JSON array of its parts. Raises ReplyTooLarge."""
+    size = sum(map(len, texts))
+    if size > _MOST:
+        raise CORE.error(ReplyTooLargeError())
+    return JsonArray(texts) if size > _SHORT else msgspec.Raw(b"[" + b"".join(texts)[1:] + b"]")
 
 
 def _decoded(cursor: str, order: str) -> Key:

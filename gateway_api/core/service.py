@@ -19,6 +19,7 @@ from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Ordered, Rows, Unsorted, encoded, listing
 from gateway_api.core.session import session_ordering
 from gateway_api.core.sessions import SessionTable
+from gateway_api.core.whole_sessions import WholeSessions
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, PagedMethod, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
@@ -69,6 +70,7 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
+        self._whole = WholeSessions()
 
     def interface(self) -> ServedInterface:
         """The interface with a handler for each of its methods."""
@@ -101,6 +103,8 @@ class CoreService:
 
         wanted, descending = call.filter or SessionFilter(), order.startswith("-")
         rows: Rows
+        if call.page is None and order == "id" and wanted == SessionFilter():
+            return self._whole.reply(self._sessions.all())
         if wanted == SessionFilter(type=wanted.type):
             ordering = session_ordering(field, wanted.type)
             rows = Ordered(self._sessions.ordered(ordering), ordering.key, _summary, descending)

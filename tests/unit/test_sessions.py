@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.core import whole_sessions
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat
@@ -27,10 +28,11 @@ from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.indexes import Index
 from gateway_api.core.journal import Journal
 from gateway_api.core.orders import Order
-from gateway_api.core.paging import Chained, Key, Ordered, Rows, Sorted, Unsorted, encoded, listing
+from gateway_api.core.paging import Chained, Key, Ordered, Rows, Sorted, Unsorted, encoded, listing, text_of
 from gateway_api.core.service import CoreService
 from gateway_api.core.session import Counters, Session, session_ordering, sort_key
 from gateway_api.core.sessions import SessionTable
+from gateway_api.core.whole_sessions import WholeSessions
 from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.configuration import ListChanges
 from gateway_api.wire.core.faults import Fault, FaultKind
@@ -46,8 +48,9 @@ from gateway_api.wire.core.sessions import (
     SetSessionRate,
 )
 from gateway_api.wire.varlink.dispatcher import NoParameters
-from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
+from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply, encode_fields
 from tests.support.clocks import StillClock
+from tests.support.stack import wait_for
 
 #: A busy machine is no reason to fail.
 unhurried = settings(deadline=None)
@@ -828,6 +831,61 @@ def listed(service: CoreService, **call: Any) -> tuple[list[dict[str, Any]], dic
     """The sessions of one answer, and the answer."""
     answer = service.list_sessions(ListSessions(**call))
     return msgspec.json.decode(answer["sessions"]), answer
+
+
+def whole(sessions: WholeSessions, table: SessionTable[Session]) -> list[int]:
+    """The ids in a reply with all sessions."""
+    reply = sessions.reply(table.all())
+    listed = msgspec.json.decode(b"".join(encode_fields(reply))[:-1])["parameters"]
+    assert (listed["count"], listed["total"], listed["next_cursor"]) == (len(table), len(table), None)
+    assert msgspec.convert(listed["sessions"], list[SessionSummary]) == [one.summary for one in table.all()]
+    return [one["id"] for one in listed["sessions"]]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3000])
+def test_all_sessions_come_as_they_are_now(size: int) -> None:
+    sessions, table = WholeSessions(), table_of(*map(session, range(1, size + 1)))
+    assert whole(sessions, table) == list(range(1, size + 1))
+    table.add(session(5000, username="new"))
+    assert whole(sessions, table)[-1] == 5000
+    table.replace(session(5000, rate_down=7))
+    table.add(session(5001))
+    table.remove(5001)
+    assert whole(sessions, table)[:-1] == list(range(1, size + 1))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The records of which the text was made for the list of all sessions."""
+    made: list[Any] = []
+
+    def counted(records: list[Any]) -> bytes:
+        made.extend(records)
+        return text_of(records)
+
+    monkeypatch.setattr(whole_sessions, "text_of", counted)
+    return made
+
+
+def test_the_text_of_all_sessions_is_made_once_per_change(made: list[Any]) -> None:
+    sessions, table = WholeSessions(), table_of(*map(session, range(1, 3001)))
+    whole(sessions, table)
+    whole(sessions, table)
+    assert len(made) == 3000
+    table.replace(session(1500, rate_down=7))
+    whole(sessions, table)
+    assert len(made) < 3000 + 600
+
+
+def test_the_text_of_all_sessions_is_forgotten_when_nobody_asks_for_it(made: list[Any]) -> None:
+    sessions, table = WholeSessions(kept=0.001), table_of(session(1))
+    whole(sessions, table)
+
+    def is_made_again() -> bool:
+        whole(sessions, table)
+        return len(made) > 1
+
+    wait_for("the text to be made again", is_made_again)
 
 
 def test_without_a_sort_sessions_come_by_id(service: CoreService) -> None:

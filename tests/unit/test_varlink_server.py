@@ -20,7 +20,7 @@ from gateway_api.wire.varlink.dispatcher import (
     ServedInterface,
     invalid_parameter,
 )
-from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
+from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, JsonArray, MessageBuffer, encode
 from gateway_api.wire.varlink.server import AlreadyServed, Server
 
 INTERFACE = "org.example.test"
@@ -50,9 +50,14 @@ class Handlers:
             "Refuse": Handler(NoParameters, self.refuse),
             "RefuseLimit": Handler(NoParameters, self.refuse_limit),
             "Big": Handler(NoParameters, lambda _: {"text": "x" * (1 << 20)}),
+            "Long": Handler(NoParameters, self.long),
             "Odd": Handler(NoParameters, lambda _: {"odd": object()}),
         }
         return ServedInterface(DESCRIPTION, methods)
+
+    def long(self, _: NoParameters) -> dict[str, Any]:
+        items = [b"," + msgspec.json.encode("x" * size) for size in (0, 3, 1 << 20)]
+        return {"before": 1, "items": JsonArray(items), "others": JsonArray([b",1,2"]), "after": None}
 
     def echo(self, call: EchoCall) -> dict[str, str]:
         self.texts.append(call.text)
@@ -216,6 +221,14 @@ def test_an_exception_in_a_handler_is_logged_with_its_traceback(
 
 def test_after_an_exception_in_a_handler_the_connection_goes_on(caller: Caller) -> None:
     caller.ask("Fail")
+    assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
+
+
+def test_an_answer_in_parts_is_one_message(caller: Caller) -> None:
+    items = ["", "xxx", "x" * (1 << 20)]
+    assert caller.ask("Long") == {
+        "parameters": {"before": 1, "items": items, "others": [1, 2], "after": None}
+    }
     assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
 
 

@@ -6,15 +6,26 @@ traceback in the log.
 
 import logging
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from gateway_api.wire.varlink.protocol import Call, ErrorReply, Peer, Reply, decode_call, encode
+from gateway_api.wire.varlink.protocol import (
+    Call,
+    ErrorReply,
+    Peer,
+    Reply,
+    decode_call,
+    encode,
+    encode_fields,
+)
 
 _log = logging.getLogger(__name__)
+
+#: Bytes of a message, for a socket.
+Part: TypeAlias = bytes | bytearray | memoryview
 
 _SERVICE = "org.varlink.service"
 _SERVICE_DESCRIPTION = """\
@@ -114,28 +125,29 @@ class Dispatcher:
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
-    def replies(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
-        """The replies to one call, none if it is oneway. An empty one is for the server to check whether the
-        caller of a stream has left. Raises ProtocolError."""
+    def replies(self, message: bytes, peer: Peer | None = None) -> Generator[Part, None, None]:
+        """The replies to one call in parts, none if it is oneway. An empty part is for the server to check
+        whether the caller of a stream has left. Raises ProtocolError."""
         call = decode_call(message)
         for reply in self._replies(call, peer):
             if not call.oneway:
-                yield b"" if reply is None else encode(reply)
+                yield from reply
 
-    def _replies(self, call: Call, peer: Peer | None) -> Iterator[Reply | None]:
+    def _replies(self, call: Call, peer: Peer | None) -> Iterator[Sequence[Part]]:
         try:
             method, parameters = self._found(call)
             if method.streams:
                 for part in method.handler(parameters):
-                    yield None if part is None else Reply(_encoded(part), continues=True)
+                    yield [b"" if part is None else encode(Reply(_encoded(part), continues=True))]
                 raise RuntimeError("an endless stream has ended")
             more = (peer,) if method.knows_peer else ()
-            yield Reply(_encoded(method.handler(parameters, *more)))
+            reply = method.handler(parameters, *more)
+            yield list(encode_fields(reply)) if isinstance(reply, dict) else [encode(Reply(_encoded(reply)))]
         except ErrorReply as error:
-            yield Reply(error.parameters, error.name)
+            yield [encode(Reply(error.parameters, error.name))]
         except Exception:  # noqa: BLE001 - logged, and sent as the interface's own error
             _log.exception("cannot reply to %s", call.method)
-            yield Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError")
+            yield [encode(Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError"))]
 
     def _found(self, call: Call) -> tuple[Handler, msgspec.Struct]:
         interface_name, _, method_name = call.method.rpartition(".")

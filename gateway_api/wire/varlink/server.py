@@ -117,10 +117,10 @@ class Server:
             buffer.feed(data)
             while (message := buffer.next_message()) is not None:
                 with closing(self._dispatcher.replies(message, peer)) as replies:
-                    for reply in replies:
-                        if not reply and _has_left(connection):
+                    for part in replies:
+                        if not part and _has_left(connection):
                             return
-                        connection.sendall(reply)
+                        connection.sendall(part)
 
 
 def _has_left(connection: socket.socket) -> bool:
