@@ -110,14 +110,15 @@ def read_environment(path: Path) -> dict[str, str]:
 
 
 @cache
-def _first_run() -> TemporaryDirectory[str]:
-    """What a first run takes long for: hashes of passwords, a key and its certificate."""
+def _first_run() -> tuple[Path, object]:
+    """A folder with what a first run takes long for: hashes of passwords, a key and its certificate; and what
+    keeps it there."""
     folder = TemporaryDirectory()
     made = RunFolder(Path(folder.name))
     made.prepare()
     # Each stack has tokens of its own.
     (made.folder / "secret").unlink()
-    return folder
+    return made.folder, (folder, made)
 
 
 @contextmanager
@@ -136,7 +137,7 @@ def running_stack(
     }
     state.mkdir(parents=True, exist_ok=True)
     if not any(state.iterdir()):
-        shutil.copytree(_first_run().name, state, dirs_exist_ok=True)
+        shutil.copytree(_first_run()[0], state, dirs_exist_ok=True)
     with (state / "log").open("ab") as log:
         process = subprocess.Popen(
             [*wrap, sys.executable, "-m", "gateway_api.cli.run"],
