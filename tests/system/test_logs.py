@@ -466,7 +466,9 @@ def test_many_requests_at_once_are_a_line_each(logged: Logged) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    logged.of(ids[-1][-1])
+    for mine in ids:
+        # A line comes after its response.
+        logged.of(mine[-1])
     # Whatever wasn't whole would not be parsed.
     seen = [parsed(line).get("request_id") for line in logged.lines()]
     assert sorted(id for id in seen if id and id.startswith("at-once-")) == sorted(
