@@ -49,10 +49,10 @@ figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.support.figures_of_webhooks
 	$(VENV)/bin/python -m tests.support.figures_of_linux
 
-# Measures the service beside its peers and writes docs/performance.md: PARTS names some of it, SHORT=1 takes seconds and
-# writes nothing.
-bench: $(DEVELOPED) $(BENCH)/.installed
-	@packaging/bench-tools
+# Measures the service beside its peers and writes docs/performance.md. PARTS names some of it. SHORT=1 takes seconds, installs
+# no peer and writes nothing.
+bench: $(DEVELOPED) $(if $(SHORT),tools,$(BENCH)/.installed)
+	@$(if $(SHORT),,packaging/bench-tools)
 	$(VENV)/bin/python -m tests.bench $(if $(SHORT),--short) $(PARTS)
 
 # A peer from PyPI, and what draws the chart: neither belongs to the service or its tests.

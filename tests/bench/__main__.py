@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from tests.bench import documents, table
 from tests.bench.goals import GOALS, PARTS
+from tests.bench.load import Failed
 from tests.bench.pairs import Effort
 from tests.bench.parts.measurements import MEASUREMENTS
 from tests.bench.parts.plan import Plan
@@ -21,23 +22,32 @@ from tests.bench.processes import raise_descriptor_limit
 from tests.bench.results import Results
 
 
-def main() -> None:
-    options = _options()
+def main() -> int:
+    """Exit status 1 if a part could not be measured to its end."""
+    options, failed = _options(), False
     raise_descriptor_limit()
     results = Results() if options.short else Results.read()
     if options.short:
         say("With fewer sessions and clients than the goals name.")
     for part in options.parts or PARTS:
-        began = time.monotonic()
+        began, figures, failure = time.monotonic(), {}, ""
         with TemporaryDirectory(prefix="bench-") as folder:
-            figures = dict(MEASUREMENTS[part](_plan(Path(folder), options.short)))
+            try:
+                for key, figure in MEASUREMENTS[part](_plan(Path(folder), options.short)):
+                    figures[key] = figure
+            except (Failed, OSError, AssertionError) as error:
+                # The other parts are still worth their time.
+                failure = f": {error}"
+                failed = True
         seconds = time.monotonic() - began
         results.put(part, figures, datetime.now(UTC), seconds)
-        say(f"\n{part}, {seconds:.0f} s")
-        say("\n".join(table.rows([goal for goal in GOALS if goal.part == part], results)))
+        say(f"\n{part}, {seconds:.0f} s{failure}")
+        goals = [goal for goal in GOALS if goal.part == part]
+        say("\n".join(table.rows(goals, results) if goals else table.growth(results)))
         if not options.short:
             results.write()
             documents.write(results)
+    return int(failed)
 
 
 def _plan(folder: Path, short: bool) -> Plan:
@@ -62,4 +72,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,7 +14,9 @@ from pathlib import Path
 
 #: Clients that connect at a time.
 _AT_ONCE = 16
-_TIMEOUT = 120.0
+_TIMEOUT = 300.0
+#: Addresses of this machine from which they come: one client may have 1,024 streams of a worker.
+_ADDRESSES = 50
 
 
 class Crowd:
@@ -65,7 +67,7 @@ def _listen(
     context = ssl.create_default_context(cafile=certificate) if certificate else None
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         connect = partial(_connected, port, request, context)
-        sockets = {one.fileno(): one for one in pool.map(lambda _: connect(), range(clients))}
+        sockets = {one.fileno(): one for one in pool.map(connect, range(clients))}
     poll = select.epoll()
     for number in sockets:
         poll.register(number, select.EPOLLIN)
@@ -89,8 +91,9 @@ def _listen(
         pipe.send(time.monotonic())
 
 
-def _connected(port: int, request: bytes, context: ssl.SSLContext | None) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT)
+def _connected(port: int, request: bytes, context: ssl.SSLContext | None, number: int) -> socket.socket:
+    source = (f"127.0.0.{1 + number % _ADDRESSES}", 0)
+    connection = socket.create_connection(("127.0.0.1", port), _TIMEOUT, source)
     if context:
         connection = context.wrap_socket(connection, server_hostname="localhost")
     connection.sendall(request)

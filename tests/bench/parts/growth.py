@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from tests.bench.goals import SIZES, growth_key
+from tests.bench.goals import PAGES, SIZES, growth_key
 from tests.bench.load import Request
 from tests.bench.pairs import Figure, loads, times
 from tests.bench.parts.plan import Plan
@@ -12,13 +12,13 @@ from tests.bench.processes import resident
 
 
 def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
-    """Milliseconds of each response, and megabytes of the core."""
+    """Milliseconds of a response to one connection, and megabytes of the core."""
     effort = plan.effort.divided(2)
     for size in SIZES:
         if size > plan.very_many:
             continue
         with gateway(plan.folder / str(size), size) as ours:
-            rounds = times(loads(effort, 4, _work(ours)))
+            rounds = times(loads(effort, 1, _work(ours)))
             for name in rounds[0]:
                 value = median(each[name] for each in rounds)
                 yield growth_key(name, size), Figure(value, None, value, "ms")
@@ -27,15 +27,24 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
 
 
 def _work(ours: Gateway) -> Mapping[str, Request]:
-    session = ours.data("/subscribers/1")
-    page = "limit=100"
+    session, page = ours.data("/subscribers/1"), "limit=100"
+    whole = ours.get("/subscribers")
+    tag = whole.probe()[0].get("ETag")
     return {
         "health": ours.get("/health"),
-        "detail": ours.detail(),
-        "one by user name": ours.get(f"/subscribers?username={session['username']}"),
-        "page of 100 by id": ours.get(f"/subscribers?{page}"),
-        "page of 100 by address": ours.get(f"/subscribers?{page}&sort=ip_address"),
-        "page of 100 interfaces": ours.get(f"/interfaces?{page}"),
         "summary": ours.get("/subscribers/summary"),
-        "whole list": ours.get("/subscribers"),
+        "detail by id": ours.detail(),
+        **{
+            f"one by {name}": ours.get(f"/subscribers?{field}={session[field]}")
+            for name, field in (
+                ("user name", "username"),
+                ("address", "ip_address"),
+                ("MAC address", "mac_address"),
+            )
+        },
+        "page of 100 sessions by id": ours.get(f"/subscribers?{page}"),
+        "page of 100 sessions by address": ours.get(f"/subscribers?{page}&sort=ip_address"),
+        **{f"page of 100: {name}": ours.get(f"{path}?{page}") for name, path in PAGES.values()},
+        "whole list": whole,
+        **({"whole list, 304": ours.get("/subscribers", status=304, If_None_Match=tag)} if tag else {}),
     }
