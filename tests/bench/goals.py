@@ -77,6 +77,13 @@ GOALS: tuple[Goal, ...] = (
         "a page of sessions by id",
         2,
     ),
+    _small(
+        "pages",
+        "page-middle",
+        "time of a page of 100 at 100,000: sessions by user name, from the middle",
+        "a page of sessions by id",
+        2,
+    ),
     _small("searches", "search-username", "time of one of 100,000 by user name", _ID, 1.1),
     _small("searches", "search-address", "time of one of 100,000 by address", _ID, 1.1),
     _small("searches", "search-mac", "time of one of 100,000 by MAC address", _ID, 1.1),

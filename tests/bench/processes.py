@@ -54,6 +54,17 @@ def resident(pids: Sequence[int]) -> int:
     return sum(map(int, fields)) * resource.getpagesize()
 
 
+def proportional(pids: Sequence[int]) -> int:
+    """Resident bytes of all of them; a page that several share counts once (proc(5), `Pss`)."""
+    lines = (
+        line.split()
+        for pid in pids
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        if line.startswith("Pss:")
+    )
+    return sum(int(line[1]) << 10 for line in lines)
+
+
 def raise_descriptor_limit() -> None:
     """For thousands of connections, here and in processes that start from here."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

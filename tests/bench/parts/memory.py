@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from tests.bench.pairs import Figure
+from tests.bench.pairs import Figure, number
 from tests.bench.parts.plan import Plan
 from tests.bench.peers.gateway import gateway
-from tests.bench.processes import resident
+from tests.bench.processes import proportional, resident
 
 
 def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
@@ -16,4 +16,5 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
         each = resident([ours.core]) / plan.very_many / 1024
         yield "memory-core", Figure(each, None, each, "KB")
         api = resident(ours.processes) / 2**20
-        yield "memory-api", Figure(api, None, api, "MB")
+        note = f"{number(proportional(ours.processes) / 2**20, 'MB')} with shared pages once"
+        yield "memory-api", Figure(api, None, api, "MB", note)

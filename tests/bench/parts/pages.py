@@ -1,15 +1,18 @@
 """Pages of 100 at 100,000 sessions, beside a page of sessions by id."""
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
+from gateway_api.wire.contract import MAX_LIMIT
 from gateway_api.wire.core.sessions import SessionSummary
 from tests.bench.goals import PAGES
 from tests.bench.pairs import Figure, compared, loads, times
 from tests.bench.parts.plan import Plan
-from tests.bench.peers.gateway import gateway
+from tests.bench.peers.gateway import Gateway, gateway
 
 _CONNECTIONS = 4
 _LIMIT = "limit=100"
+_BY_NAME = "/subscribers?sort=username"
 
 
 def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
@@ -24,6 +27,17 @@ def measured(plan: Plan) -> Iterator[tuple[str, Figure]]:
 
         for key, (_, path) in PAGES.items():
             yield f"page-{key}", beside_ids(f"{path}?{_LIMIT}")
+        yield "page-middle", beside_ids(f"{_BY_NAME}&{_LIMIT}&cursor={quote(_middle(ours))}")
         orders = [name for name in SessionSummary.__struct_fields__ if name != "id"]
         sorted_pages = (beside_ids(f"/subscribers?{_LIMIT}&sort={name}", name) for name in orders)
         yield "page-sorted", max(sorted_pages, key=lambda figure: figure.ratio)
+
+
+def _middle(ours: Gateway) -> str:
+    """The cursor of the middle of the list by user name."""
+    number = min(MAX_LIMIT, ours.sessions // 2)
+    path = f"{_BY_NAME}&limit={number}"
+    cursor = ours.data(path)["next_cursor"]
+    for _ in range(ours.sessions // 2 // number - 1):
+        cursor = ours.data(f"{path}&cursor={quote(cursor)}")["next_cursor"]
+    return str(cursor)
