@@ -133,11 +133,13 @@ class Orders(Generic[I, T]):
 
     def changed(self, id: I, before: T | None) -> None:
         """The thing with the id was `before`, or was not there."""
-        most = _FEW + len(self._things) // _PART
-        for ordering, former in list(self._former.items()):
+        most, outgrown = _FEW + len(self._things) // _PART, None
+        for ordering, former in self._former.items():
             former.setdefault(id, before)
             if len(former) > most:
-                del self._orders[ordering], self._former[ordering]
+                outgrown = ordering
+        if outgrown is not None:
+            del self._orders[outgrown], self._former[outgrown]
 
     def forget(self) -> None:
         """All things have changed."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,7 @@ from gateway_api.wire.core.network import Interface, Route
 from gateway_api.wire.core.sessions import SessionDetail, SessionFilter
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
+from tests.support.stack import PATIENCE
 
 START = float(NOW)
 
@@ -354,6 +356,13 @@ def test_a_session_has_counted_at_its_rates_since_it_came(lab: Lab) -> None:
         longest = clock.now - one.started_at
         assert (longest - 1) * one.rate_down_bps / 8 <= one.bytes_out <= longest * one.rate_down_bps / 8
         assert (longest - 1) * one.rate_up_bps / 8 <= one.bytes_in <= longest * one.rate_up_bps / 8
+
+
+def test_a_record_does_not_wait_for_arrivals(lab: Lab) -> None:
+    gateway, _ = lab(3)
+    with ThreadPoolExecutor(1) as other, gateway.sessions.lock:
+        found = other.submit(gateway.detail, 2).result(PATIENCE)
+    assert found == gateway.detail(2)
 
 
 def test_a_rate_change_neither_jumps_nor_resets_the_counters(lab: Lab) -> None:

@@ -4,6 +4,7 @@ Every list derives from it on request. So no second copy can show a session that
 """
 
 import heapq
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Network
@@ -208,7 +209,8 @@ class World:
                 state=SessionState.ACTIVE,
                 started_at=int(started) + self.ahead,
                 mac_address=subscriber.mac_address,
-                access_interface=subscriber.line.name,
+                # One text for all sessions of the VLAN.
+                access_interface=sys.intern(subscriber.line.name),
                 ipv6_address=subscriber.ipv6_address,
                 ipv6_prefix=subscriber.ipv6_prefix,
                 delegated_prefixes=subscriber.delegated_prefixes,
