@@ -6,6 +6,7 @@ part never ran, or its peer is not installed.
 """
 
 import argparse
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ def main() -> int:
             try:
                 for key, figure in MEASUREMENTS[part](_plan(Path(folder), options.short)):
                     figures[key] = figure
-            except (Failed, OSError, AssertionError) as error:
+            except (Failed, OSError, AssertionError, subprocess.SubprocessError) as error:
                 # The other parts are still worth their time.
                 failure = f": {error}"
                 failed = True

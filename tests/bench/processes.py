@@ -29,7 +29,10 @@ def running(
         yield process
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
 
 
 @contextmanager
