@@ -77,12 +77,24 @@ def assert_counted(api: Api, seen: dict[str, Any]) -> None:
 
 def test_whoever_arrives_is_seen_without_reloading(shown: Screen) -> None:
     first = shown.page.locator("#feed .up a").first
-    expect(first).to_be_visible()
-    # Or the first is another one by the click.
-    shown.page.get_by_role("button", name="Pause").click()
-    name = first.inner_text()
-    first.click()
-    expect(shown.page.get_by_role("heading", name=name)).to_be_visible()
+
+    def is_shown() -> bool:
+        """Whether the first session of the feed lasted until its record was asked for."""
+        shown.go("Overview")
+        expect(first).to_be_visible()
+        # Or the first is another one by the click.
+        shown.page.get_by_role("button", name="Pause").click()
+        name = first.inner_text()
+        first.click()
+        record = shown.page.get_by_role("heading", name=name)
+        expect(record.or_(shown.page.get_by_text("no matches"))).to_be_visible()
+        if record.is_visible():
+            return True
+        shown.go("Overview")
+        shown.page.get_by_role("button", name="Pause").click()
+        return False
+
+    wait_for("a session that lasts", is_shown)
     assert sum(asked.is_navigation_request() for asked in shown.requests) == 1
 
 
