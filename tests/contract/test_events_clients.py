@@ -246,7 +246,7 @@ def chromium(api: Api, folder: Path) -> Iterator[Client]:
         with (folder / "errors").open("wb") as errors:
             process = subprocess.Popen(
                 [
-                    *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+                    *("chromium-headless-shell", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
                     *("--no-first-run", "--disable-background-networking", "--no-proxy-server"),
                     # Without one of these it would leave when the page is there.
                     *("--remote-debugging-port=0", f"--user-data-dir={folder / 'profile'}"),

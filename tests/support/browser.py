@@ -20,8 +20,8 @@ PATIENCE = 30_000
 def chromium() -> Iterator[Browser]:
     """One browser. Not for a whole test run: its asyncio loop would run as long."""
     expect.set_options(timeout=PATIENCE)
-    executable = shutil.which("chromium")
-    assert executable, "Debian's chromium is not installed"
+    executable = shutil.which("chromium-headless-shell")
+    assert executable, "Debian's chromium-headless-shell is not installed"
     # Its sandbox does not start as root.
     settings = {"executable_path": executable, "args": ["--no-sandbox", "--no-proxy-server"]}
     with sync_playwright() as playwright, playwright.chromium.launch(**settings) as browser:
