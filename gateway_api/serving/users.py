@@ -37,10 +37,10 @@ def on_starting(server: Any) -> None:
     except GatewayApiError as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
-    keep_loaded()
 
 
 def when_ready(server: Any) -> None:
+    keep_loaded()
     # gunicorn does not call it at a reload: the hub must not start twice.
     try:
         hub.start(Settings.from_environment(os.environ))

@@ -29,7 +29,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import logs
 from gateway_api.base.http import log_fields
-from gateway_api.base.process import Readiness, keep_loaded, places
+from gateway_api.base.process import Readiness, places
 from gateway_api.serving import slots
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase, TlsSocket, end, watched
 from gateway_api.serving.response import last_response
@@ -115,7 +115,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             return application(environ, start)
 
         self.wsgi = marking_streams
-        keep_loaded()
 
     def run(self) -> None:
         """Serves until the worker has to stop, and then finishes the requests in progress."""
