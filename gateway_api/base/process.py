@@ -43,7 +43,6 @@ def _outcome(function: Callable[..., T], *arguments: Any) -> T | Exception:
 def keep_loaded() -> None:
     """Exempts what the process has loaded from garbage collection, for good. That makes collections shorter,
     and the end of the process. Not for what must be closed at the end, such as a database."""
-    gc.collect()
     gc.freeze()
 
 
