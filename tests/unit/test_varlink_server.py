@@ -156,6 +156,17 @@ def test_pipelined_calls_are_answered_in_their_order(caller: Caller) -> None:
     assert [caller.read()["parameters"]["text"] for _ in range(500)] == [str(number) for number in range(500)]
 
 
+def test_short_replies_to_pipelined_calls_come_together(caller: Caller) -> None:
+    caller.socket.sendall(encode(Call(f"{INTERFACE}.Nothing")) * 2)
+    assert caller.socket.recv(1 << 16).count(b"\0") == 2
+
+
+def test_a_call_before_a_oneway_call_is_answered(caller: Caller) -> None:
+    oneway = encode(Call(f"{INTERFACE}.Nothing", oneway=True))
+    caller.socket.sendall(encode(Call(f"{INTERFACE}.Nothing")) + oneway)
+    assert caller.read() == {"parameters": {}}
+
+
 def test_a_call_that_comes_in_pieces_is_answered(caller: Caller) -> None:
     for byte in encode(Call(f"{INTERFACE}.Nothing")):
         caller.socket.sendall(bytes([byte]))

@@ -170,6 +170,10 @@ class MessageBuffer:
         """Adds bytes of the stream."""
         self._buffer += data
 
+    def has_message(self) -> bool:
+        """Whether `next_message` has one."""
+        return self._buffer.find(0, self._searched) >= 0
+
     def next_message(self) -> bytes | None:
         """The bytes of the next whole message without its NUL, or None for "need more"."""
         end = self._buffer.find(0, self._searched)

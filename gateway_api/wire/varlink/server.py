@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 _CHUNK = 64 << 10
 _BACKLOG = 128
+#: Bytes of a reply that waits for the next one.
+_SHORT = 4096
 #: Enough for the pools of 64 workers, and one thread each.
 _MAX_CONNECTIONS = 1024
 #: A client that does not read its reply for so many seconds is cut off: it would hold a thread forever.
@@ -115,12 +117,23 @@ class Server:
         buffer = MessageBuffer(REQUEST_CAP)
         while data := connection.recv(_CHUNK):
             buffer.feed(data)
-            while (message := buffer.next_message()) is not None:
-                with closing(self._dispatcher.replies(message, peer)) as replies:
-                    for part in replies:
-                        if not part and _has_left(connection):
-                            return
-                        connection.sendall(part)
+            #: A short reply, which goes out with the next one: the client has sent another call already.
+            held = b""
+            try:
+                while (message := buffer.next_message()) is not None:
+                    with closing(self._dispatcher.replies(message, peer)) as replies:
+                        for part in replies:
+                            if not part and _has_left(connection):
+                                return
+                            if part and len(part) <= _SHORT and buffer.has_message():
+                                held += part
+                            else:
+                                connection.sendall(held + part if held else part)
+                                held = b""
+            finally:
+                # The next call had no reply.
+                if held:
+                    connection.sendall(held)
 
 
 def _has_left(connection: socket.socket) -> bool:
