@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import cast
 
 import gevent
@@ -110,6 +111,11 @@ def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
         "gateway_api_sse_clients", "Open event streams", multiprocess_mode="livesum", registry=registry
     ).set
 
+    @cache
+    def counters(method: str, rule: str | None, status: int) -> tuple[Counter, Histogram]:
+        labels = _UNMATCHED if rule is None else (method, template(rule))
+        return requests.labels(*labels, status), durations.labels(*labels)
+
     @app.before_request
     def _begin() -> None:
         g.began = time.perf_counter()
@@ -118,9 +124,11 @@ def _count(app: Flask, streams: Streams, registry: CollectorRegistry) -> None:
     def _end(response: Response) -> Response:
         seconds = time.perf_counter() - g.began
         rule = request.url_rule
-        method, route = (request.method, template(rule.rule)) if rule is not None else _UNMATCHED
-        requests.labels(method, route, response.status_code).inc()
-        durations.labels(method, route).observe(seconds)
+        # A method without a rule may be any text.
+        key = ("", None) if rule is None else (request.method, rule.rule)
+        number, duration = counters(*key, response.status_code)
+        number.inc()
+        duration.observe(seconds)
         return response
 
 
