@@ -43,8 +43,6 @@ lint: $(DEVELOPED)
 
 # Measures the figures of the README.
 figures: $(DEVELOPED)
-	$(VENV)/bin/python -m tests.support.figures
-	$(VENV)/bin/python -m tests.support.figures_of_streams
 	$(VENV)/bin/python -m tests.support.figures_of_slow_clients
 	$(VENV)/bin/python -m tests.support.figures_of_webhooks
 	$(VENV)/bin/python -m tests.support.figures_of_linux
