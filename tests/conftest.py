@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from playwright.sync_api import Browser
 
 from tests.support.browser import chromium
 from tests.support.documents import valid_document
 from tests.support.stack import Api, running_stack
+
+# How long an example takes, or its data, is the machine's.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 #: The rooms whose modules take longest come first, or one of them would run on when all else is done.
 _ROOMS = ("system", "package", "torture", "page", "contract", "unit")

@@ -362,7 +362,7 @@ def test_whatever_is_in_a_request_the_records_are_ascii(gateway: Gateway) -> Non
 marks = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=20, max_size=30)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(marks)
 def test_a_secret_is_nowhere_in_the_files(gateway: Gateway, mark: str) -> None:
     mark = f"s3cret{mark}"

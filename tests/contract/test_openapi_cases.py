@@ -104,7 +104,6 @@ class Run:
         @settings(
             max_examples=_SLOW.get(operation.definition.raw["operationId"], _CASES),
             database=None,
-            deadline=None,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
         )

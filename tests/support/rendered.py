@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from gateway_api.core.configuration.running import RunningConfiguration
@@ -138,11 +138,6 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
         some = st.fixed_dictionaries({}, optional={"local": local, "dns_servers": dns_servers})
         document["subscribers"] = draw(some)
     return document
-
-
-def moderate(examples: int) -> settings:
-    """A busy machine is no reason to fail."""
-    return settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
 
 
 def checked(files: Mapping[str, str | bytes], path: str = "") -> None:

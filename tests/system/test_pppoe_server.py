@@ -117,7 +117,7 @@ def test_a_hook_leaves_a_record_for_each_family(hooks: Hooks) -> None:
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
     | st.sampled_from(["$(touch x)", "%s%n\\0", "a\nEVENT=ip-down", "-n", "\\"])
 )
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_hook_takes_any_user_name(hooks: Hooks, name: str) -> None:
     hooks.run("ip-up", PEERNAME=name)
     assert record_of((hooks.records / own_record("ip")).read_bytes()).username == name

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from gateway_api.base.errors import Invalid
 from gateway_api.core.gateways.linux.services import places
@@ -17,7 +17,7 @@ from tests.support import accel_ppp
 from tests.support.documents import put
 from tests.support.frr import Frr
 from tests.support.pppd import Pppd
-from tests.support.rendered import GOOD, RADIUS, checked, moderate, refusal, rendered, valid_documents
+from tests.support.rendered import GOOD, RADIUS, checked, refusal, rendered, valid_documents
 
 PPPD_FILES = Path(__file__).parents[2] / "packaging" / "pppoe"
 
@@ -156,7 +156,7 @@ def test_frr_has_the_handoff_as_it_was_set(document: dict[str, Any], name: str, 
 
 
 @given(document=valid_documents())
-@moderate(12)
+@settings(max_examples=12)
 def test_frr_runs_every_valid_configuration_as_it_is_rendered(frr: Frr, document: dict[str, Any]) -> None:
     checked(frr_of(document), frr.path)
     run_by_frr(frr, rendered(document)["frr.conf"])
@@ -285,7 +285,7 @@ def test_a_radius_secret_that_pppd_would_cut_off_is_refused(document: dict[str, 
 
 
 @given(valid_documents())
-@moderate(40)
+@settings(max_examples=40)
 def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[str, Any]) -> None:
     read = accel_ppp.configuration(rendered(document)["accel-ppp.conf"])
     hostname = document["system"]["hostname"]

@@ -495,7 +495,7 @@ def test_all_filters_must_hold(log: AuditLog, wanted: dict[str, Any], expected: 
     assert ids(log, **wanted) == expected
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=20), st.integers(1, 7), st.booleans())
 def test_pages_have_each_record_once_whatever_comes_meanwhile_and_however_clocks_run(
     written: list[tuple[bool, int]], limit: int, refused: bool

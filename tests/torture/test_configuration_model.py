@@ -1046,16 +1046,15 @@ AT_LEAST = {
 @pytest.mark.slow
 def test_a_workspace_does_as_its_model_in_2000_sequences() -> None:
     happened.clear()
-    unhurried = settings(
+    thorough = settings(
         max_examples=2000,
         stateful_step_count=12,
-        deadline=None,
         derandomize=True,
         database=None,
         # All but the explanation of failures, for which every step would be traced.
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(Workflow, settings=unhurried)
+    run_state_machine_as_test(Workflow, settings=thorough)
     seldom = {what: happened[what] for what, least in AT_LEAST.items() if happened[what] < least}
     assert not seldom

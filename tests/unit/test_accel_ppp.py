@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, http_body, reply_in
@@ -162,7 +162,6 @@ def test_the_stand_in_lays_out_a_table_as_accel_ppp_does(reply: bytes) -> None:
 # One session, in both formats
 
 
-@settings(deadline=None)
 @given(names=st.lists(USERNAMES, max_size=4))
 def test_a_user_name_of_any_bytes_is_one_session_alike_in_both_formats(names: list[bytes]) -> None:
     peers = [Peer(f"{place:016x}", username=name.decode("latin-1")) for place, name in enumerate(names)]
@@ -340,7 +339,6 @@ def mutated(reply: bytes) -> st.SearchStrategy[bytes]:
     return st.builds(change, st.integers(0, len(reply)), st.integers(0, 40), st.binary(max_size=40))
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(), mutated(TABLE), mutated(WEIRD)))
 def test_any_bytes_are_sessions_or_an_unreadable_table(reply: bytes) -> None:
     for parse in (lambda: table_sessions(reply, NOW), lambda: table_rates(reply)):
@@ -348,7 +346,6 @@ def test_any_bytes_are_sessions_or_an_unreadable_table(reply: bytes) -> None:
             parse()
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(), mutated(METRICS)))
 def test_any_bytes_are_sessions_or_unreadable_metrics(body: bytes) -> None:
     try:
@@ -358,14 +355,12 @@ def test_any_bytes_are_sessions_or_unreadable_metrics(body: bytes) -> None:
     assert all(isinstance(session, SourceSession) for session in found)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(), mutated(RESPONSE)))
 def test_any_bytes_are_a_body_or_an_unreadable_response(reply: bytes) -> None:
     with suppress(UnreadableReply):
         http_body(reply)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(), mutated(b"1.14.0\r\nx\r\n1.14.0\r\n")))
 def test_any_bytes_are_a_reply_or_unreadable(received: bytes) -> None:
     with suppress(UnreadableReply):

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.program import Ended
@@ -40,7 +40,6 @@ def test_a_reply_of_brackets_is_an_error(printed: bytes, monkeypatch: pytest.Mon
 
 
 @given(st.binary(max_size=60) | _json.map(lambda value: json.dumps(value).encode()))
-@settings(deadline=None)
 def test_any_bytes_are_a_summary_or_an_error(printed: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
         try:

@@ -14,8 +14,7 @@ from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.edit import Operation, OperationRefused, edited
 from tests.support.documents import FACTORY, SECRET_HASH, put, remove, valid_document
 
-#: A busy machine is no reason to fail.
-unhurried = settings(deadline=None, max_examples=50)
+enough = settings(max_examples=50)
 
 OTHER_HASH = SECRET_HASH[:-1] + "."
 
@@ -347,7 +346,7 @@ def test_a_secret_that_stays_has_no_line(document: dict[str, Any]) -> None:
 
 
 @given(documents, documents)
-@unhurried
+@enough
 def test_no_difference_shows_a_secret(before: dict[str, Any], now: dict[str, Any]) -> None:
     assert "hunter" not in diff_text(changes(before, now))
 
@@ -356,7 +355,7 @@ def test_no_difference_shows_a_secret(before: dict[str, Any], now: dict[str, Any
 
 
 @given(documents, operations)
-@unhurried
+@enough
 def test_there_are_no_changes_exactly_when_the_documents_are_equal(
     before: dict[str, Any], done: list[Operation]
 ) -> None:
@@ -365,14 +364,14 @@ def test_there_are_no_changes_exactly_when_the_documents_are_equal(
 
 
 @given(documents, documents)
-@unhurried
+@enough
 def test_the_other_way_round_what_was_is_what_will_be(before: dict[str, Any], now: dict[str, Any]) -> None:
     turned = [Change(change.path, change.after, change.before) for change in changes(before, now)]
     assert changes(now, before) == turned
 
 
 @given(documents, documents)
-@unhurried
+@enough
 def test_lines_do_not_depend_on_the_order_of_fields(before: dict[str, Any], now: dict[str, Any]) -> None:
     found = changes(before, now)
     assert changes(shuffled(before), shuffled(now)) == found
@@ -381,7 +380,7 @@ def test_lines_do_not_depend_on_the_order_of_fields(before: dict[str, Any], now:
 
 
 @given(documents, documents)
-@unhurried
+@enough
 def test_a_path_in_a_line_leads_to_the_value(before: dict[str, Any], now: dict[str, Any]) -> None:
     found = changes(before, now)
     assume(found)
@@ -404,7 +403,7 @@ def _is_an_order(change: Change, now: dict[str, Any]) -> bool:
 
 
 @given(documents, documents)
-@unhurried
+@enough
 def test_the_documents_stay_as_they_were(before: dict[str, Any], now: dict[str, Any]) -> None:
     copies = copy.deepcopy((before, now))
     changes(before, now)

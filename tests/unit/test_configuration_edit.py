@@ -15,8 +15,7 @@ from gateway_api.core.configuration.edit import Operation, OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
 from tests.support.documents import FACTORY, SECRET_HASH, place, valid_document
 
-#: A busy machine is no reason to fail.
-unhurried = settings(deadline=None, max_examples=70)
+enough = settings(max_examples=70)
 
 PROFILE = {
     "name": "extra",
@@ -673,7 +672,7 @@ def after(tried: list[Operation]) -> dict[str, Any]:
 
 
 @given(operations)
-@unhurried
+@enough
 def test_whatever_is_tried_the_items_of_a_list_have_keys_of_their_own(tried: list[Operation]) -> None:
     made = after(tried)
     for path, key, _item, _other in (*KEYED, ("subscribers.local", "username", "", "")):
@@ -691,7 +690,7 @@ FITTING = {
 
 
 @given(operations)
-@unhurried
+@enough
 def test_whatever_is_tried_a_commit_finds_only_what_is_missing_or_does_not_fit(
     tried: list[Operation],
 ) -> None:
@@ -704,7 +703,7 @@ def test_whatever_is_tried_a_commit_finds_only_what_is_missing_or_does_not_fit(
 
 
 @given(st.lists(st.sampled_from(PATHS), max_size=4), st.sampled_from(PATHS), st.data())
-@unhurried
+@enough
 def test_whatever_is_tried_a_refusal_does_not_tell_the_value(
     before: list[str], path: str, data: st.DataObject
 ) -> None:
@@ -730,7 +729,7 @@ def test_whatever_is_tried_a_refusal_does_not_tell_the_value(
 
 
 @given(operations)
-@unhurried
+@enough
 def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: list[Operation]) -> None:
     made = after(tried)
     before = copy.deepcopy(made)

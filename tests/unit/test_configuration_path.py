@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from gateway_api.base.texts import LONGEST_PATH, Path, Segment, parse_path, path_text
 
-#: A busy machine is no reason to fail.
-unhurried = settings(deadline=None, max_examples=100)
+enough = settings(max_examples=100)
 
 #: All that may stand between quotes; among it what names and indexes are made of, and what separates.
 quotable = st.text(
@@ -28,13 +27,13 @@ def refusal(text: str) -> str:
 
 
 @given(paths)
-@unhurried
+@enough
 def test_the_text_of_any_path_is_read_as_that_path(path: Path) -> None:
     assert parse_path(path_text(path)) == path
 
 
 @given(st.text(st.sampled_from('a0."-_ \n\u0661'), max_size=8) | st.text(max_size=8))
-@unhurried
+@enough
 def test_a_text_is_refused_or_means_the_same_when_it_is_written_again(text: str) -> None:
     try:
         path = parse_path(text)

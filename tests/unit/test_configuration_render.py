@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.support.documents import SECRET_HASH, put
 from tests.support.rendered import (
     GOOD,
     RADIUS,
     checked,
-    moderate,
     profile,
     refusal,
     rendered,
@@ -316,13 +315,13 @@ def test_without_cgnat_frr_has_no_vrf(document: dict[str, Any]) -> None:
 
 
 @given(valid_documents())
-@moderate(40)
+@settings(max_examples=40)
 def test_the_files_of_every_valid_configuration_pass(document: dict[str, Any]) -> None:
     checked(rendered(document))
 
 
 @given(valid_documents())
-@moderate(40)
+@settings(max_examples=40)
 def test_every_secret_that_a_service_needs_reaches_it_as_it_is(document: dict[str, Any]) -> None:
     """Cut into words as the services do it."""
     files = rendered(document)

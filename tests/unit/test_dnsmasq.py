@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -127,7 +127,6 @@ _WORDS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.binary() | st.lists(_WORDS | st.binary(max_size=6)).map(b" ".join))
 def test_any_bytes_are_leases_or_unreadable(data: bytes) -> None:
     try:
@@ -137,7 +136,6 @@ def test_any_bytes_are_leases_or_unreadable(data: bytes) -> None:
     assert all(address == lease.address for address, lease in found.items())
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(CAPTURED + V6)), st.binary(max_size=4))
 def test_any_damage_gives_leases_or_is_unreadable(place: int, damage: bytes) -> None:
     data = CAPTURED + V6
@@ -177,7 +175,6 @@ def test_a_record_that_the_script_did_not_write_is_unreadable(data: bytes) -> No
         record_of(data)
 
 
-@settings(deadline=None)
 @given(
     st.binary() | st.lists(st.sampled_from(RECORD.split()) | st.binary(max_size=9), max_size=7).map(b" ".join)
 )

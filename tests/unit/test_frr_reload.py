@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.program import Ended
@@ -101,7 +101,6 @@ _printed = st.binary(max_size=80) | st.lists(
 
 
 @given(st.integers(-9, 3), _printed, _printed, st.text(max_size=20))
-@settings(deadline=None)
 def test_any_bytes_are_a_difference_or_an_error(status: int, output: bytes, errors: bytes, text: str) -> None:
     # The draft is written as bytes, and a text of a configuration has none of these.
     text = text.encode(errors="ignore").decode()

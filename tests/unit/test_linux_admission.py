@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
@@ -354,7 +354,6 @@ def test_triggers_of_a_flood_leave_nothing_behind(
         max_size=60,
     )
 )
-@settings(deadline=None)
 def test_one_vlan_never_has_two_decisions_under_way(steps: list[tuple[str, int, bool]]) -> None:
     clock = SteppedClock()
     admission = Admission(replace(DEMUX, rate_limits=RateLimits(2, 4, 6)), clock)

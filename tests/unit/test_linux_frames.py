@@ -1,7 +1,7 @@
 """The parser of subscribers' first frames."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from gateway_api.core.gateways.linux.demux.frames import Trigger, parse
@@ -101,7 +101,6 @@ def test_a_frame_that_is_cut_is_a_trigger_or_none_and_never_an_error(name: str) 
 
 
 @given(some.binary(max_size=400), some.binary(max_size=24))
-@settings(deadline=None)
 def test_any_bytes_are_a_trigger_or_none(frame: bytes, auxdata: bytes) -> None:
     trigger = parse("trunk0", frame, auxdata)
     assert trigger is None or 1 <= trigger.vlan_id <= 4094
@@ -109,7 +108,6 @@ def test_any_bytes_are_a_trigger_or_none(frame: bytes, auxdata: bytes) -> None:
 
 @given(some.sampled_from(sorted(FIRST)), some.lists(some.tuples(some.integers(0), some.integers(0, 255))))
 @example("DHCPDISCOVER", [(17, 0x4F)])
-@settings(deadline=None)
 def test_a_first_message_with_other_bytes_is_a_trigger_or_none(
     name: str, changes: list[tuple[int, int]]
 ) -> None:

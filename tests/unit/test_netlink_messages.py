@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.netlink import dumps, entries, fib, links, qdiscs
@@ -16,8 +16,6 @@ from gateway_api.core.gateways.linux.netlink.messages import KernelError, Malfor
 from gateway_api.core.gateways.linux.netlink.qdiscs import HtbClass, PacketFilter, Qdisc
 from gateway_api.core.gateways.linux.netlink.watcher import Changed, events
 from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
-
-unhurried = settings(deadline=None)
 
 # Attributes that the parsers don't read are left out.
 VLAN = bytes.fromhex(
@@ -148,7 +146,6 @@ def test_a_hash_table_is_no_filter() -> None:
     assert qdiscs.packet_filter(HASH_TABLE) is None
 
 
-@unhurried
 @given(st.sampled_from(PARSERS), st.binary(max_size=200))
 def test_any_bytes_give_a_value_or_the_error(
     parser: tuple[Callable[[bytes], object], bytes], data: bytes
@@ -159,7 +156,6 @@ def test_any_bytes_give_a_value_or_the_error(
             parse(message)
 
 
-@unhurried
 @given(st.sampled_from(PARSERS), st.data())
 def test_a_damaged_message_gives_a_value_or_the_error(
     parser: tuple[Callable[[bytes], object], bytes], data: st.DataObject
@@ -172,7 +168,6 @@ def test_a_damaged_message_gives_a_value_or_the_error(
         parse(bytes(damaged[: data.draw(st.integers(0, len(damaged)))]))
 
 
-@unhurried
 @given(st.binary(max_size=200))
 def test_any_datagram_gives_messages_or_the_error(data: bytes) -> None:
     with suppress(MalformedMessage):

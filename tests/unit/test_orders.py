@@ -58,7 +58,7 @@ class Following(RuleBasedStateMachine):
 
 
 TestFollowing = Following.TestCase
-TestFollowing.settings = settings(deadline=None, max_examples=50)
+TestFollowing.settings = settings(max_examples=50)
 
 
 class Chunks(RuleBasedStateMachine):
@@ -95,7 +95,7 @@ class Chunks(RuleBasedStateMachine):
 
 
 TestChunks = Chunks.TestCase
-TestChunks.settings = settings(deadline=None, max_examples=20, stateful_step_count=20)
+TestChunks.settings = settings(max_examples=20, stateful_step_count=20)
 
 
 def test_a_replaced_thing_is_where_its_new_key_belongs() -> None:

@@ -105,7 +105,7 @@ def test_a_hash_that_is_none_is_nobodys(broken: str) -> None:
 _OF_SECRET = quick_hash(b"secret")
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text())
 def test_any_text_is_right_or_wrong_and_never_an_error(password: str) -> None:
     assert verify(password, _OF_SECRET) == (password == "secret")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.sources.pppd import (
@@ -452,14 +452,12 @@ def test_another_pppd_is_refused(cmdline: bytes) -> None:
 
 @given(st.binary() | st.lists(st.sampled_from([*encoded(DOWN).split(b"\0"), b"", b"="])).map(b"\0".join))
 @example(encoded({**UP, "IPREMOTE": "\u0661.1.1.1"}))
-@settings(deadline=None)
 def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
     with suppress(UnreadableRecord):
         assert isinstance(record_of(data), PppdRecord)
 
 
 @given(st.binary() | st.lists(st.sampled_from([b"1", b"(", b")", b"S", b"x", b"\n"])).map(b" ".join))
-@settings(deadline=None)
 def test_any_status_of_a_process_is_read_or_refused(data: bytes) -> None:
     with suppress(UnreadableRecord):
         assert start_of(data) is None or data
@@ -471,14 +469,12 @@ def test_any_status_of_a_process_is_read_or_refused(data: bytes) -> None:
         b"".join
     )
 )
-@settings(deadline=None)
 def test_any_command_line_is_read_or_refused(data: bytes) -> None:
     with suppress(UnreadableRecord):
         assert isinstance(access_of(data), PppoeAccess)
 
 
 @given(st.lists(st.text() | st.sampled_from([*BEGIN, *GOODBYE, *STOPPED, *CUT])))
-@settings(deadline=None)
 def test_any_lines_have_a_known_cause_or_none(lines: list[str]) -> None:
     assert cause_of(lines) in {None, SIGNALLED, "user_request", "lost_carrier"}
     assert traffic_of(lines) in {None, SourceTraffic(0, 0)}

@@ -3,13 +3,10 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.base.texts import MAX_BPS, parse_rate, rate_text
-
-#: A busy machine is no reason to fail.
-unhurried = settings(deadline=None)
 
 UNITS = {
     "": 1,
@@ -71,7 +68,6 @@ def test_fractions_are_exact_and_a_part_of_a_bit_is_dropped() -> None:
         assert parse_rate(text) == bps
 
 
-@unhurried
 @given(
     whole=st.integers(0, 10**12),
     digits=st.text("0123456789", max_size=40),
@@ -152,7 +148,6 @@ def test_anything_else_is_refused() -> None:
         assert refusal(text)
 
 
-@unhurried
 @given(st.text(max_size=70))
 def test_any_text_is_a_rate_in_range_or_refused_with_a_sentence(text: str) -> None:
     try:
@@ -179,7 +174,6 @@ def test_a_rate_is_shown_with_its_largest_unit() -> None:
         assert rate_text(bps) == text
 
 
-@unhurried
 @given(st.integers(1, MAX_BPS))
 def test_a_rate_is_shown_exactly(bps: int) -> None:
     assert parse_rate(rate_text(bps).removesuffix("/s")) == bps

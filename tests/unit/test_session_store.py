@@ -397,4 +397,4 @@ class AnyUse(RuleBasedStateMachine):
 
 
 TestAnyUse = AnyUse.TestCase
-TestAnyUse.settings = settings(deadline=None, max_examples=15, stateful_step_count=15)
+TestAnyUse.settings = settings(max_examples=15, stateful_step_count=15)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -51,9 +51,6 @@ from gateway_api.wire.varlink.dispatcher import NoParameters
 from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply, encode_fields
 from tests.support.clocks import StillClock
 from tests.support.stack import wait_for
-
-#: A busy machine is no reason to fail.
-unhurried = settings(deadline=None)
 
 FIELDS = SessionSummary.__struct_fields__
 ORDERS = [sign + field for field in FIELDS for sign in ("", "-")]
@@ -484,7 +481,6 @@ def test_an_index_gives_the_ids_of_a_text_ascending() -> None:
     assert (index.ids("a"), index.ids("b"), index.ids("c")) == ([4, 30, 200], [5], [])
 
 
-@unhurried
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 8))))
 def test_an_index_holds_what_was_added_and_not_removed(toggled: list[tuple[str, int]]) -> None:
     index, model = Index(), set()
@@ -633,7 +629,6 @@ def test_a_cursor_that_is_none_is_refused() -> None:
         assert parameter_refused(lambda: numbers_page(3, cursor)) == "page.cursor"
 
 
-@unhurried
 @given(st.text(max_size=30) | st.binary(max_size=30).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
 def test_any_text_as_a_cursor_is_refused(cursor: str) -> None:
     assert parameter_refused(lambda: numbers_page(3, cursor)) == "page.cursor"
@@ -745,7 +740,6 @@ def any_walk(draw: st.DrawFn) -> tuple[dict[int, Session], list[Changes], dict[i
     return here, draw(st.lists(st.tuples(going, arriving), max_size=12)), coming
 
 
-@unhurried
 @given(walked=any_walk(), order=st.sampled_from(ORDERS), limit=st.integers(1, 7), is_kept=st.booleans())
 def test_pages_give_whoever_stays_once_and_in_order_while_others_come_and_go(
     walked: tuple[dict[int, Session], list[Changes], dict[int, Session]],
@@ -780,7 +774,6 @@ def test_pages_give_whoever_stays_once_and_in_order_while_others_come_and_go(
     assert seen == in_order
 
 
-@unhurried
 @given(
     moments=st.lists(st.sets(st.tuples(st.integers(0, 2), st.integers(0, 9))), min_size=1, max_size=12),
     limit=st.integers(1, 5),

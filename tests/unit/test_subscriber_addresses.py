@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.core.gateways.linux.services.pppoe_settings import PppoeSettings
@@ -38,7 +38,6 @@ def test_the_second_half_is_for_dhcp() -> None:
 
 
 @given(ranges)
-@settings(deadline=None)
 def test_no_address_is_given_away_twice(network: IPv4Network) -> None:
     shared = SharedRange(network)
     given_away = [first + place for first in blocks(shared, 50) for place in range(BLOCK)]
@@ -65,7 +64,6 @@ def test_what_is_not_the_beginning_of_a_block_is_none(address: str) -> None:
 
 
 @given(st.booleans(), st.lists(st.ip_addresses(v=4), max_size=2))
-@settings(deadline=None)
 def test_the_settings_of_a_server_are_read_as_they_were_written(
     has_radius: bool, dns_servers: list[IPv4Address]
 ) -> None:

@@ -214,4 +214,4 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(deadline=None, max_examples=100, stateful_step_count=30)
+TestAnyLife.settings = settings(max_examples=100, stateful_step_count=30)
