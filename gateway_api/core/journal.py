@@ -25,7 +25,7 @@ class Journal:
     """The events of one run of the core, which `boot_id` identifies. `held` is how many are kept."""
 
     def __init__(self, boot_id: str, held: int = HELD) -> None:
-        self._boot_id = boot_id
+        self.boot_id = boot_id
         self._ring: Ring[msgspec.Raw] = Ring(held)
         self._grown = threading.Condition()
 
@@ -51,13 +51,13 @@ class Journal:
         without events, so that the caller can find out that the client has left."""
         with self._grown:
             position = self._ring.newest if boot_id is None and after is None else after or 0
-            held = boot_id in (None, self._boot_id)
+            held = boot_id in (None, self.boot_id)
         while True:
             with self._grown:
                 events = self._ring.after(position, _AT_ONCE) if held else None
                 position = self._ring.newest if events is None else position + len(events)
                 reply = EventsReply(
-                    boot_id=self._boot_id,
+                    boot_id=self.boot_id,
                     oldest=self._ring.oldest,
                     newest=self._ring.newest,
                     gap=events is None,

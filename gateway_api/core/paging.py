@@ -4,7 +4,7 @@ import base64
 import heapq
 import operator
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -16,20 +16,20 @@ from gateway_api.wire.contract import Page, Record
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import ReplyTooLargeError
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
-from gateway_api.wire.varlink.protocol import REPLY_CAP, JsonArray
+from gateway_api.wire.varlink.protocol import REPLY_CAP
 
 T = TypeVar("T")
 
 #: The sort key of a record, unique within a list.
 Key: TypeAlias = tuple[int | str, ...]
 Row: TypeAlias = tuple[Key, Record]
+#: A JSON array of some records, at least one, and their number.
+Text: TypeAlias = tuple[bytes, int]
 
 # One call into the encoder holds the interpreter lock: 200,000 records at once would keep every
 # other thread waiting for a tenth of a second.
 _AT_ONCE = 1000
-#: Bytes of an array that are cheaper to copy than to send by themselves.
-_SHORT = 256 << 10
-#: The most bytes of an array. The other fields of a reply are small.
+#: The most bytes of the records of a list. The other fields of its replies are small.
 _MOST = REPLY_CAP - 4096
 
 
@@ -128,15 +128,47 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True):
     after: Key
 
 
-def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, Any]:
-    """The reply's fields for a list: `field` with the records, `count`, `total` and `next_cursor`.
+@dataclass(frozen=True)
+class Listing:
+    """A whole list, as its reply or as several.
+
+    `texts` are JSON arrays of some records each, with their number, and are made as they are sent; `total` is
+    the number of all records, `more` the other fields of each reply. Its methods raise ReplyTooLarge."""
+
+    field: str
+    texts: Iterable[Text]
+    total: int
+    more: Mapping[str, Any]
+
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """The fields of each reply."""
+        is_empty = True
+        for text, count in _fitting(self.texts, self.total):
+            yield self._fields(msgspec.Raw(text), count)
+            is_empty = False
+        if is_empty:
+            yield self._fields(msgspec.Raw(b"[]"), 0)
+
+    def whole(self) -> dict[str, Any]:
+        """The fields of the only reply."""
+        return self._fields(*_joined(_fitting(self.texts, self.total)))
+
+    def _fields(self, records: msgspec.Raw, count: int) -> dict[str, Any]:
+        return {self.field: records, "count": count, "total": self.total, "next_cursor": None, **self.more}
+
+
+#: The fields of a page, or a whole list.
+Reply: TypeAlias = dict[str, Any] | Listing
+
+
+def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) -> Reply:
+    """The reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more` fields.
 
     `order` names the list and its sort: a cursor is valid only in the order in which it was made. Raises
-    InvalidParameter for a bad page, ReplyTooLarge for records that do not fit into one reply.
+    InvalidParameter for a bad page, ReplyTooLarge for a page that does not fit into one reply.
     """
     if page is None:
-        records, count = encoded(rows.records(), len(rows))
-        return {field: records, "count": count, "total": count, "next_cursor": None}
+        return Listing(field, _texts(rows.records()), len(rows), more)
     after = None if page.cursor is None else _decoded(page.cursor, order)
     try:
         # One more than requested tells whether a next page exists.
@@ -144,43 +176,48 @@ def listing(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, 
     except TypeError as error:
         # A cursor written by hand, with text where this order has numbers.
         raise invalid_parameter("page.cursor") from error
-    more = len(chosen) > page.limit
+    goes_on = len(chosen) > page.limit
     del chosen[page.limit :]
-    records, count = encoded(record for _, record in chosen)
+    records, count = _joined(_fitting(_texts(record for _, record in chosen)))
     next_cursor = None
-    if more:
+    if goes_on:
         cursor = msgspec.json.encode(_Cursor(order, chosen[-1][0]))
         next_cursor = base64.urlsafe_b64encode(cursor).rstrip(b"=").decode()
-    return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor}
+    return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor, **more}
 
 
-def encoded(records: Iterable[Record], expected: int = 0) -> tuple[msgspec.Raw | JsonArray, int]:
-    """The records as a JSON array, and their number. Raises ReplyTooLarge: with the number of records to be
-    `expected`, as soon as those made so far are too large for a part of the whole."""
-    texts = []
-    count = size = 0
+def encoded(records: Iterable[Record]) -> msgspec.Raw:
+    """The records as a JSON array. Raises ReplyTooLarge."""
+    return _joined(_fitting(_texts(records)))[0]
+
+
+def text_of(records: list[Record]) -> Text:
+    return msgspec.json.encode(records), len(records)
+
+
+def _texts(records: Iterable[Record]) -> Iterator[Text]:
     rest = iter(records)
     while chunk := list(islice(rest, _AT_ONCE)):
-        texts.append(text_of(chunk))
-        count += len(chunk)
-        size += len(texts[-1])
-        # To make all of them before a refusal would take seconds.
+        yield text_of(chunk)
+
+
+def _fitting(texts: Iterable[Text], expected: int = 0) -> Iterator[Text]:
+    """The same. Raises ReplyTooLarge: with the number of records to be `expected`, as soon as those so far
+    are too large for a part of the whole. To make all of them before a refusal would take seconds."""
+    size = count = 0
+    for text in texts:
+        size += len(text[0])
+        count += text[1]
         if size * max(expected, count) > _MOST * count:
             raise CORE.error(ReplyTooLargeError())
-    return joined(texts), count
+        yield text
 
 
-def text_of(records: list[Record]) -> bytes:
-    """A part of a JSON array: some records, with a comma before each. There is at least one."""
-    return b"," + memoryview(msgspec.json.encode(records))[1:-1]
-
-
-def joined(texts: Sequence[bytes]) -> msgspec.Raw | JsonArray:
-    """A JSON array of its parts. Raises ReplyTooLarge."""
-    size = sum(map(len, texts))
-    if size > _MOST:
-        raise CORE.error(ReplyTooLargeError())
-    return JsonArray(texts) if size > _SHORT else msgspec.Raw(b"[" + b"".join(texts)[1:] + b"]")
+def _joined(texts: Iterable[Text]) -> tuple[msgspec.Raw, int]:
+    """One JSON array, and the number of its records."""
+    held = list(texts)
+    array = b",".join(memoryview(text)[1:-1] for text, _ in held)
+    return msgspec.Raw(b"[" + array + b"]"), sum(count for _, count in held)
 
 
 def _decoded(cursor: str, order: str) -> Key:

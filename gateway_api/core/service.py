@@ -16,7 +16,7 @@ from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
-from gateway_api.core.paging import Ordered, Rows, Unsorted, encoded, listing
+from gateway_api.core.paging import Ordered, Reply, Rows, Unsorted, encoded, listing
 from gateway_api.core.session import session_ordering
 from gateway_api.core.sessions import SessionTable
 from gateway_api.core.whole_sessions import WholeSessions
@@ -42,6 +42,7 @@ from gateway_api.wire.core.sessions import (
     SessionsConnectedError,
     SessionSnapshot,
     SessionSummary,
+    SessionsVersionReply,
     SetSessionRate,
     Statistics,
     SubscribeEvents,
@@ -95,7 +96,10 @@ class CoreService:
             repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
         )
 
-    def list_sessions(self, call: ListSessions) -> dict[str, Any]:
+    def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:
+        return SessionsVersionReply(f"{self._journal.boot_id}-{self._sessions.version}")
+
+    def list_sessions(self, call: ListSessions) -> Reply:
         order = call.sort or "id"
         field = order.removeprefix("-")
         if field not in SessionSummary.__struct_fields__:
@@ -104,7 +108,7 @@ class CoreService:
         wanted, descending = call.filter or SessionFilter(), order.startswith("-")
         rows: Rows
         if call.page is None and order == "id" and wanted == SessionFilter():
-            return self._whole.reply(self._sessions.all())
+            return self._whole.listing(self._sessions.all())
         if wanted == SessionFilter(type=wanted.type):
             ordering = session_ordering(field, wanted.type)
             rows = Ordered(self._sessions.ordered(ordering), ordering.key, _summary, descending)
@@ -145,7 +149,7 @@ class CoreService:
         if found is None:
             raise CORE.error(InterfaceNotFoundError(call.interface))
         note([EndedSession.of(session.summary) for session in found])
-        return {"sessions": encoded(map(_summary, found))[0]}
+        return {"sessions": encoded(map(_summary, found))}
 
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
         with _errors():
@@ -163,15 +167,15 @@ class CoreService:
     def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
         return self._journal.follow(call.boot_id, call.after_sequence)
 
-    def list_interfaces(self, call: PagedMethod[Any]) -> dict[str, Any]:
+    def list_interfaces(self, call: PagedMethod[Any]) -> Reply:
         with _errors():
             return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")
 
-    def list_vlans(self, call: PagedMethod[Any]) -> dict[str, Any]:
+    def list_vlans(self, call: PagedMethod[Any]) -> Reply:
         with _errors():
             return listing("vlans", self._gateway.vlans(), call.page, "vlans")
 
-    def list_qos(self, call: PagedMethod[Any]) -> dict[str, Any]:
+    def list_qos(self, call: PagedMethod[Any]) -> Reply:
         return listing("sessions", self._sessions.qos(), call.page, "qos")
 
     def list_overhead_profiles(self, _: Method[Any]) -> dict[str, Any]:
@@ -181,19 +185,19 @@ class CoreService:
         with _errors():
             return {"summary": self._gateway.bgp_summary()}
 
-    def list_routes(self, call: PagedMethod[Any]) -> dict[str, Any]:
+    def list_routes(self, call: PagedMethod[Any]) -> Reply:
         with _errors():
             return listing("routes", self._gateway.routes(), call.page, "routes")
 
-    def list_cgnat_sessions(self, call: PagedMethod[Any]) -> dict[str, Any]:
+    def list_cgnat_sessions(self, call: PagedMethod[Any]) -> Reply:
         return listing("sessions", self._sessions.cgnat_sessions(), call.page, "cgnat")
 
-    def get_demux_state(self, call: PagedMethod[Any]) -> dict[str, Any]:
+    def get_demux_state(self, call: PagedMethod[Any]) -> Reply:
         with _errors():
             vlans, rate_limited_total = self._gateway.demux_vlans()
-        return {**listing("vlans", vlans, call.page, "demux"), "rate_limited_total": rate_limited_total}
+        return listing("vlans", vlans, call.page, "demux", rate_limited_total=rate_limited_total)
 
-    def list_faults(self, call: PagedMethod[Any]) -> dict[str, Any]:
+    def list_faults(self, call: PagedMethod[Any]) -> Reply:
         return listing("faults", self._gateway.faults(), call.page, "faults")
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:

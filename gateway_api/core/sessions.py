@@ -45,6 +45,8 @@ class SessionTable(Generic[S]):
         self._networks = NetworkIndex()
         self._counts: Counter[str] = Counter()
         self._orders = Orders(self._sessions)
+        #: The number of changes.
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -127,7 +129,7 @@ class SessionTable(Generic[S]):
 
     def add(self, session: S) -> None:
         places = self._places(session)
-        self._orders.changed(session.id, None)
+        self._changed(session.id, None)
         self._sessions[session.id] = session
         for index, key in places:
             index.add(key, session.id)
@@ -136,7 +138,7 @@ class SessionTable(Generic[S]):
     def remove(self, id: int) -> S:
         """Raises KeyError for an unknown id."""
         session = self._sessions.pop(id)
-        self._orders.changed(id, session)
+        self._changed(id, session)
         for index, key in self._places(session):
             index.remove(key, id)
         self._counts.subtract(_counted(session))
@@ -152,7 +154,7 @@ class SessionTable(Generic[S]):
                 index.remove(key, id)
             for index, key in present - former:
                 index.add(key, id)
-        self._orders.changed(id, before)
+        self._changed(id, before)
         self._sessions[id] = session
         self._counts.subtract(_counted(before))
         self._counts.update(_counted(session))
@@ -164,6 +166,11 @@ class SessionTable(Generic[S]):
             moved = replace(session, summary=replace(session.summary, started_at=started_at))
             self._sessions[session.id] = moved
         self._orders.forget()
+        self.version += 1
+
+    def _changed(self, id: int, before: S | None) -> None:
+        self._orders.changed(id, before)
+        self.version += 1
 
     def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
         if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):

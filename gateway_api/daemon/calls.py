@@ -1,7 +1,9 @@
 """Calls of the core's methods. Errors of the wire become those of `base/errors.py`."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -19,7 +21,8 @@ from gateway_api.base.errors import (
     Stale,
     StillConnected,
 )
-from gateway_api.wire.contract import Command, Method, reply_of
+from gateway_api.base.turns import Turns
+from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.impact import CommitDropsSessionsError
@@ -30,7 +33,11 @@ from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 #: Fields of a reply, each still JSON bytes.
 Fields: TypeAlias = dict[str, msgspec.Raw]
 
-_OF_A_PAGE = ("total", "next_cursor")
+#: Bytes of replies, which take some milliseconds.
+_TURN = 1 << 20
+_EMPTY = re.compile(rb"\[[ \t\r\n]*\]")
+#: Fields that a whole list has no use for.
+_OF_A_PAGE = {"total", "next_cursor"}
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -52,6 +59,16 @@ class EditNotFound(NotFound):
         #: The number of the edit, from 0.
         self.number = number
         super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A list, or a page of it. `arrays` are JSON arrays of the field `name`, with at least one record each;
+    `others` are the fields beside it."""
+
+    name: str
+    arrays: Sequence[msgspec.Raw]
+    others: Fields
 
 
 class Question(Generic[R]):
@@ -85,12 +102,7 @@ class Calls:
             # Or the core would report the change as another process's.
             call = msgspec.structs.replace(call, request_id=self._request_id)
         with _translated(call):
-            question = self._question
-            if question is None or question.reply is not None:
-                (reply,) = self._client.exchange(_named(call), timeout=timeout)
-            else:
-                both = _named(question.call), _named(call)
-                question.reply, reply = self._client.exchange(*both, timeout=timeout)
+            (reply,) = self._replies(call, timeout=timeout)
             return reply.result()
 
     def answer(self, question: Question[R], *, timeout: float | None = None) -> R:
@@ -107,22 +119,51 @@ class Calls:
         return decoded(reply, self.raw(call, timeout=timeout))
 
     def fields(self, call: Method[Any], *names: str, timeout: float | None = None) -> Fields:
-        """These fields of the reply, or all, as JSON bytes. Each is required. A whole list has no fields of
-        a page."""
-        if not names:
-            left_out = _OF_A_PAGE if getattr(call, "page", None) is None else ()
-            names = tuple(name for name in reply_of(type(call)).__struct_fields__ if name not in left_out)
+        """These fields of the reply, or all, as JSON bytes. Each is required."""
         held = decoded(Fields, self.raw(call, timeout=timeout))
-        # A reply may omit a field that is null.
-        held.setdefault("next_cursor", msgspec.Raw(b"null"))
-        try:
-            return {name: held[name] for name in names}
-        except KeyError as error:
-            raise CoreUnavailable(f"the reply to {type(call).__name__} lacks {error}") from error
+        return _required(call, held, names or reply_of(type(call)).__struct_fields__)
+
+    def listed(self, call: PagedMethod[Any]) -> Listed:
+        """A list, which the core sends in parts, or a page of it."""
+        name = list_field(type(call))
+        left_out = _OF_A_PAGE if call.page is None else ()
+        names = [field for field in reply_of(type(call)).__struct_fields__ if field not in left_out]
+        arrays: list[msgspec.Raw] = []
+        others: Fields = {}
+        count, turns = 0, Turns(_TURN)
+        with _translated(call):
+            for reply in self._replies(call, more=True):
+                held = decoded(Fields, reply.result())
+                turns.worked(len(memoryview(reply.parameters)))
+                # A reply may omit a field that is null.
+                held.setdefault("next_cursor", msgspec.Raw(b"null"))
+                others = _required(call, held, names)
+                arrays.append(others.pop(name))
+                count += decoded(int, others["count"])
+        if not all(bytes(memoryview(array)[:1]) == b"[" for array in arrays):
+            raise CoreUnavailable(f"the reply to {type(call).__name__} has no array {name}")
+        others["count"] = msgspec.Raw(b"%d" % count)
+        return Listed(name, [array for array in arrays if not _EMPTY.fullmatch(array)], others)
+
+    def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
+        """The replies to a call, which takes the question along."""
+        question = self._question
+        if question is None or question.reply is not None:
+            return self._client.exchange(_named(call), more=more, timeout=timeout)
+        both = _named(question.call), _named(call)
+        question.reply, *replies = self._client.exchange(*both, more=more, timeout=timeout)
+        return replies
 
 
 def _named(call: Method[Any]) -> tuple[str, Method[Any]]:
     return CORE.method(type(call)), call
+
+
+def _required(call: Method[Any], held: Fields, names: Iterable[str]) -> Fields:
+    try:
+        return {name: held[name] for name in names}
+    except KeyError as error:
+        raise CoreUnavailable(f"the reply to {type(call).__name__} lacks {error}") from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, Question, decoded
+from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, Listed, Question, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
@@ -65,9 +65,13 @@ class Daemon(Calls):
         """Networks to which no webhook is delivered, in CIDR notation."""
         return self._access(Question(wire.GetDeniedNetworks())).networks
 
-    def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Fields:
+    def sessions_version(self) -> str:
+        """Another one after each change of a session."""
+        return self.reply(sessions.GetSessionsVersion()).version
+
+    def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Listed:
         wanted = msgspec.convert(filter, sessions.SessionFilter)
-        return self.fields(sessions.ListSessions(wanted, sort, page=page))
+        return self.listed(sessions.ListSessions(wanted, sort, page=page))
 
     def session(self, id: int) -> msgspec.Raw:
         """The session's record. Raises NotFound."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from gateway_api.base.errors import TooManyLists
+from gateway_api.daemon.kept import Kept
 
 #: Bytes of lists that are being sent. Beyond them the next list waits. With that one, a worker stays below
 #: the limit of unsent responses, beyond which slow clients are disconnected.
@@ -19,6 +20,8 @@ SLOW = 30.0
 #: Seconds that a list waits for others. With the access check before it and the call after it, a request has
 #: its response within 5 s.
 PATIENCE = 0.5
+#: Seconds that a list without requests is kept, and at most twice as many.
+KEPT = 30.0
 #: Seconds after which a client should try again.
 _RETRY_AFTER = 1
 
@@ -36,12 +39,14 @@ class _List:
 
 
 class WholeLists:
-    """The lists of one worker. `patience` is in seconds, `most` in bytes; `clock` gives monotonic seconds."""
+    """The lists of one worker. `patience` and `kept` are in seconds, `most` in bytes; `clock` gives monotonic
+    seconds."""
 
     def __init__(
         self,
         patience: float = PATIENCE,
         most: int = MOST,
+        kept: float = KEPT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._patience = patience
@@ -52,13 +57,23 @@ class WholeLists:
         self._next: dict[Hashable, _List] = {}
         self._is_making = False
         self._sending: set[_List] = set()
+        self._kept: Kept[_List] = Kept(most, kept)
 
-    def take(self, key: Hashable, make: Callable[[], bytes]) -> tuple[bytes, Callable[[], None]]:
+    def take(
+        self, key: Hashable, make: Callable[[], bytes], version: str | None = None
+    ) -> tuple[bytes, Callable[[], None]]:
         """The list that `make` returns, and a function to call when it is sent.
 
         All requests with this key that arrive before the call share it: no client gets a list that is older
-        than its request. Raises the errors of `make`, and TooManyLists after a long wait."""
+        than its request. With a version, it is kept for later requests with that version. Raises the errors
+        of `make`, and TooManyLists after a long wait."""
         with self._changed:
+            kept = None if version is None else self._kept.get(key, version)
+            if kept is not None:
+                kept.readers += 1
+                kept.made_at = self._clock()
+                self._sending.add(kept)
+                return kept.body, partial(self._sent, kept)
             is_first = key not in self._next
             wanted = self._next.setdefault(key, _List())
             wanted.readers += 1
@@ -67,6 +82,8 @@ class WholeLists:
         wanted.done.wait()
         if wanted.error is not None:
             raise wanted.error
+        if is_first and version is not None:
+            self._kept.put(key, version, wanted, len(wanted.body))
         return wanted.body, partial(self._sent, wanted)
 
     def _make(self, key: Hashable, wanted: _List, make: Callable[[], bytes]) -> None:

@@ -14,9 +14,6 @@ from werkzeug.routing import BaseConverter
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import Schema, decode_json, load
-from gateway_api.web import responses
-from gateway_api.web.schemas.queries import ListQuery
-from gateway_api.web.services import parts, settle
 
 MAX_BODY = 1 << 20
 
@@ -24,8 +21,6 @@ _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 #: The highest session id.
 MAX_ID = (1 << 63) - 1
 _MARK = "__takes__"
-#: Filters that may match most of a list. Others match few records, from an index.
-_WIDE = {"type"}
 
 _View = Callable[..., Any]
 
@@ -77,28 +72,6 @@ def query(schema: type[Schema]) -> Callable[[_View], _View]:
 
         setattr(parsed, _MARK, replace(taken_by(view), query=schema))
         return parsed
-
-    return decorate
-
-
-def list_query(schema: type[ListQuery]) -> Callable[[_View], _View]:
-    """As `query`. Equal requests without a page at the same time share one response body."""
-
-    def decorate(view: _View) -> _View:
-        @query(schema)
-        @wraps(view)
-        def shared(loaded: dict[str, Any]) -> Any:
-            if loaded["page"] is not None or loaded.get("filter", {}).keys() - _WIDE:
-                return view(loaded)
-            # Before the core makes a list that takes it long.
-            settle()
-            key = (request.endpoint, msgspec.json.encode(loaded, order="sorted"))
-            body, sent = parts().whole_lists.take(key, lambda: view(loaded).get_data())
-            response = responses.encoded(body)
-            response.call_on_close(sent)
-            return response
-
-        return shared
 
     return decorate
 

@@ -2,14 +2,14 @@
 and the hub in `wire/`."""
 
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
-from gateway_api.wire.contract import ListReply, Method, Record, about, count, reply_of
+from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.hub import MessageId
 
@@ -36,7 +36,7 @@ def listing(method: type[Method[Any]]) -> type[msgspec.Struct]:
     """The data of a list, from the reply of the core or the hub. Only pages have a total and a cursor."""
     reply = reply_of(method)
     hints = get_type_hints(reply)
-    record = next(get_args(hint)[0] for hint in hints.values() if get_origin(hint) is tuple)
+    record = get_args(hints[list_field(method)])[0]
     page = [("total", _Total, UNSET), ("next_cursor", _NextCursor, UNSET)]
     return msgspec.defstruct(
         f"{record.__name__}List",

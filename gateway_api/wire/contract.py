@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -128,11 +129,19 @@ def error_name(failure: type[Failure]) -> str:
     return failure.__name__.removesuffix("Error")
 
 
+@cache
 def reply_of(method: type[Method[Any]]) -> type[Any]:
     """The record that a method replies with."""
     (base,) = method.__orig_bases__  # type: ignore[attr-defined]
     reply: type[Any] = get_args(base)[0]
     return reply
+
+
+@cache
+def list_field(method: type[Method[Any]]) -> str:
+    """The field of a list's reply that has the records."""
+    hints = get_type_hints(reply_of(method))
+    return next(name for name, hint in hints.items() if get_origin(hint) is tuple)
 
 
 # Interface files

@@ -236,3 +236,25 @@ def test_the_list_comes_whole_without_a_limit(api: Api) -> None:
     data = api.get("/subscribers")
     assert set(data) == {"sessions", "count"}
     assert data["count"] == len(data["sessions"]) == api.get("/subscribers/summary")["total"]
+
+
+@pytest.mark.parametrize("path", ["/subscribers", "/subscribers?type=pppoe"])
+def test_a_list_has_another_etag_after_a_change(
+    api: Api, sessions: Iterator[dict[str, Any]], path: str
+) -> None:
+    known = api.send("GET", path)
+    headers = {"If-None-Match": known.headers["ETag"]}
+    assert api.send("GET", path, headers=headers).status_code == 304
+    session = next(one for one in sessions if one["type"] == "PPPoE")
+    rates = {"rate_down": "123mbit", "rate_up": "45mbit"}
+    assert api.send("PUT", f"/subscribers/{session['id']}/rate", json=rates).ok
+    changed = api.send("GET", path, headers=headers)
+    assert changed.status_code == 200
+    shown = {one["id"]: one["rate_down"] for one in changed.json()["data"]["sessions"]}
+    assert shown[session["id"]] == 123_000_000
+    assert changed.headers["ETag"] != known.headers["ETag"]
+
+
+@pytest.mark.parametrize("query", ["limit=10", "username=nobody"])
+def test_a_page_or_a_search_has_no_etag(api: Api, query: str) -> None:
+    assert "ETag" not in api.send("GET", f"/subscribers?{query}").headers

@@ -44,6 +44,7 @@ REPLACEMENT = {
 CALLS: dict[str, dict[str, Any]] = {
     "GetHealth": {},
     "GetStatistics": {},
+    "GetSessionsVersion": {},
     "ListSessions": {"filter": {"type": "pppoe"}, "sort": "-username", "page": {"limit": 5}},
     "GetSession": {"id": 1},
     "SetSessionRate": {"id": 1, "rate_down_bps": 7_000_000, "rate_up_bps": 600_000},

@@ -14,6 +14,7 @@ import requests
 from gevent import GreenletExit
 
 from gateway_api.base.errors import TooManyLists
+from gateway_api.daemon.kept import Kept
 from gateway_api.daemon.whole_lists import WholeLists
 from tests.support.stack import Api, core_of, running_stack, wait_for
 
@@ -49,9 +50,9 @@ class Maker:
         return b"%d" % number
 
 
-def taken(lists: WholeLists, key: Hashable, make: Callable[[], bytes]) -> bytes:
+def taken(lists: WholeLists, key: Hashable, make: Callable[[], bytes], version: str | None = None) -> bytes:
     """The body, which is sent at once."""
-    body, sent = lists.take(key, make)
+    body, sent = lists.take(key, make, version)
     sent()
     return body
 
@@ -171,6 +172,58 @@ def test_slow_readers_keep_no_list_back_for_longer_than_30_seconds() -> None:
         lists.take("c", bytes)
     now = 30.0
     assert taken(lists, "c", bytes) == b""
+
+
+def test_a_list_is_made_once_for_its_version() -> None:
+    lists = WholeLists()
+    made = [taken(lists, "all", lambda number=number: b"%d" % number, "v") for number in range(3)]
+    assert made == [b"0"] * 3
+    assert taken(lists, "all", lambda: b"new", "w") == b"new"
+    assert taken(lists, "other", lambda: b"another", "w") == b"another"
+
+
+def test_a_list_without_a_version_is_made_for_each_request() -> None:
+    lists = WholeLists()
+    assert [taken(lists, "all", lambda body=body: body) for body in (b"1", b"2")] == [b"1", b"2"]
+
+
+def test_a_kept_list_that_is_being_sent_keeps_others_back() -> None:
+    lists = WholeLists(patience=0.01, most=100)
+    taken(lists, "a", lambda: bytes(100), "v")
+    _, sent = lists.take("a", bytes, "v")
+    with pytest.raises(TooManyLists):
+        lists.take("c", bytes)
+    sent()
+    assert taken(lists, "c", bytes) == b""
+
+
+def test_a_list_that_fails_is_not_kept() -> None:
+    lists = WholeLists()
+
+    def fail() -> bytes:
+        raise OSError("core")
+
+    with pytest.raises(OSError, match="core"):
+        lists.take("all", fail, "v")
+    assert taken(lists, "all", lambda: b"1", "v") == b"1"
+
+
+def test_only_the_last_lists_that_fit_are_kept() -> None:
+    kept: Kept[str] = Kept(100, 60)
+    for key, size in (("a", 40), ("b", 40), ("c", 40)):
+        kept.put(key, "v", key, size)
+    assert [kept.get(key, "v") for key in "abc"] == [None, "b", "c"]
+    kept.get("b", "v")
+    kept.put("d", "v", "d", 40)
+    assert [kept.get(key, "v") for key in "bcd"] == ["b", None, "d"]
+    kept.put("e", "v", "e", 1000)
+    assert [kept.get(key, "v") for key in "bde"] == [None, None, "e"]
+
+
+def test_a_list_that_nobody_requests_is_forgotten() -> None:
+    kept: Kept[str] = Kept(100, 0.001)
+    kept.put("a", "v", "a", 1)
+    wait_for("it to be forgotten", lambda: not kept)
 
 
 def most_memory(pid: int) -> float:

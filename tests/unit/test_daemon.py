@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gateway_api.base.errors import CoreUnavailable, Invalid, ListTooLarge, NotFound, Problem, StillConnected
+from gateway_api.daemon.calls import Listed
 from gateway_api.daemon.commands import Daemon, access_question
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
@@ -41,30 +42,31 @@ QUESTIONS: dict[str, Ask] = {
     "GetLogin": lambda daemon: daemon.login("alice"),
     "GetDeniedNetworks": lambda daemon: daemon.denied_networks(),
     "GetTokenAccess": lambda daemon: daemon.token_access(),
+    "GetSessionsVersion": lambda daemon: daemon.sessions_version(),
     "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
     "GetSession": lambda daemon: daemon.session(7),
     "DisconnectSession": lambda daemon: daemon.disconnect_session(7),
     "DisconnectInterface": lambda daemon: daemon.disconnect_interface("ppp0", dry_run=True),
     "SetSessionRate": lambda daemon: daemon.set_session_rate(7, 1000, 2000),
-    "ListInterfaces": lambda daemon: daemon.fields(ListInterfaces()),
-    "ListVlans": lambda daemon: daemon.fields(ListVlans()),
-    "ListQos": lambda daemon: daemon.fields(ListQos()),
+    "ListInterfaces": lambda daemon: daemon.listed(ListInterfaces()),
+    "ListVlans": lambda daemon: daemon.listed(ListVlans()),
+    "ListQos": lambda daemon: daemon.listed(ListQos()),
     "ListOverheadProfiles": lambda daemon: daemon.fields(ListOverheadProfiles()),
     "GetBgpSummary": lambda daemon: daemon.fields(GetBgpSummary(), "summary"),
-    "ListRoutes": lambda daemon: daemon.fields(ListRoutes()),
-    "ListCgnatSessions": lambda daemon: daemon.fields(ListCgnatSessions()),
-    "GetDemuxState": lambda daemon: daemon.fields(GetDemuxState()),
-    "ListFaults": lambda daemon: daemon.fields(ListFaults()),
+    "ListRoutes": lambda daemon: daemon.listed(ListRoutes()),
+    "ListCgnatSessions": lambda daemon: daemon.listed(ListCgnatSessions()),
+    "GetDemuxState": lambda daemon: daemon.listed(GetDemuxState()),
+    "ListFaults": lambda daemon: daemon.listed(ListFaults()),
 }
 
 LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
     "ListSessions": ("sessions", lambda daemon, page: daemon.list_sessions({}, None, page)),
-    "ListInterfaces": ("interfaces", lambda daemon, page: daemon.fields(ListInterfaces(page=page))),
-    "ListVlans": ("vlans", lambda daemon, page: daemon.fields(ListVlans(page=page))),
-    "ListQos": ("sessions", lambda daemon, page: daemon.fields(ListQos(page=page))),
-    "ListRoutes": ("routes", lambda daemon, page: daemon.fields(ListRoutes(page=page))),
-    "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.fields(ListCgnatSessions(page=page))),
-    "ListFaults": ("faults", lambda daemon, page: daemon.fields(ListFaults(page=page))),
+    "ListInterfaces": ("interfaces", lambda daemon, page: daemon.listed(ListInterfaces(page=page))),
+    "ListVlans": ("vlans", lambda daemon, page: daemon.listed(ListVlans(page=page))),
+    "ListQos": ("sessions", lambda daemon, page: daemon.listed(ListQos(page=page))),
+    "ListRoutes": ("routes", lambda daemon, page: daemon.listed(ListRoutes(page=page))),
+    "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.listed(ListCgnatSessions(page=page))),
+    "ListFaults": ("faults", lambda daemon, page: daemon.listed(ListFaults(page=page))),
 }
 
 
@@ -134,8 +136,24 @@ def raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def plain(fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
-    return {name: msgspec.json.decode(held) for name, held in fields.items()}
+def plain(listed: Listed) -> dict[str, Any]:
+    """The fields of a list, with all its records in one."""
+    records = [record for array in listed.arrays for record in msgspec.json.decode(array)]
+    others = {name: msgspec.json.decode(value) for name, value in listed.others.items()}
+    return {listed.name: records, **others}
+
+
+class Parts:
+    """A reply in parts."""
+
+    def __init__(self, *parts: dict[str, Any]) -> None:
+        self._parts = parts
+
+    def parts(self) -> Iterator[Any]:
+        return iter(self._parts)
+
+    def whole(self) -> Any:
+        raise AssertionError("the call is not for more")
 
 
 @pytest.mark.parametrize("method", QUESTIONS)
@@ -407,18 +425,52 @@ def test_the_last_page_has_no_next_cursor_even_where_the_core_leaves_it_out(
     core: Core, daemon: Daemon
 ) -> None:
     core.answer = {"vlans": [], "count": 0, "total": 9}
-    assert plain(daemon.fields(ListVlans(page=Page(5))))["next_cursor"] is None
+    assert plain(daemon.listed(ListVlans(page=Page(5))))["next_cursor"] is None
 
 
 def test_a_page_without_its_total_is_core_unavailable(core: Core, daemon: Daemon) -> None:
     core.answer = {"vlans": [], "count": 0}
     with pytest.raises(CoreUnavailable):
-        daemon.fields(ListVlans(page=Page(5)))
+        daemon.listed(ListVlans(page=Page(5)))
+
+
+def test_a_whole_list_has_the_records_of_all_its_parts(core: Core, daemon: Daemon) -> None:
+    core.answer = Parts(
+        *({"vlans": vlans, "count": len(vlans), "total": 3, "next_cursor": None} for vlans in ([1, 2], [3]))
+    )
+    listed = daemon.listed(ListVlans())
+    assert plain(listed) == {"vlans": [1, 2, 3], "count": 3}
+    assert len(listed.arrays) == 2
+
+
+def test_parts_without_records_leave_nothing(core: Core, daemon: Daemon) -> None:
+    empty = {"vlans": msgspec.Raw(b"[ \n]"), "count": 0}
+    core.answer = Parts(empty, {"vlans": [1], "count": 1}, empty)
+    listed = daemon.listed(ListVlans())
+    assert [bytes(array) for array in listed.arrays] == [b"[1]"]
+
+
+def test_an_error_after_a_part_is_the_list_s(core: Core, daemon: Daemon) -> None:
+    def parts() -> Iterator[Any]:
+        yield from [{"vlans": [1], "count": 1}] * 2
+        raise ErrorReply.of(f"{CORE.name}.ReplyTooLarge")
+
+    core.answer = Parts()
+    core.answer.parts = parts
+    with pytest.raises(ListTooLarge):
+        daemon.listed(ListVlans())
+
+
+@pytest.mark.parametrize("records", [None, {}, "[]", 1])
+def test_a_list_without_an_array_is_core_unavailable(core: Core, daemon: Daemon, records: Any) -> None:
+    core.answer = {"vlans": records, "count": 0}
+    with pytest.raises(CoreUnavailable, match="vlans"):
+        daemon.listed(ListVlans())
 
 
 def test_the_demux_state_has_the_total_of_refusals(core: Core, daemon: Daemon) -> None:
     core.answer = {"vlans": [], "count": 0, "rate_limited_total": 3}
-    assert plain(daemon.fields(GetDemuxState())) == {"vlans": [], "count": 0, "rate_limited_total": 3}
+    assert plain(daemon.listed(GetDemuxState())) == {"vlans": [], "count": 0, "rate_limited_total": 3}
 
 
 SESSION = {

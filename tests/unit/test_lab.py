@@ -18,13 +18,14 @@ from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import AddressPool, UnitPool
 from gateway_api.core.journal import Journal
-from gateway_api.core.paging import Rows, listing
+from gateway_api.core.paging import Rows
 from gateway_api.core.session import Session
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.network import Interface, Route
 from gateway_api.wire.core.sessions import SessionDetail, SessionFilter
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
+from tests.support.listings import list_of
 from tests.support.stack import PATIENCE
 
 START = float(NOW)
@@ -1142,12 +1143,12 @@ def test_the_pages_of_a_list_are_the_whole_of_it(
     rows = rows_of(gateway, listed)
     in_pages, cursor = b"", None
     for _ in range(len(rows) + 1):
-        page = listing("rows", rows, Page(limit, cursor), "rows")
+        page = list_of("rows", rows, Page(limit, cursor), "rows")
         in_pages += b"," + bytes(page["rows"])[1:-1]
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    assert b"[" + in_pages[1:] + b"]" == bytes(listing("rows", rows, None, "rows")["rows"])
+    assert b"[" + in_pages[1:] + b"]" == bytes(list_of("rows", rows, None, "rows")["rows"])
 
 
 @pytest.mark.parametrize("change", [unchanged, reordered, extended])

@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway_api.wire.varlink import client as varlink_client
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, encode
 from tests.support.liar import PAUSE
@@ -273,11 +274,13 @@ def _read_call(connection: socket.socket) -> None:
         pass
 
 
-def _replying(path: Path, reply: bytes) -> Any:
+def _replying(
+    path: Path, reply: bytes, ask: Callable[[Client], Any] = lambda client: client.call(METHOD)
+) -> Any:
     """What a client makes of this reply: its parameters, or the exception."""
     client = Client(path, timeout=DEADLINE)
     with _listener(path) as listener, ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(client.call, METHOD)
+        under_way = pool.submit(ask, client)
         connection, _ = listener.accept()
         with connection:
             _read_call(connection)
@@ -295,6 +298,36 @@ def test_an_error_reply_is_raised_with_its_fields(path: Path) -> None:
 
 def test_a_reply_that_announces_another_one_is_no_answer_to_a_plain_call(path: Path) -> None:
     assert isinstance(_replying(path, b'{"continues":true,"parameters":{}}\0'), Unreachable)
+
+
+def ask_for_more(client: Client) -> list[bytes]:
+    replies = client.exchange((METHOD, None), (METHOD, None), more=True)
+    return [bytes(reply.result()) for reply in replies]
+
+
+def test_a_call_for_more_gets_all_its_replies(path: Path) -> None:
+    replies = b'{"parameters":{"id":%d}}\0{"parameters":{"id":2},"continues":true}\0{"parameters":{"id":3}}\0'
+    assert _replying(path, replies % 1, ask_for_more) == [b'{"id":1}', b'{"id":2}', b'{"id":3}']
+
+
+def test_only_the_last_call_of_an_exchange_is_for_more(path: Path) -> None:
+    replies = b'{"parameters":{},"continues":true}\0' * 2 + b'{"parameters":{}}\0'
+    assert isinstance(_replying(path, replies, ask_for_more), Unreachable)
+
+
+@pytest.mark.parametrize("end", [b"", b'{"parameters":{"id'])
+def test_replies_that_break_off_end_as_unreachable(path: Path, end: bytes) -> None:
+    replies = b'{"parameters":{}}\0{"parameters":{},"continues":true}\0' + end
+    assert isinstance(_replying(path, replies, ask_for_more), Unreachable)
+
+
+def test_replies_over_the_cap_end_as_unreachable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All of them, and none alone.
+    monkeypatch.setattr(varlink_client, "REPLY_CAP", 100)
+    replies = b'{"parameters":{}}\0' + b'{"parameters":{"a":"%s"},"continues":true}\0' % (b"x" * 30) * 4
+    error = _replying(path, replies, ask_for_more)
+    assert isinstance(error, Unreachable)
+    assert "over 100 bytes" in str(error)
 
 
 def test_a_second_reply_that_comes_late_is_not_taken_for_the_answer_to_the_next_call(

@@ -20,7 +20,7 @@ from gateway_api.wire.varlink.dispatcher import (
     ServedInterface,
     invalid_parameter,
 )
-from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, JsonArray, MessageBuffer, encode
+from gateway_api.wire.varlink.protocol import REQUEST_CAP, Call, ErrorReply, MessageBuffer, encode
 from gateway_api.wire.varlink.server import AlreadyServed, Server
 
 INTERFACE = "org.example.test"
@@ -34,6 +34,16 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
 class EchoCall(msgspec.Struct, forbid_unknown_fields=True):
     text: str
     window: Window | None = None
+
+
+class Numbers:
+    """Three numbers, one in each part."""
+
+    def parts(self) -> Iterator[dict[str, list[int]]]:
+        return ({"numbers": [number]} for number in (1, 2, 3))
+
+    def whole(self) -> dict[str, list[int]]:
+        return {"numbers": [1, 2, 3]}
 
 
 class Handlers:
@@ -50,14 +60,10 @@ class Handlers:
             "Refuse": Handler(NoParameters, self.refuse),
             "RefuseLimit": Handler(NoParameters, self.refuse_limit),
             "Big": Handler(NoParameters, lambda _: {"text": "x" * (1 << 20)}),
-            "Long": Handler(NoParameters, self.long),
+            "List": Handler(NoParameters, lambda _: Numbers()),
             "Odd": Handler(NoParameters, lambda _: {"odd": object()}),
         }
         return ServedInterface(DESCRIPTION, methods)
-
-    def long(self, _: NoParameters) -> dict[str, Any]:
-        items = [b"," + msgspec.json.encode("x" * size) for size in (0, 3, 1 << 20)]
-        return {"before": 1, "items": JsonArray(items), "others": JsonArray([b",1,2"]), "after": None}
 
     def echo(self, call: EchoCall) -> dict[str, str]:
         self.texts.append(call.text)
@@ -235,12 +241,23 @@ def test_after_an_exception_in_a_handler_the_connection_goes_on(caller: Caller) 
     assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
 
 
-def test_an_answer_in_parts_is_one_message(caller: Caller) -> None:
-    items = ["", "xxx", "x" * (1 << 20)]
-    assert caller.ask("Long") == {
-        "parameters": {"before": 1, "items": items, "others": [1, 2], "after": None}
-    }
+def test_a_reply_in_parts_comes_whole_to_a_plain_call(caller: Caller) -> None:
+    assert caller.ask("List") == {"parameters": {"numbers": [1, 2, 3]}}
+
+
+def test_a_reply_in_parts_comes_in_parts_to_a_call_for_more(caller: Caller) -> None:
+    caller.socket.sendall(encode(Call(f"{INTERFACE}.List", more=True)))
+    assert [caller.read() for _ in range(3)] == [
+        {"parameters": {"numbers": [1]}, "continues": True},
+        {"parameters": {"numbers": [2]}, "continues": True},
+        {"parameters": {"numbers": [3]}},
+    ]
     assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
+
+
+def test_a_call_for_more_of_a_plain_method_gets_its_only_reply(caller: Caller) -> None:
+    caller.socket.sendall(encode(Call(f"{INTERFACE}.Nothing", more=True)))
+    assert caller.read() == {"parameters": {}}
 
 
 def test_an_answer_that_cannot_be_encoded_is_an_internal_error(handlers: Handlers) -> None:

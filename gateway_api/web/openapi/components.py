@@ -98,15 +98,21 @@ _HEADERS: dict[str, tuple[str, str | int]] = {
 
 def add_headers(spec: APISpec) -> None:
     """Adds the components that `headers` refers to."""
-    for name, (description, example) in _HEADERS.items():
-        schema = {"type": "integer" if isinstance(example, int) else "string", "examples": [example]}
-        spec.components.header(name, {"description": description, "required": True, "schema": schema})
+    for name in _HEADERS:
+        spec.components.header(name, _response_header(name, required=True))
 
 
-def headers(*names: str) -> dict[str, Any]:
-    """References to these headers, and to those that every response has."""
+def headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
+    """References to these headers, and to those that every response has; and `optional` ones."""
     every = (REQUEST_ID, *guards(tls=True))
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*every, *names)}
+    references = {name: {"$ref": f"#/components/headers/{name}"} for name in (*every, *names)}
+    return references | {name: _response_header(name, required=False) for name in optional}
+
+
+def _response_header(name: str, *, required: bool) -> dict[str, Any]:
+    description, example = _HEADERS[name]
+    schema = {"type": "integer" if isinstance(example, int) else "string", "examples": [example]}
+    return {"description": description, "required": required, "schema": schema}
 
 
 # Parameters

@@ -115,7 +115,8 @@ def _operation(
 ) -> dict[str, Any]:
     """The operation of a view, without an id."""
     takes, access = taken_by(view), access_of(view) or Access.ADMIN
-    may_be_304 = "GET" in (rule.methods or ()) and "ETag" in response.headers and response.conditional
+    has_etag = "ETag" in response.headers + response.optional
+    may_be_304 = "GET" in (rule.methods or ()) and has_etag and response.conditional
     request_headers = [
         *([components.IF_MATCH] if 412 in response.errors else ()),
         *([components.IF_NONE_MATCH] if may_be_304 else ()),
@@ -154,7 +155,7 @@ def _operation(
         described["requestBody"] = {"required": not takes.optional, "content": content}
     success = {
         "description": "Created." if response.status == 201 else "Done.",
-        "headers": components.headers(*response.headers),
+        "headers": components.headers(*response.headers, optional=response.optional),
         "content": {response.media_type: {"schema": _schema(response)}},
     }
     references = {str(status): components.error_reference(status) for status in sorted(errors)}

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, parse, responses
+from gateway_api.web import access, lists, responses
 from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.queries import ListQuery
@@ -24,30 +24,30 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListInterfaces))
-@parse.list_query(ListQuery)
+@lists.query(ListQuery)
 def all_interfaces(query: dict[str, Any]) -> Response:
     """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return responses.ok(daemon().fields(wire.ListInterfaces(**query)))
+    return responses.listed(daemon().listed(wire.ListInterfaces(**query)))
 
 
 @interfaces.get("/vlans")
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListVlans))
-@parse.list_query(ListQuery)
+@lists.query(ListQuery)
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component created."""
-    return responses.ok(daemon().fields(wire.ListVlans(**query)))
+    return responses.listed(daemon().listed(wire.ListVlans(**query)))
 
 
 @qos.get("", endpoint="index")
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListQos))
-@parse.list_query(ListQuery)
+@lists.query(ListQuery)
 def shaping(query: dict[str, Any]) -> Response:
     """The shaping of each session."""
-    return responses.ok(daemon().fields(wire.ListQos(**query)))
+    return responses.listed(daemon().listed(wire.ListQos(**query)))
 
 
 @qos.get("/profiles")
@@ -72,20 +72,20 @@ def bgp_summary() -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListRoutes))
-@parse.list_query(ListQuery)
+@lists.query(ListQuery)
 def kernel_routes(query: dict[str, Any]) -> Response:
     """The kernel's routes, those to subscribers included."""
-    return responses.ok(daemon().fields(wire.ListRoutes(**query)))
+    return responses.listed(daemon().listed(wire.ListRoutes(**query)))
 
 
 @cgnat.get("/sessions")
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListCgnatSessions))
-@parse.list_query(ListQuery)
+@lists.query(ListQuery)
 def sessions(query: dict[str, Any]) -> Response:
     """The sessions that go through the CGNAT VRF."""
-    return responses.ok(daemon().fields(wire.ListCgnatSessions(**query)))
+    return responses.listed(daemon().listed(wire.ListCgnatSessions(**query)))
 
 
 @cgnat.get("/stats")
@@ -114,7 +114,7 @@ def demux_configuration() -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.GetDemuxState))
-@parse.list_query(ListQuery)
+@lists.query(ListQuery)
 def state(query: dict[str, Any]) -> Response:
     """The VLANs that demux manages, and the number that its limits have rejected."""
-    return responses.ok(daemon().fields(wire.GetDemuxState(**query)))
+    return responses.listed(daemon().listed(wire.GetDemuxState(**query)))

@@ -6,7 +6,8 @@ from flask import Blueprint, Response
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.daemon.calls import decoded
-from gateway_api.web import access, audit, parse, responses
+from gateway_api.daemon.commands import Daemon
+from gateway_api.web import access, audit, lists, parse, responses
 from gateway_api.web.records import (
     InterfaceDisconnected,
     InterfaceDisconnectPreview,
@@ -26,11 +27,11 @@ routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
 @routes.get("")
 @access.any_role
 @access.together
-@responses.data(listing(ListSessions))
-@parse.list_query(SubscribersQuery)
+@responses.data(listing(ListSessions), optional=("ETag",))
+@lists.query(SubscribersQuery, Daemon.sessions_version)
 def index(query: dict[str, Any]) -> Response:
     """All sessions that match the filters, or a page of them."""
-    return responses.ok(daemon().list_sessions(**query))
+    return responses.listed(daemon().list_sessions(**query))
 
 
 @routes.get("/summary")

@@ -6,7 +6,7 @@ from flask import Blueprint, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.web import access, parse, responses
+from gateway_api.web import access, lists, parse, responses
 from gateway_api.web.metrics import scrapes
 from gateway_api.web.records import AuditRecordList, Version, listing
 from gateway_api.web.schemas.queries import AuditQuery, ListQuery
@@ -42,10 +42,10 @@ def health() -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(ListFaults))
-@parse.list_query(ListQuery)
+@lists.query(ListQuery)
 def faults(query: dict[str, Any]) -> Response:
     """The faults of the data plane that the core could not repair, the oldest first."""
-    return responses.ok(daemon().fields(ListFaults(**query)))
+    return responses.listed(daemon().listed(ListFaults(**query)))
 
 
 @audit_log.get("")

@@ -1,7 +1,9 @@
 """The alternative profile: seven paths, behind one token. Rates and times are texts for people."""
 
 import time
+from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -9,15 +11,16 @@ from flask import Blueprint, Response
 
 from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
+from gateway_api.base.turns import Turns
 from gateway_api.daemon.calls import decoded
-from gateway_api.web import access, headers, parse, responses
+from gateway_api.web import access, headers, lists, parse, responses
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.services import daemon
 from gateway_api.wire.core.sessions import GetHealth
 
-#: Sessions, after which other requests continue. A list of 100,000 would block the worker for half a second.
-_AT_ONCE = 1000
+#: Sessions. A list of 100,000 would block the worker for half a second.
+_TURN = 1000
 #: Most sessions have one of a few rates.
 _rate_text = lru_cache(1024)(rate_text)
 
@@ -52,11 +55,11 @@ class _Subscriber(msgspec.Struct, frozen=True, gc=False):
 
 @routes.get("/subscribers")
 @access.any_role
-@parse.list_query(SubscribersQuery)
+@lists.query(SubscribersQuery)
 def index(query: dict[str, Any]) -> Response:
     """All sessions that match the filters, or a page of them."""
     found = daemon().list_sessions(**query)
-    return responses.ok({"subscribers": _subscribers(found.pop("sessions"), time.time()), **found})
+    return responses.ok({"subscribers": _subscribers(found.arrays, time.time()), **found.others})
 
 
 @routes.get("/subscribers/<id>")
@@ -96,12 +99,10 @@ def status() -> Response:
     return responses.ok({**msgspec.structs.asdict(health), **since})
 
 
-def _subscribers(sessions: msgspec.Raw, now: float) -> list[_Subscriber]:
-    made = []
-    for number, session in enumerate(decoded(list[_Summary], sessions)):
-        if number % _AT_ONCE == 0:
-            # gevent switches to other requests here.
-            time.sleep(0)
+def _subscribers(arrays: Iterable[msgspec.Raw], now: float) -> list[_Subscriber]:
+    made, turns = [], Turns(_TURN)
+    for session in chain.from_iterable(decoded(list[_Summary], array) for array in arrays):
+        turns.worked(1)
         made.append(
             _Subscriber(
                 session.id,

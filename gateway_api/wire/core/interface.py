@@ -29,7 +29,8 @@ CORE = Contract(
     ListChanges tells of the changes that come without one.
 
     Lists come whole unless a page is asked for. A page holds at most limit records, tells how many there are
-    in all, and gives a cursor for the next one, or null at the end.
+    in all, and gives a cursor for the next one, or null at the end. A whole list comes in several replies to
+    a call with more: each has some of the records, and their count.
     """,
     _declared(Method),
     _declared(Failure),

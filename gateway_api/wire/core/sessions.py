@@ -296,6 +296,19 @@ class ListSessions(PagedMethod[SessionsReply], frozen=True):
     ] = None
 
 
+class SessionsVersionReply(Record, frozen=True):
+    version: Annotated[
+        str,
+        Meta(pattern=r"^[0-9a-z-]{1,100}$"),
+        about("Another one after each change of a session.", "84a7e8343baf37f9-57"),
+    ]
+
+
+class GetSessionsVersion(Method[SessionsVersionReply], frozen=True):
+    """The version of the list of sessions. A client with a list that it requested after it got this version
+    need not request another."""
+
+
 class SessionReply(Record, frozen=True):
     session: Annotated[SessionDetail, about("The session.")]
 

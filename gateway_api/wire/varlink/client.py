@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.turns import Turns
 from gateway_api.wire.varlink.protocol import (
+    NOTHING,
     REPLY_CAP,
     REQUEST_CAP,
     Call,
@@ -27,6 +29,8 @@ from gateway_api.wire.varlink.protocol import (
 )
 
 _CHUNK = 256 << 10
+#: Bytes of replies, which take some milliseconds.
+_TURN = 1 << 20
 #: Seconds until a peer whose queue is full is tried again.
 _QUEUE_PAUSE = 0.02
 
@@ -71,18 +75,22 @@ class Client:
         (reply,) = self.exchange((method, parameters), timeout=timeout)
         return reply.result()
 
-    def exchange(self, *calls: tuple[str, Any], timeout: float | None = None) -> list[Reply]:
-        """The reply to each of these methods and parameters, in one exchange. Several calls must be reads:
-        the first may have reached the peer when the client sends all again. Raises Unreachable."""
+    def exchange(
+        self, *calls: tuple[str, Any], more: bool = False, timeout: float | None = None
+    ) -> list[Reply]:
+        """The reply to each of these methods and parameters, in one exchange; with `more`, the last may have
+        several. Several calls must be reads: the first may have reached the peer when the client sends all
+        again. Raises Unreachable."""
         names = " and ".join(method for method, _ in calls)
-        requests = [encode(_call(method, parameters)) for method, parameters in calls]
+        last = len(calls) - 1
+        requests = [encode(_call(*call, more and number == last)) for number, call in enumerate(calls)]
         if any(len(request) > REQUEST_CAP for request in requests):
             raise TooLarge(f"cannot call {names}: a request of over {REQUEST_CAP} bytes")
         deadline = self._clock() + (self._timeout if timeout is None else timeout)
         if not self._free.acquire(timeout=deadline - self._clock()):
             raise Unreachable(f"cannot call {names}: no connection came free in time")
         try:
-            return self._exchange(b"".join(requests), len(requests), deadline)
+            return self._exchange(b"".join(requests), len(requests), more, deadline)
         except FileNotFoundError as error:
             raise NoSocket(f"cannot call {names} at {self._path}: {error}") from error
         except (OSError, GatewayApiError) as error:
@@ -93,13 +101,11 @@ class Client:
     def stream(self, method: str, parameters: Any, *, silence: float) -> Iterator[msgspec.Raw]:
         """The parameters of each reply to a call for more, on a connection of its own. Ends with Unreachable,
         at the latest when no reply came for `silence` seconds, or with ErrorReply."""
-        call = _call(method, parameters)
-        call.more = True
         connection = None
         try:
             deadline = self._clock() + self._timeout
             connection = _Connection(self._path, deadline, self._clock)
-            connection.send(encode(call), deadline)
+            connection.send(encode(_call(method, parameters, more=True)), deadline)
             while True:
                 reply = connection.receive(self._clock() + silence)
                 yield reply.result()
@@ -118,7 +124,7 @@ class Client:
         while self._idle:
             self._idle.pop().close()
 
-    def _exchange(self, request: bytes, calls: int, deadline: float) -> list[Reply]:
+    def _exchange(self, request: bytes, calls: int, more: bool, deadline: float) -> list[Reply]:
         while True:
             pooled = self._idle.pop() if self._idle else None
             if pooled is not None and not pooled.is_quiet():
@@ -126,7 +132,7 @@ class Client:
                 continue
             connection = pooled or _Connection(self._path, deadline, self._clock)
             try:
-                replies = connection.exchange(request, calls, deadline)
+                replies = connection.exchange(request, calls, more, deadline)
             except _NotSent as error:
                 connection.close()
                 if pooled is None:
@@ -141,10 +147,9 @@ class Client:
             return replies
 
 
-def _call(method: str, parameters: Any) -> Call:
-    if parameters is None:
-        return Call(method)
-    return Call(method, msgspec.Raw(msgspec.json.encode(parameters)))
+def _call(method: str, parameters: Any, more: bool) -> Call:
+    encoded = NOTHING if parameters is None else msgspec.Raw(msgspec.json.encode(parameters))
+    return Call(method, encoded, more=more)
 
 
 class _Connection:
@@ -184,13 +189,21 @@ class _Connection:
             pass
         return False
 
-    def exchange(self, request: bytes, calls: int, deadline: float) -> list[Reply]:
+    def exchange(self, request: bytes, calls: int, more: bool, deadline: float) -> list[Reply]:
         self.send(request, deadline)
         replies = [self.receive(deadline) for _ in range(calls)]
+        if any(reply.continues for reply in (replies[:-1] if more else replies)):
+            raise Unreachable("announced another reply to a call that takes one")
+        size, turns = 0, Turns(_TURN)
+        while replies[-1].continues:
+            length = len(memoryview(replies[-1].parameters))
+            turns.worked(length)
+            size += length
+            if size > REPLY_CAP:
+                raise Unreachable(f"sent replies of over {REPLY_CAP} bytes")
+            replies.append(self.receive(deadline))
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
-        if any(reply.continues for reply in replies):
-            raise Unreachable("announced another reply to a call that takes one")
         return replies
 
     def send(self, request: bytes, deadline: float) -> None:

@@ -6,9 +6,9 @@ traceback in the log.
 
 import logging
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -19,13 +19,9 @@ from gateway_api.wire.varlink.protocol import (
     Reply,
     decode_call,
     encode,
-    encode_fields,
 )
 
 _log = logging.getLogger(__name__)
-
-#: Bytes of a message, for a socket.
-Part: TypeAlias = bytes | bytearray | memoryview
 
 _SERVICE = "org.varlink.service"
 _SERVICE_DESCRIPTION = """\
@@ -61,15 +57,26 @@ error InvalidParameter (parameter: string)
 """
 
 
+@runtime_checkable
+class InParts(Protocol):
+    """A reply that comes in parts to a call for more, and else whole."""
+
+    def parts(self) -> Iterator[Any]:
+        """The fields of each reply. There is at least one."""
+
+    def whole(self) -> Any:
+        """The fields of the only reply."""
+
+
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
     """The parameters of a method that has none."""
 
 
 @dataclass(frozen=True)
 class Handler:
-    """`handler` takes a `parameters` and returns a struct or a dict of the reply's fields. If it `streams`,
-    it returns an endless iterator of these, in which None has the server check the connection. If it
-    `knows_peer`, it also takes the Peer that calls, or None."""
+    """`handler` takes a `parameters` and returns a struct or a dict of the reply's fields, or InParts. If it
+    `streams`, it returns an endless iterator of structs or dicts, in which None has the server check the
+    connection. If it `knows_peer`, it also takes the Peer that calls, or None."""
 
     parameters: type[msgspec.Struct]
     handler: Callable[..., Any]
@@ -125,29 +132,32 @@ class Dispatcher:
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
-    def replies(self, message: bytes, peer: Peer | None = None) -> Generator[Part, None, None]:
-        """The replies to one call in parts, none if it is oneway. An empty part is for the server to check
-        whether the caller of a stream has left. Raises ProtocolError."""
+    def replies(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
+        """The replies to one call, none if it is oneway. An empty one is for the server to check whether the
+        caller of a stream has left. Raises ProtocolError."""
         call = decode_call(message)
         for reply in self._replies(call, peer):
             if not call.oneway:
-                yield from reply
+                yield reply
 
-    def _replies(self, call: Call, peer: Peer | None) -> Iterator[Sequence[Part]]:
+    def _replies(self, call: Call, peer: Peer | None) -> Iterator[bytes]:
         try:
             method, parameters = self._found(call)
             if method.streams:
                 for part in method.handler(parameters):
-                    yield [b"" if part is None else encode(Reply(_encoded(part), continues=True))]
+                    yield b"" if part is None else encode(Reply(_encoded(part), continues=True))
                 raise RuntimeError("an endless stream has ended")
             more = (peer,) if method.knows_peer else ()
             reply = method.handler(parameters, *more)
-            yield list(encode_fields(reply)) if isinstance(reply, dict) else [encode(Reply(_encoded(reply)))]
+            if isinstance(reply, InParts):
+                yield from _in_parts(reply.parts() if call.more else iter([reply.whole()]))
+            else:
+                yield encode(Reply(_encoded(reply)))
         except ErrorReply as error:
-            yield [encode(Reply(error.parameters, error.name))]
+            yield encode(Reply(error.parameters, error.name))
         except Exception:  # noqa: BLE001 - logged, and sent as the interface's own error
             _log.exception("cannot reply to %s", call.method)
-            yield [encode(Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError"))]
+            yield encode(Reply(_encoded({}), f"{call.method.rpartition('.')[0]}.InternalError"))
 
     def _found(self, call: Call) -> tuple[Handler, msgspec.Struct]:
         interface_name, _, method_name = call.method.rpartition(".")
@@ -172,6 +182,14 @@ class Dispatcher:
         if interface is None:
             raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=call.interface)
         return {"description": interface.description}
+
+
+def _in_parts(parts: Iterator[Any]) -> Iterator[bytes]:
+    before = next(parts)
+    for part in parts:
+        yield encode(Reply(_encoded(before), continues=True))
+        before = part
+    yield encode(Reply(_encoded(before)))
 
 
 def _encoded(reply: Any) -> msgspec.Raw:

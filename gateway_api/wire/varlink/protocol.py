@@ -7,7 +7,6 @@ Messages are JSON objects, each ended by a NUL. A buffer takes bytes as they com
 import os
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -74,24 +73,6 @@ class Reply(msgspec.Struct, omit_defaults=True):
         return self.parameters
 
 
-class JsonArray:
-    """A JSON array in parts, which a reply sends without a copy. Each has at least one item, and a comma
-    before each item. There is at least one part."""
-
-    def __init__(self, parts: Sequence[bytes]) -> None:
-        self._parts = parts
-
-    def __iter__(self) -> Iterator[bytes | memoryview]:
-        first, *others = self._parts
-        yield b"["
-        yield memoryview(first)[1:]
-        yield from others
-        yield b"]"
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts)) + 1
-
-
 _calls = msgspec.json.Decoder(Call)
 _replies = msgspec.json.Decoder(Reply)
 _encoder = msgspec.json.Encoder()
@@ -103,22 +84,6 @@ def encode(message: Call | Reply) -> bytes:
     _encoder.encode_into(message, wire)
     wire.append(0)
     return bytes(wire)
-
-
-def encode_fields(fields: Mapping[str, Any]) -> Iterator[bytes | bytearray | memoryview]:
-    """The bytes of a reply with these fields, in parts, with its NUL. A field may be a JsonArray."""
-    text, separator = bytearray(b'{"parameters":{'), b""
-    for name, value in fields.items():
-        text += separator + _encoder.encode(name) + b":"
-        separator = b","
-        if isinstance(value, JsonArray):
-            yield text
-            yield from value
-            text = bytearray()
-        else:
-            text += _encoder.encode(value)
-    text += b"}}\0"
-    yield text
 
 
 def decode_call(message: bytes) -> Call:

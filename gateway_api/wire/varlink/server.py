@@ -122,13 +122,13 @@ class Server:
             try:
                 while (message := buffer.next_message()) is not None:
                     with closing(self._dispatcher.replies(message, peer)) as replies:
-                        for part in replies:
-                            if not part and _has_left(connection):
+                        for reply in replies:
+                            if not reply and _has_left(connection):
                                 return
-                            if part and len(part) <= _SHORT and buffer.has_message():
-                                held += part
+                            if reply and len(reply) <= _SHORT and buffer.has_message():
+                                held += reply
                             else:
-                                connection.sendall(held + part if held else part)
+                                connection.sendall(held + reply)
                                 held = b""
             finally:
                 # The next call had no reply.

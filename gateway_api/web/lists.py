@@ -1,0 +1,48 @@
+"""Views of lists. Requests for the same whole list share one."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from flask import request
+
+from gateway_api.daemon.commands import Daemon
+from gateway_api.web import headers, parse, responses
+from gateway_api.web.schemas.queries import ListQuery
+from gateway_api.web.services import daemon, parts, settle
+
+#: Filters that may match most of a list. Others match few records, from an index.
+_WIDE = {"type"}
+
+_View = Callable[..., Any]
+
+
+def query(
+    schema: type[ListQuery], version: Callable[[Daemon], str] | None = None
+) -> Callable[[_View], _View]:
+    """As `parse.query`. Equal requests without a page at the same time share one response body. `version`
+    asks the core for the version of the list: requests share the body until there is another version, and a
+    client that has it gets 304."""
+
+    def decorate(view: _View) -> _View:
+        @parse.query(schema)
+        @wraps(view)
+        def shared(loaded: dict[str, Any]) -> Any:
+            if loaded["page"] is not None or loaded.get("filter", {}).keys() - _WIDE:
+                return view(loaded)
+            # Before the list: one that is newer than its version does no harm.
+            now = None if version is None else version(daemon())
+            # Before the core makes a list that takes it long.
+            settle()
+            if now is not None and headers.if_none_match(now):
+                return responses.unchanged(now)
+            key = (request.endpoint, msgspec.json.encode(loaded, order="sorted"))
+            body, sent = parts().whole_lists.take(key, lambda: view(loaded).get_data(), now)
+            response = responses.encoded(body, version=now)
+            response.call_on_close(sent)
+            return response
+
+        return shared
+
+    return decorate

@@ -1,0 +1,16 @@
+"""Lists as a caller gets them in one reply."""
+
+from typing import Any
+
+from gateway_api.core.paging import Reply, Rows, listing
+from gateway_api.wire.contract import Page
+
+
+def fields_of(reply: Reply) -> dict[str, Any]:
+    """The fields of the reply, in one if it is a whole list."""
+    return reply if isinstance(reply, dict) else reply.whole()
+
+
+def list_of(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, Any]:
+    """The fields of the reply with these rows."""
+    return fields_of(listing(field, rows, page, order))
