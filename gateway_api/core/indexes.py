@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from gateway_api.core import ipv6
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -58,7 +60,12 @@ class NetworkIndex(Index[int]):
         if not self._lengths[length]:
             del self._lengths[length]
 
-    def around(self, address: int) -> list[int]:
-        """The ids of the networks that contain an address, in ascending order."""
-        bits = address.bit_length()
-        return sorted({id for length in self._lengths for id in self.ids(address >> bits - length)})
+    def around(self, network: int) -> list[int]:
+        """The ids of the networks that contain an address or network, in ascending order."""
+        bits = network.bit_length()
+        lengths = [length for length in self._lengths if length <= bits]
+        return sorted({id for length in lengths for id in self.ids(network >> bits - length)})
+
+    def inside(self, network: int) -> list[int]:
+        """The ids of the networks that are a part of a network, in ascending order. Reads all."""
+        return sorted({id for key in self._ids if ipv6.is_inside(key, network) for id in self.ids(key)})

@@ -16,6 +16,7 @@ from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
+from gateway_api.core.orders import Snapshot
 from gateway_api.core.paging import Ordered, Reply, Rows, Unsorted, encoded, listing
 from gateway_api.core.session import session_ordering
 from gateway_api.core.sessions import SessionTable
@@ -113,8 +114,11 @@ class CoreService:
             ordering = session_ordering(field, wanted.type)
             rows = Ordered(self._sessions.ordered(ordering), ordering.key, _summary, descending)
         else:
-            key = session_ordering(field).key
-            rows = Unsorted(self._sessions.find(wanted), key, _summary, descending)
+            key, found = session_ordering(field).key, self._sessions.find(wanted)
+            if field == "id":
+                rows = Ordered(Snapshot([found] if found else [], len(found)), key, _summary, descending)
+            else:
+                rows = Unsorted(found, key, _summary, descending)
         return listing("sessions", rows, call.page, order)
 
     def get_session(self, call: GetSession) -> SessionReply:

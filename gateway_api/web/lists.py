@@ -13,7 +13,7 @@ from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.services import daemon, parts, settle
 
 #: Filters that may match most of a list. Others match few records, from an index.
-_WIDE = {"type"}
+_WIDE = {"type", "search"}
 
 _View = Callable[..., Any]
 

@@ -120,6 +120,49 @@ def test_a_mac_address_is_found_in_any_usual_spelling(
     assert api.get("/subscribers", params={"mac_address": spelled})["sessions"] == [wanted]
 
 
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        lambda session: session["username"][3:20].upper(),
+        lambda session: session["mac_address"].replace(":", "-").upper(),
+        lambda session: session["mac_address"][9:],
+        lambda session: session["ip_address"],
+        lambda session: session["ip_address"] + "/32",
+        lambda session: session["acct_session_id"][:8].upper(),
+        lambda session: session["ppp_interface"],
+        lambda session: str(session["id"]),
+    ],
+    ids=["username", "MAC address", "part of it", "address", "prefix", "accounting id", "interface", "id"],
+)
+def test_a_search_finds_a_session_by_what_is_known_of_it(
+    api: Api, spelled: Callable[[dict[str, Any]], str]
+) -> None:
+    session = api.get("/subscribers/12")
+    found = api.get("/subscribers", params={"search": spelled(session), "limit": "5"})
+    assert [one["id"] for one in found["sessions"]] == [12]
+
+
+def test_a_search_by_vlan_finds_all_on_it_of_a_type_in_any_order(api: Api) -> None:
+    vlan = api.get("/subscribers/12")["inner_vlan_id"]
+    all_of_type = api.get("/subscribers", params={"type": "pppoe"})["sessions"]
+    expected = [one["id"] for one in all_of_type if one["inner_vlan_id"] == vlan]
+    query = {"search": str(vlan), "type": "pppoe", "sort": "-id"}
+    found = [one["id"] for one in api.get("/subscribers", params=query)["sessions"]]
+    assert set(expected) <= set(found)
+    assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("text", ["", "x" * 257])
+def test_a_search_for_nothing_or_for_too_much_is_refused(api: Api, text: str) -> None:
+    refused = api.send("GET", "/subscribers", params={"search": text})
+    assert refused.status_code == 400
+    assert refused.json()["errors"][0] == {
+        "path": "search",
+        "code": "invalid",
+        "message": "must have 1 to 256 characters",
+    }
+
+
 @pytest.fixture(scope="module")
 def dual_stack(api: Api) -> dict[str, Any]:
     """A session with an IPv6 address, a prefix, and a delegated one."""

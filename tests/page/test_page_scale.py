@@ -43,7 +43,7 @@ def test_the_page_is_usable_at_once(shown: Screen) -> None:
     expect(shown.page.locator("#health li").first).to_be_visible()
     seen, overview = time.monotonic() - began, received(shown)
     began = time.monotonic()
-    shown.find("77777")
+    shown.find("subscriber077777")
     expect(shown.page.locator("#record-state")).to_have_text("Active")
     found, sessions = time.monotonic() - began, received(shown, "/api/v1/subscribers")
     print(f"signed in and seen in {seen:.1f} s, one of {SESSIONS} found in {found:.1f} s")

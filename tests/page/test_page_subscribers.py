@@ -1,5 +1,6 @@
 """Finding subscribers on the live page, and what may be done to them there."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -72,11 +73,12 @@ def test_a_stale_session_with_ipv6_only_is_shown_as_it_is(shown: Screen) -> None
     def stale(route: Route) -> None:
         answer = route.fetch()
         body = answer.json()
-        body["data"] |= {"state": "stale", "ip_address": None, "mac_address": None, "inner_vlan_id": None}
+        for session in body["data"].get("sessions", [body["data"]]):
+            session |= {"state": "stale", "ip_address": None, "mac_address": None, "inner_vlan_id": None}
         route.fulfill(response=answer, json=body)
 
     # The lab has no such session.
-    shown.page.route("**/api/v1/subscribers/13", stale)
+    shown.page.route(re.compile("/api/v1/subscribers(/13|[?].*search=13.*)$"), stale)
     shown.find("13")
     expect(shown.page.locator("#record-state")).to_have_text("Stale: the source does not reply")
     expect(rows(shown)).to_contain_text("2001:db8:0:c::2")

@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone, StillConnected
-from gateway_api.core import whole_sessions
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.configuration.store import Store
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.faults import fault_rows
@@ -62,63 +59,12 @@ from gateway_api.wire.varlink.dispatcher import NoParameters
 from gateway_api.wire.varlink.protocol import REPLY_CAP, ErrorReply
 from tests.support.clocks import StillClock
 from tests.support.listings import fields_of, list_of
-from tests.support.stack import wait_for
+from tests.support.tables import CGNAT, FIELDS, session, table_of
 
-FIELDS = SessionSummary.__struct_fields__
 ORDERS = [sign + field for field in FIELDS for sign in ("", "-")]
 
 #: What hypothesis does between two pages: the ids that go, and those that come.
 Changes = tuple[list[int], list[int]]
-
-
-def session(id: int, **changes: Any) -> Session:
-    """A session whose every text is its own, unless said otherwise."""
-    summary = SessionSummary(
-        id=id,
-        type="PPPoE",
-        username=f"user{id}",
-        ip_address=f"100.64.{id >> 8}.{id & 255}",
-        interface=f"ppp{id}",
-        rate_down=100,
-        rate_up=20,
-        state="active",
-        started_at=1_700_000_000 + id,
-        mac_address=f"02:00:00:00:{id >> 8:02x}:{id & 255:02x}",
-        access_interface=f"trunk0.{id}",
-        ipv6_address=None,
-        ipv6_prefix=None,
-        delegated_prefixes=(),
-        outer_vlan_id=None,
-        inner_vlan_id=id,
-        source="lab",
-    )
-    whole = Session(
-        summary=summary,
-        gateway="100.64.0.1",
-        overhead_profile="pppoe_ethernet",
-        acct_session_id=f"{id:016x}",
-        vrf_steered=False,
-        shared_address=True,
-    )
-    of_summary = {name: changes.pop(name) for name in FIELDS if name in changes}
-    return replace(whole, summary=replace(summary, **of_summary), **changes)
-
-
-CGNAT = Cgnat(
-    enabled=True,
-    vrf_name="cgnat",
-    vrf_table=100,
-    handoff_interface="cgnat0",
-    handoff_gateway=IPv4Address("10.255.1.2"),
-    source_range=IPv4Network("203.0.113.0/24"),
-)
-
-
-def table_of(*sessions: Session) -> SessionTable[Session]:
-    table: SessionTable[Session] = SessionTable(CGNAT)
-    for each in sessions:
-        table.add(each)
-    return table
 
 
 def ids(sessions: Sequence[Session]) -> list[int]:
@@ -883,40 +829,6 @@ def test_all_sessions_come_as_they_are_now(size: int) -> None:
     table.add(session(5001))
     table.remove(5001)
     assert whole(sessions, table)[:-1] == list(range(1, size + 1))
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The records of which the text was made for the list of all sessions."""
-    made: list[Any] = []
-
-    def counted(records: list[Any]) -> Text:
-        made.extend(records)
-        return text_of(records)
-
-    monkeypatch.setattr(whole_sessions, "text_of", counted)
-    return made
-
-
-def test_the_text_of_all_sessions_is_made_once_per_change(made: list[Any]) -> None:
-    sessions, table = WholeSessions(), table_of(*map(session, range(1, 3001)))
-    whole(sessions, table)
-    whole(sessions, table)
-    assert len(made) == 3000
-    table.replace(session(1500, rate_down=7))
-    whole(sessions, table)
-    assert len(made) < 3000 + 600
-
-
-def test_the_text_of_all_sessions_is_forgotten_when_nobody_asks_for_it(made: list[Any]) -> None:
-    sessions, table = WholeSessions(kept=0.001), table_of(session(1))
-    whole(sessions, table)
-
-    def is_made_again() -> bool:
-        whole(sessions, table)
-        return len(made) > 1
-
-    wait_for("the text to be made again", is_made_again)
 
 
 def test_without_a_sort_sessions_come_by_id(service: CoreService) -> None:

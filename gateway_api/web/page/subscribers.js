@@ -1,8 +1,6 @@
 // The list of sessions, one page at a time, and the search in it.
 
-import {Refused} from './api.js';
 import {byId, element, show, write} from './elements.js';
-import {filtersFor} from './finder.js';
 import {age, count, scaled} from './format.js';
 import {shown} from './panel.js';
 
@@ -13,23 +11,8 @@ const COLUMNS = [
   ['started_at', 'Online for', 'number wide'],
 ];
 
-const EMPTY_PAGE = {sessions: [], total: 0, next_cursor: null};
-
-/** The record of one session as a row of the list. */
-function rowOf(session) {
-  return {...session, type: session.session_type, interface: session.ppp_interface,
-    rate_down: session.rate_down_bps, rate_up: session.rate_up_bps};
-}
-
-/** A number may be one session's id and another's username: the list shows both. */
-function joined(alone, page) {
-  const others = page.sessions.filter(({id}) => !alone.sessions.some(session => session.id === id));
-  const both = page.sessions.length - others.length;
-  return {...page, sessions: [...alone.sessions, ...others], total: alone.total + page.total - both};
-}
-
 export class Subscribers {
-  #filters = [{}];
+  #search = '';
   #sort = '-id';
   // The cursors of the pages up to the current one.
   #cursors = [null];
@@ -42,7 +25,7 @@ export class Subscribers {
   constructor(api, stream, record) {
     this.api = api;
     this.record = record;
-    record.addEventListener('read', ({detail}) => this.#renew(rowOf(detail)));
+    record.addEventListener('read', ({detail}) => this.#renew(detail));
     byId('find').addEventListener('submit', event => {
       event.preventDefault();
       this.find(byId('find-text').value);
@@ -59,7 +42,7 @@ export class Subscribers {
   /** Lists the sessions that match a text. If there is only one, opens its record. */
   async find(text) {
     byId('find-text').value = text;
-    this.#filters = filtersFor(text);
+    this.#search = text.trim();
     // Its buttons would act on a subscriber of the former search.
     this.record.dismiss();
     const page = await this.#first();
@@ -86,7 +69,9 @@ export class Subscribers {
     const reading = this.#reading = Symbol();
     let read = null;
     await shown('list-problem', async () => {
-      const page = await this.#page();
+      const page = await this.api.get('/subscribers', {
+        search: this.#search, type: byId('find-type').value, sort: this.#sort, limit: PAGE, cursor: this.#cursors.at(-1),
+      });
       if (reading !== this.#reading) return;
       this.#next = page.next_cursor;
       this.#changes = {came: 0, went: 0};
@@ -94,32 +79,6 @@ export class Subscribers {
       read = page;
     });
     return read;
-  }
-
-  async #page() {
-    let found = EMPTY_PAGE;
-    for (const filter of this.#filters) {
-      if ('id' in filter) {
-        found = await this.#alone(filter.id);
-        continue;
-      }
-      found = joined(found, await this.api.get('/subscribers', {
-        ...filter, type: byId('find-type').value, sort: this.#sort, limit: PAGE, cursor: this.#cursors.at(-1),
-      }));
-      if (found.total) break;
-    }
-    return found;
-  }
-
-  /** A session by its id, as a page of the list. */
-  async #alone(id) {
-    try {
-      const found = await this.api.get(`/subscribers/${id}`);
-      return {sessions: [rowOf(found)], total: 1, next_cursor: null};
-    } catch (error) {
-      if (error instanceof Refused && error.status === 404) return EMPTY_PAGE;
-      throw error;
-    }
   }
 
   #draw({sessions, total}) {
@@ -152,7 +111,7 @@ export class Subscribers {
     const row = this.#rows.get(session.id);
     if (!row) return;
     for (const field of ['rate_down', 'rate_up']) {
-      row.cells[COLUMNS.findIndex(([name]) => name === field)].textContent = scaled(session[field], 'bit/s');
+      row.cells[COLUMNS.findIndex(([name]) => name === field)].textContent = scaled(session[`${field}_bps`], 'bit/s');
     }
   }
 

@@ -135,6 +135,14 @@ class SubscribersQuery(ListQuery):
         ),
     )
     interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
+    search = Text(
+        validate=validate.Length(1, 256, error="must have 1 to 256 characters"),
+        metadata=says(
+            "Part of a username in any case, or of a MAC address in any spelling; IPv4 or IPv6 address, its "
+            "first parts, or prefix; interface, trunk, VLAN id, session id; beginning of an accounting id.",
+            "000006",
+        ),
+    )
     sort = Parsed(
         _sort,
         metadata=says(

@@ -116,6 +116,13 @@ UnavailableSources = Annotated[
 ]
 HappenedAt = Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
 
+SEARCH = about(
+    "Part of a username in any case, or of a MAC address in any spelling; IPv4 or IPv6 address, its first "
+    "parts, or prefix; interface, trunk, VLAN id, session id; beginning of an accounting id.",
+    "000006",
+    minLength=1,
+    maxLength=256,
+)
 REASON = about(
     "Why it ended: `user_request`, `admin_disconnect`, `session_timeout`, `idle_timeout`, or another "
     "Acct-Terminate-Cause of RFC 2866 in snake_case.",
@@ -173,7 +180,8 @@ class GetStatistics(Method[Statistics], frozen=True):
 
 
 class SessionFilter(Parameters, frozen=True):
-    """Which sessions to list: all conditions must hold. Each is an exact match, except for IPv6 addresses."""
+    """Which sessions to list: all conditions must hold. Each is an exact match, except for IPv6 addresses and
+    the search."""
 
     type: Annotated[SessionTypeFilter | None, about("Session type.", "pppoe")] = None
     username: Annotated[str | None, about("Subscriber login.", "subscriber000006@lab.example")] = None
@@ -189,6 +197,7 @@ class SessionFilter(Parameters, frozen=True):
         str | None, about("MAC address in lower case, with colons.", "02:00:00:00:00:06")
     ] = None
     interface: Annotated[str | None, about("The session's own or its access interface.", "ppp5")] = None
+    search: Annotated[str | None, SEARCH] = None
 
 
 class SessionSummary(Record, frozen=True):

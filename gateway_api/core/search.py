@@ -1,0 +1,163 @@
+"""Sessions by what an operator knows of them: a part of a name or of an address, or a number.
+
+A text may mean several of these. It finds a session by any of them.
+"""
+
+import re
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import IPv4Network
+from itertools import compress
+from typing import Generic, NamedTuple, TypeVar
+
+from gateway_api.core import ipv6
+from gateway_api.core.by_chunk import ByChunk
+from gateway_api.core.orders import Snapshot
+from gateway_api.core.session import Session
+
+S = TypeVar("S", bound=Session)
+
+#: A shorter text of digits is an id: as a part of a username or MAC address it would find most sessions.
+_LEAST_DIGITS = 4
+_BARE = re.compile(rf"[0-9a-f]{{{_LEAST_DIGITS},12}}", re.ASCII)
+#: Bytes, the first and the last of which may be cut, such as `2:00:0`.
+_BYTES = re.compile(r"[0-9a-f]{0,2}(?:[:-][0-9a-f]{2}){0,5}(?:[:-][0-9a-f]{0,2})?", re.ASCII)
+#: Groups of four digits, at least one of them whole: no group of an IPv4 address is as long.
+_GROUPS = re.compile(
+    r"[0-9a-f]{4}\.[0-9a-f]{0,4}|[0-9a-f]{0,4}(?:\.[0-9a-f]{4}){1,2}(?:\.[0-9a-f]{0,4})?",
+    re.ASCII,
+)
+#: Any interface, IPv4 address, number or accounting id, or the beginning of one.
+_KEY = re.compile(r"[^\s@:]+")
+#: Characters of the beginning of an accounting id: any that is shorter would be many.
+_LEAST_OF_ACCOUNTING_ID = 4
+#: The value of a key that a session does not have.
+_NONE = " "
+
+
+class _Texts(NamedTuple):
+    """Of each session of a chunk. Keys are between line feeds."""
+
+    usernames: list[str]
+    keys: list[str]
+    macs: list[str]
+    #: IPv4 addresses as numbers, -1 for none.
+    addresses: list[int]
+
+
+class Search(Generic[S]):
+    """Any thread may call."""
+
+    def __init__(self) -> None:
+        #: 300 bytes for each session.
+        self._texts: ByChunk[S, _Texts] = ByChunk(_texts)
+
+    def found(self, sessions: Snapshot[S], text: str) -> list[S]:
+        """The sessions that a text means, in the order of the snapshot, but for IPv6."""
+        chosen = _in_network(text) or _by_text(text.casefold())
+        return [
+            session for chunk, texts in self._texts.of(sessions) for session in compress(chunk, chosen(texts))
+        ]
+
+
+#: Which sessions of a chunk are found.
+_Chosen = Callable[[_Texts], Iterable[bool]]
+
+
+def _in_network(text: str) -> _Chosen | None:
+    """For an IPv4 network in CIDR notation, None for any other text."""
+    try:
+        network = IPv4Network(text, strict=False) if "/" in text else None
+    except ValueError:
+        return None
+    if network is None:
+        return None
+    first, last = int(network.network_address), int(network.broadcast_address)
+    return lambda texts: [first <= address <= last for address in texts.addresses]
+
+
+def _by_text(text: str) -> _Chosen:
+    """For a text in lower case."""
+    begins, whole, before_a_dot = f"\n{text}", f"\n{text}\n", f"\n{text.rstrip('.')}."
+    accounting_id = f"\n\n{text}" if len(text) >= _LEAST_OF_ACCOUNTING_ID else whole
+    may_be_name = not text.isdecimal() or len(text) >= _LEAST_DIGITS
+    may_be_key, mac = bool(_KEY.fullmatch(text)), mac_part(text)
+
+    def is_key(keys: str) -> bool:
+        return whole in keys or before_a_dot in keys or accounting_id in keys
+
+    def chosen(texts: _Texts) -> Iterable[bool]:
+        # One pass for each meaning: a text seldom has all three.
+        found = [may_be_name and text in username for username in texts.usernames]
+        if may_be_key:
+            found = [
+                is_found or (begins in keys and is_key(keys))
+                for is_found, keys in zip(found, texts.keys, strict=True)
+            ]
+        if mac is not None:
+            found = [is_found or mac in held for is_found, held in zip(found, texts.macs, strict=True)]
+        return found
+
+    return chosen
+
+
+def mac_part(text: str) -> str | None:
+    """The part of a MAC address, with colons or bare digits; None for a text that can be none. The text is in
+    lower case."""
+    if _BARE.fullmatch(text):
+        return text
+    if not (_GROUPS.fullmatch(text) or _BYTES.fullmatch(text)) or len(text) < _LEAST_DIGITS:
+        return None
+    first, *others = re.split("[:.-]", text)
+    digits = "".join([first, *others])
+    # If the first group is cut, it lacks its beginning.
+    start = len(first) % 2
+    bytes = [digits[:start], *(digits[at : at + 2] for at in range(start, len(digits), 2))]
+    return ":".join(filter(None, bytes))
+
+
+def ipv6_network(text: str) -> int | None:
+    """As `ipv6.network` makes it: of an address, of a prefix, or of the first groups of one, such as
+    `2001:db8:0:6`. None for any other text."""
+    if ":" not in text:
+        return None
+    groups = text.rstrip(":").split(":")
+    for spelled in (text, f"{':'.join(groups)}::/{16 * len(groups)}"):
+        try:
+            return ipv6.network(spelled)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _texts(sessions: Sequence[Session]) -> _Texts:
+    return _Texts(
+        [session.summary.username.casefold() for session in sessions],
+        [_keys(session) for session in sessions],
+        [_mac(session.summary.mac_address) for session in sessions],
+        [_number(session.summary.ip_address) for session in sessions],
+    )
+
+
+def _keys(session: Session) -> str:
+    summary = session.summary
+    keys = (
+        summary.interface.casefold(),
+        summary.access_interface.casefold(),
+        summary.ip_address,
+        summary.id,
+        summary.outer_vlan_id,
+        summary.inner_vlan_id,
+    )
+    # The accounting id is found by its beginning, so another line feed is before it.
+    texts = (_NONE if key is None or key == "" else str(key) for key in keys)
+    return "\n" + "\n".join(texts) + f"\n\n{session.acct_session_id.casefold() or _NONE}\n"
+
+
+def _mac(address: str | None) -> str:
+    """With colons, and as bare digits."""
+    return f"{address} {address.replace(':', '')}" if address else ""
+
+
+def _number(address: str | None) -> int:
+    return -1 if address is None else int.from_bytes(socket.inet_aton(address))

@@ -1,0 +1,114 @@
+"""Sessions found by what an operator knows of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_api.core.session import Session
+from gateway_api.core.sessions import SessionTable
+from gateway_api.wire.core.sessions import SessionFilter
+from tests.support.tables import session, table_of
+
+ALICE = session(
+    7,
+    username="Alice.Müller@isp.example",
+    ip_address="100.64.3.7",
+    mac_address="02:a0:fc:00:1b:07",
+    interface="ppp12",
+    access_interface="trunk0.2100.300",
+    outer_vlan_id=2100,
+    inner_vlan_id=300,
+    ipv6_address="2001:db8:0:7::2",
+    ipv6_prefix="2001:db8:0:7::/64",
+    delegated_prefixes=("2001:db8:8000:700::/56",),
+    acct_session_id="ED2F89D94A2F20AA",
+)
+OTHERS = [
+    session(
+        id,
+        username=f"bob{id}@other.example",
+        ip_address=f"100.64.30.{id}",
+        mac_address=f"0e:00:00:00:00:{id:02x}",
+        interface=f"ipoe{id}",
+        access_interface=f"trunk9.{id}",
+        inner_vlan_id=3900 + id,
+        acct_session_id=f"{id:032d}",
+    )
+    for id in range(40, 60)
+]
+
+
+@pytest.fixture(scope="module")
+def table() -> SessionTable[Session]:
+    return table_of(ALICE, *OTHERS)
+
+
+def found(table: SessionTable[Session], text: str, **wanted: str) -> list[int]:
+    return [one.id for one in table.find(SessionFilter(search=text, **wanted))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("alice", "ALICE.MÜLLER", "müller@isp", "isp.example", "ice"),
+        *("02:a0:fc:00:1b:07", "02-A0-FC-00-1B-07", "02a0.fc00.1b07", "02A0FC001B07"),
+        *("a0:fc", "2:a0:f", ":1b:07", "fc-00-1b", "fc00.1b", "0.1b07", "a0fc", "c001b0"),
+        *("100.64.3.7", "100.64.3", "100.64.3.", "100.64.3.0/24", "100.64.2.0/23", "100.64.3.7/32"),
+        *("2001:db8:0:7::2", "2001:DB8:0:7::99", "2001:db8:8000:7ff::1", "2001:db8:0:7::/64"),
+        *("2001:db8:8000::/40", "2001:db8:8000:740::/60", "2001:db8:0:7", "2001:db8:8000:700:"),
+        *("ppp12", "PPP12", "trunk0", "trunk0.2100", "trunk0.2100.300"),
+        *("7", "2100", "300", "ed2f89d94a2f20aa", "ED2F", "ed2f89d"),
+    ],
+)
+def test_a_session_is_found_by_what_is_known_of_it(table: SessionTable[Session], text: str) -> None:
+    assert found(table, text) == [7]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A part of a number, of an id or of a name of a device is another one.
+        *("ppp1", "pp", "trunk", "210", "30", "100.64.3.7.", "00.64.3.7", "64.3.7"),
+        *("2f89", "ed2", "0fc001b08", "a:0f", "0f:c0", "00.1b08"),
+        *("100.64.3.8", "100.64.4.0/24", "2001:db8:0:8::1", "2001:db8:0:8::/64", "2001:db8:0:70"),
+        *("alice bob", "\n", "\n\n", "\0", "-", "100.64.3.0/33", "2001:db8::/200", "::/", ":"),
+    ],
+)
+def test_a_session_is_not_found_by_less_or_by_something_else(table: SessionTable[Session], text: str) -> None:
+    assert found(table, text) == []
+
+
+def test_a_part_that_many_have_finds_them_by_id(table: SessionTable[Session]) -> None:
+    assert found(table, "bob") == list(range(40, 60))
+    assert found(table, "example") == [7, *range(40, 60)]
+    assert found(table, "100.64.0.0/16") == [7, *range(40, 60)]
+
+
+def test_a_text_of_few_digits_is_no_part_of_a_name(table: SessionTable[Session]) -> None:
+    assert found(table, "41") == [41]
+    assert found(table, "bob41") == [41]
+
+
+def test_other_filters_must_hold_too(table: SessionTable[Session]) -> None:
+    assert found(table, "example", interface="ppp12") == [7]
+    assert found(table, "bob", interface="ppp12") == []
+
+
+def test_a_search_finds_what_has_changed_since() -> None:
+    table = table_of(session(1), session(2))
+    assert found(table, "user2") == [2]
+    table.replace(session(2, username="carol"))
+    table.add(session(3, username="user20"))
+    table.remove(1)
+    assert (found(table, "user2"), found(table, "carol"), found(table, "user1")) == ([3], [2], [])
+
+
+def test_a_session_without_addresses_is_found_by_its_name_alone() -> None:
+    table = table_of(session(9, username="dave", ip_address=None, mac_address=None, inner_vlan_id=None))
+    assert found(table, "dave") == [9]
+    assert found(table, "0.0.0.0/0") == []
+
+
+@given(st.text(min_size=4, max_size=20))
+def test_any_text_that_is_a_part_of_a_name_finds_it(text: str) -> None:
+    assert 1 in found(table_of(session(1, username=f"x{text}y")), text)
