@@ -1,6 +1,7 @@
 """HTTP, for responses of the application and of the worker: headers, and the fields of the access log."""
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +27,11 @@ def guards(*, tls: bool) -> dict[str, str]:
         # RFC 6797 section 7.2: never over plain HTTP.
         **({"Strict-Transport-Security": f"max-age={_YEAR}"} if tls else {}),
     }
+
+
+def request_id_in(headers: Iterable[tuple[str, str]]) -> str | None:
+    """The request id in the header of a response."""
+    return next((value for name, value in headers if name == "X-Request-ID"), None)
 
 
 def log_fields(

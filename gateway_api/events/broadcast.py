@@ -77,9 +77,10 @@ class Broadcast:
     @property
     def span(self) -> Span:
         """The events since the last gap. Raises CoreUnavailable before the first one."""
-        with gevent.Timeout(self._pace.core_patience, False):
-            while self._span is None:
-                self.changed.wait()
+        if self._span is None:
+            with gevent.Timeout(self._pace.core_patience, False):
+                while self._span is None:
+                    self.changed.wait()
         if self._span is None:
             raise CoreUnavailable("no events from the core yet")
         return self._span

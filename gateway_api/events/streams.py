@@ -53,6 +53,7 @@ class Stream:
         self.client = client
         self.wanted = wanted
         self.ended = False
+        #: That of the request, until another one takes the stream over.
         self.greenlet = gevent.getcurrent()
         #: It waits for the next event, and checks `ended` when it wakes.
         self.listens = False
@@ -134,6 +135,7 @@ class Streams:
     def _followed(self, stream: Stream, span: Span) -> Iterator[bytes]:
         wanted, position = stream.wanted, span.ring.newest
         yield b""
+        stream.greenlet = gevent.getcurrent()
         if wanted.resume is not None:
             if span.holds(wanted.resume):
                 position = wanted.resume.sequence

@@ -116,10 +116,9 @@ class Log(Logger):  # type: ignore[misc]
         logs.install(format, self.error_log, self.access_log)
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
-        request_id = next((value for name, value in resp.headers if name == "X-Request-ID"), None)
         fields = http.log_fields(
             environ,
-            request_id=request_id,
+            request_id=http.request_id_in(resp.headers),
             status=resp.status_code,
             size=resp.sent,
             seconds=request_time.total_seconds(),

@@ -1,36 +1,25 @@
-"""The connections of a worker, the deadlines of their clients, and the sockets that report to them.
+"""The connections of a worker, and the deadlines of their clients.
 
 A connection ends when its client misses a deadline, and earlier when others need its place: then the client
 that we have waited for longest loses it. So no new client is rejected for clients that do nothing, and health
 has a response for every address.
-
-Internals of gevent, read in 26.9: `_sock`, and `SSLSocket` as a context's `sslsocket_class`. gunicorn reads
-and writes through `recv` and `sendall` only.
 """
 
 import heapq
 import logging
 import math
-import ssl
-import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
 from operator import attrgetter
-from typing import Any, cast
-
-from gevent import socket
-from gevent.ssl import SSLSocket
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.texts import client_network
 
 _log = logging.getLogger(__name__)
 
-#: Bytes of a response that the kernel holds unsent.
-_UNSENT = 64 << 10
 _SINCE = attrgetter("since")
 
 
@@ -255,45 +244,3 @@ class Connections:
 
 def _is_loopback(network: str) -> bool:
     return network.startswith("127.") or network == client_network("::1")
-
-
-class _Watched:
-    #: TLS reads before it can be set.
-    connection: Connection | None = None
-
-    def recv(self, *arguments: Any) -> bytes:
-        with self.connection.reading() if self.connection else nullcontext():
-            return cast(bytes, super().recv(*arguments))  # type: ignore[misc]
-
-    def sendall(self, data: Any, *more: Any) -> None:
-        with self.connection.writing(data) if self.connection else nullcontext():
-            super().sendall(data, *more)  # type: ignore[misc]
-
-
-class PlainSocket(_Watched, socket.socket):  # type: ignore[misc]
-    """A client's socket over TCP or a Unix socket."""
-
-
-class TlsSocket(_Watched, SSLSocket):  # type: ignore[misc]
-    """A client's socket over TLS."""
-
-
-def watched(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
-    """Takes over a client's socket. A context has `TlsSocket` as its class; the handshake comes later."""
-    if client.family != socket.AF_UNIX:
-        # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
-    if context is None:
-        return PlainSocket(client.family, client.type, client.proto, fileno=client.detach())
-    return cast(TlsSocket, context.wrap_socket(client, server_side=True, do_handshake_on_connect=False))
-
-
-def end(client: PlainSocket | TlsSocket) -> None:
-    """Closes the connection and drops unsent bytes: the kernel would keep them for minutes for a client that
-    does not read. TLS is not closed first, for the same reason."""
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    try:
-        # gevent's own shutdown raises in the greenlet that waits, where it would look like our fault.
-        client._sock.shutdown(socket.SHUT_RDWR)
-    except OSError as error:
-        _log.debug("the connection was closed already: %s", error)

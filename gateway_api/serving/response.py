@@ -25,10 +25,13 @@ class _Response(wsgi.Response):  # type: ignore[misc]
         if self.headers_sent or self._omits_body or len(data) != self.response_length or len(data) > _SHORT:
             super().write(data)
             return
-        lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
-        # As `send_headers` does.
-        self.sock.sendall("".join(lines).encode("latin-1") + data)
+        self.sock.sendall(self.header() + data)
         self.headers_sent, self.sent = True, len(data)
+
+    def header(self) -> bytes:
+        """What `send_headers` sends."""
+        lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
+        return "".join(lines).encode("latin-1")
 
 
 wsgi.Response = _Response

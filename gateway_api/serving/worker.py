@@ -3,7 +3,8 @@
 The worker of gunicorn closes neither a connection without a TLS handshake nor one without a request's body.
 
 Internals of gunicorn, read in 27.0: `AsyncWorker.handle` and `handle_request` (below `GeventWorker`),
-`timeout_ctx` around the wait for a request, the errors of `gunicorn.http`.
+`timeout_ctx` around the wait for a request, `is_already_handled`, `start_response` as a method of the
+response, the errors of `gunicorn.http`.
 """
 
 import logging
@@ -31,8 +32,10 @@ from gateway_api.base import logs
 from gateway_api.base.http import log_fields
 from gateway_api.base.process import Readiness, places
 from gateway_api.serving import slots
-from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase, TlsSocket, end, watched
+from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
+from gateway_api.serving.event_stream import EventStream
 from gateway_api.serving.response import last_response
+from gateway_api.serving.sockets import TlsSocket, end, watched
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -92,6 +95,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self.slot: int | None = None
 
     def patch(self) -> None:
+        # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
+        gevent.config.track_greenlet_tree = False
         with warnings.catch_warnings():
             # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
@@ -105,16 +110,19 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         application = self.wsgi
         self._stop_application = application.stop
 
-        def marking_streams(environ: Any, start_response: Any) -> Any:
-            def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-                streams = dict(headers).get("Content-Type", "").startswith(_STREAM)
-                if streams and environ["REQUEST_METHOD"] != "HEAD":
-                    environ["gunicorn.socket"].connection.is_stream()
-                return start_response(status, headers, *more)
+        def with_streams(environ: Any, start_response: Any) -> Any:
+            pieces = application(environ, start_response)
+            response = start_response.__self__
+            is_stream = dict(response.headers).get("Content-Type", "").startswith(_STREAM)
+            if not is_stream or environ["REQUEST_METHOD"] == "HEAD":
+                return pieces
+            # The application counts it now, not when its greenlet begins.
+            next(pieces)
+            connection = response.sock.connection
+            connection.is_stream()
+            return EventStream(pieces, response, environ, partial(self._connections.leave, connection))
 
-            return application(environ, start)
-
-        self.wsgi = marking_streams
+        self.wsgi = with_streams
 
     def run(self) -> None:
         """Serves until the worker has to stop, and then finishes the requests in progress."""
@@ -165,7 +173,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         try:
             AsyncWorker.handle(self, listener, sock, addr)
         finally:
-            self._connections.leave(connection)
+            if not sock.is_handed_over:
+                self._connections.leave(connection)
 
     def notify(self) -> None:
         # gunicorn's heartbeat: the first comes when the server has started.
@@ -187,6 +196,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         # whose response is incomplete.
         check_header(req)
         AsyncWorker.handle_request(self, listener_name, req, sock, addr)
+
+    def is_already_handled(self, respiter: Any) -> bool:
+        if isinstance(respiter, EventStream):
+            respiter.start()
+            return True
+        return False
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         super().handle_exit(sig, frame)

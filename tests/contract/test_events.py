@@ -7,6 +7,8 @@ import random
 import re
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,11 +17,13 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support.documents import SECRET_HASH
 from tests.support.sse import (
+    PATH,
     Stream,
     assert_gapless,
     collector,
@@ -122,6 +126,28 @@ def test_the_headers_say_that_it_is_a_stream_that_nobody_may_keep(quiet: Running
         assert stream.headers["X-Accel-Buffering"] == "no"
         assert stream.headers["Transfer-Encoding"] == "chunked"
         assert stream.headers["X-Request-ID"]
+
+
+def test_a_client_of_http_1_0_gets_the_events_without_chunks(quiet: Running) -> None:
+    url = urlsplit(quiet.api.url)
+    context = ssl.create_default_context(cafile=quiet.api.environment["GATEWAY_CA"])
+    request = f"GET {PATH} HTTP/1.0\r\nAuthorization: Bearer {quiet.api.token('operator')}\r\n\r\n"
+    with (
+        socket.create_connection((str(url.hostname), url.port or 0), PATIENCE) as connection,
+        context.wrap_socket(connection, server_hostname=url.hostname) as client,
+    ):
+        client.sendall(request.encode())
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += client.recv(4096)
+        session = disconnect_one(quiet.api)
+        while not received.endswith(b"}\n\n"):
+            received += client.recv(4096)
+    header, _, body = received.partition(b"\r\n\r\n")
+    assert header.startswith(b"HTTP/1.0 200 ")
+    assert b"Transfer-Encoding" not in header
+    assert body.startswith(b"id: ")
+    assert b'"id":%d,' % session["id"] in body
 
 
 def test_the_headers_come_at_once_though_nothing_happens(quiet: Running) -> None:

@@ -358,7 +358,11 @@ def test_a_stream_is_one_line_when_it_ends(logged: Logged) -> None:
     for id in (2, 3):
         time.sleep(0.5)
         logged.api.send("DELETE", f"/subscribers/{id}")
-    assert [line["status"] for line in logged.of("a-stream")] == ["200"]
+    (line,) = logged.of("a-stream")
+    assert (line["status"], line["user"], line["path"]) == ("200", "admin", "/api/v1/events/subscribers")
+    # The second write tells that nobody reads the first.
+    assert float(line["duration_seconds"]) >= 0.5
+    assert int(line["bytes"]) > 100
 
 
 @pytest.mark.parametrize(

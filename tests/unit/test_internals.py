@@ -68,6 +68,15 @@ def test_gunicorn_makes_its_responses_of_the_class_that_ours_replaces() -> None:
         assert f"self.{name}" in inspect.getsource(original.write), name
 
 
+def test_gunicorn_leaves_a_response_to_whoever_has_taken_it_over() -> None:
+    handle = inspect.getsource(AsyncWorker.handle_request)
+    assert "self.wsgi(environ, resp.start_response)" in handle
+    assert re.search(r"if self\.is_already_handled\(respiter\):\s+return False", handle)
+    assert inspect.ismethod(wsgi.Response(None, None, None).start_response)
+    for name in ("chunked", "sock", "headers"):
+        assert hasattr(wsgi.Response(None, None, None), name)
+
+
 def test_gunicorn_s_errors_have_the_order_that_statuses_rely_on() -> None:
     assert issubclass(errors.InvalidHeader, errors.ParseException)
     assert list(inspect.signature(errors.InvalidHeader).parameters)[:2] == ["hdr", "req"]

@@ -43,7 +43,8 @@ def subscribers(query: dict[str, Any]) -> Response:
     wanted = Wanted(**{**query, "resume": headers.last_event_id() or query["resume"]})
     client = request.remote_addr or ""
     pieces = services().streams.open(caller(), client, wanted) if request.method == "GET" else ()
-    return Response(pieces, mimetype=responses.EVENT_STREAM, headers=_HEADERS)
+    # The worker gets the pieces, and nothing around them that would live as long.
+    return Response(pieces, mimetype=responses.EVENT_STREAM, headers=_HEADERS, direct_passthrough=True)
 
 
 @webhooks.get("")

@@ -1,0 +1,69 @@
+"""Sockets of clients, which tell their connection what they wait for.
+
+Internals of gevent, read in 26.9: `_sock`, and `SSLSocket` as a context's `sslsocket_class`. gunicorn reads
+and writes through `recv` and `sendall` only.
+"""
+
+import logging
+import ssl
+import struct
+from contextlib import nullcontext
+from typing import Any, cast
+
+from gevent import socket
+from gevent.ssl import SSLSocket
+
+from gateway_api.serving.connections import Connection
+
+_log = logging.getLogger(__name__)
+
+#: Bytes of a response that the kernel holds unsent.
+_UNSENT = 64 << 10
+
+
+class _Watched:
+    #: TLS reads before it can be set.
+    connection: Connection | None = None
+    #: An event stream closes it, not gunicorn.
+    is_handed_over = False
+
+    def close(self) -> None:
+        if not self.is_handed_over:
+            super().close()  # type: ignore[misc]
+
+    def recv(self, *arguments: Any) -> bytes:
+        with self.connection.reading() if self.connection else nullcontext():
+            return cast(bytes, super().recv(*arguments))  # type: ignore[misc]
+
+    def sendall(self, data: Any, *more: Any) -> None:
+        with self.connection.writing(data) if self.connection else nullcontext():
+            super().sendall(data, *more)  # type: ignore[misc]
+
+
+class PlainSocket(_Watched, socket.socket):  # type: ignore[misc]
+    """A client's socket over TCP or a Unix socket."""
+
+
+class TlsSocket(_Watched, SSLSocket):  # type: ignore[misc]
+    """A client's socket over TLS."""
+
+
+def watched(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
+    """Takes over a client's socket. A context has `TlsSocket` as its class; the handshake comes later."""
+    if client.family != socket.AF_UNIX:
+        # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+    if context is None:
+        return PlainSocket(client.family, client.type, client.proto, fileno=client.detach())
+    return cast(TlsSocket, context.wrap_socket(client, server_side=True, do_handshake_on_connect=False))
+
+
+def end(client: PlainSocket | TlsSocket) -> None:
+    """Closes the connection and drops unsent bytes: the kernel would keep them for minutes for a client that
+    does not read. TLS is not closed first, for the same reason."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        # gevent's own shutdown raises in the greenlet that waits, where it would look like our fault.
+        client._sock.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        _log.debug("the connection was closed already: %s", error)
