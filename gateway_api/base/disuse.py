@@ -1,7 +1,11 @@
 """What is kept while it is used."""
 
+import logging
 import threading
 from collections.abc import Callable
+from contextvars import Context
+
+_log = logging.getLogger(__name__)
 
 
 class Disuse:
@@ -22,16 +26,22 @@ class Disuse:
                 self._wait()
 
     def _wait(self) -> None:
-        self._waits = True
         timer = threading.Timer(self._seconds, self._look)
         timer.daemon = True
-        timer.start()
+        try:
+            # Not in the context of a request: its greenlet would keep the application, and at the end of the
+            # process the databases would not be closed.
+            Context().run(timer.start)
+        except RuntimeError as error:
+            # The next use tries again.
+            _log.error("cannot start a timer: %s", error)
+            return
+        self._waits = True
 
     def _look(self) -> None:
         with self._lock:
-            was_used, self._is_used = self._is_used, False
+            was_used, self._is_used, self._waits = self._is_used, False, False
             if was_used:
                 self._wait()
-                return
-            self._waits = False
-        self._forget()
+        if not was_used:
+            self._forget()

@@ -67,5 +67,5 @@ class NetworkIndex(Index[int]):
         return sorted({id for length in lengths for id in self.ids(network >> bits - length)})
 
     def inside(self, network: int) -> list[int]:
-        """The ids of the networks that are a part of a network, in ascending order. Reads all."""
-        return sorted({id for key in self._ids if ipv6.is_inside(key, network) for id in self.ids(key)})
+        """The networks that are a part of a network. It reads all of them, while others may change them."""
+        return [key for key in list(self._ids) if ipv6.is_inside(key, network)]

@@ -16,13 +16,23 @@ def is_meant(address: str) -> bool:
 def network(text: str) -> int:
     """Of an address or prefix. Raises OSError or ValueError for other texts."""
     written, _, length = text.partition("/")
-    number = int.from_bytes(socket.inet_pton(socket.AF_INET6, written))
-    return (1 << _BITS | number) >> _BITS - int(length or _BITS)
+    number, bits = int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS)
+    if not 0 <= bits <= _BITS:
+        raise ValueError(f"must have a length of 0 to {_BITS}")
+    return (1 << _BITS | number) >> _BITS - bits
 
 
 def address(text: str) -> int:
     """Of an address only. Raises OSError or ValueError for other texts."""
     return network(f"{text}/{_BITS}")
+
+
+def is_address(text: str) -> bool:
+    try:
+        address(text)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def is_inside(inner: int, outer: int) -> bool:

@@ -132,8 +132,9 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True):
 class Listing:
     """A whole list, as its reply or as several.
 
-    `texts` are JSON arrays of some records each, with their number, and are made as they are sent; `total` is
-    the number of all records, `more` the other fields of each reply. Its methods raise ReplyTooLarge."""
+    `texts` are JSON arrays of some records each, with their number, and are made as they are sent: see
+    `fitting`. `total` is the number of all records, `more` the other fields of each reply. Its methods raise
+    ReplyTooLarge."""
 
     field: str
     texts: Iterable[Text]
@@ -143,7 +144,7 @@ class Listing:
     def parts(self) -> Iterator[dict[str, Any]]:
         """The fields of each reply."""
         is_empty = True
-        for text, count in _fitting(self.texts, self.total):
+        for text, count in self.texts:
             yield self._fields(msgspec.Raw(text), count)
             is_empty = False
         if is_empty:
@@ -151,7 +152,7 @@ class Listing:
 
     def whole(self) -> dict[str, Any]:
         """The fields of the only reply."""
-        return self._fields(*_joined(_fitting(self.texts, self.total)))
+        return self._fields(*_joined(self.texts))
 
     def _fields(self, records: msgspec.Raw, count: int) -> dict[str, Any]:
         return {self.field: records, "count": count, "total": self.total, "next_cursor": None, **self.more}
@@ -168,7 +169,7 @@ def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) 
     InvalidParameter for a bad page, ReplyTooLarge for a page that does not fit into one reply.
     """
     if page is None:
-        return Listing(field, _texts(rows.records()), len(rows), more)
+        return Listing(field, fitting(_texts(rows.records()), len(rows)), len(rows), more)
     after = None if page.cursor is None else _decoded(page.cursor, order)
     try:
         # One more than requested tells whether a next page exists.
@@ -178,7 +179,7 @@ def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) 
         raise invalid_parameter("page.cursor") from error
     goes_on = len(chosen) > page.limit
     del chosen[page.limit :]
-    records, count = _joined(_fitting(_texts(record for _, record in chosen)))
+    records, count = _joined(fitting(_texts(record for _, record in chosen)))
     next_cursor = None
     if goes_on:
         cursor = msgspec.json.encode(_Cursor(order, chosen[-1][0]))
@@ -188,7 +189,7 @@ def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) 
 
 def encoded(records: Iterable[Record]) -> msgspec.Raw:
     """The records as a JSON array. Raises ReplyTooLarge."""
-    return _joined(_fitting(_texts(records)))[0]
+    return _joined(fitting(_texts(records)))[0]
 
 
 def text_of(records: list[Record]) -> Text:
@@ -201,9 +202,10 @@ def _texts(records: Iterable[Record]) -> Iterator[Text]:
         yield text_of(chunk)
 
 
-def _fitting(texts: Iterable[Text], expected: int = 0) -> Iterator[Text]:
-    """The same. Raises ReplyTooLarge: with the number of records to be `expected`, as soon as those so far
-    are too large for a part of the whole. To make all of them before a refusal would take seconds."""
+def fitting(texts: Iterable[Text], expected: int = 0) -> Iterator[Text]:
+    """The same. Raises ReplyTooLarge, when they are too large; with the number of records to be `expected`,
+    as soon as those so far are too large for a part of the whole. That is for records of about the same size,
+    where to make all of them before a refusal would take seconds."""
     size = count = 0
     for text in texts:
         size += len(text[0])

@@ -78,7 +78,9 @@ def _in_network(text: str) -> _Chosen | None:
 
 def _by_text(text: str) -> _Chosen:
     """For a text in lower case."""
-    begins, whole, before_a_dot = f"\n{text}", f"\n{text}\n", f"\n{text.rstrip('.')}."
+    begins, whole = f"\n{text}", f"\n{text}\n"
+    # A bare number is an id: thousands of addresses begin with 100.
+    before_a_dot = whole if text.isdecimal() else f"\n{text.rstrip('.')}."
     accounting_id = f"\n\n{text}" if len(text) >= _LEAST_OF_ACCOUNTING_ID else whole
     may_be_name = not text.isdecimal() or len(text) >= _LEAST_DIGITS
     may_be_key, mac = bool(_KEY.fullmatch(text)), mac_part(text)
@@ -126,7 +128,8 @@ def ipv6_network(text: str) -> int | None:
         try:
             return ipv6.network(spelled)
         except (OSError, ValueError):
-            continue
+            if mac_part(text.casefold()) is not None:
+                break
     return None
 
 

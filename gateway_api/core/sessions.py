@@ -68,6 +68,9 @@ class SessionTable(Generic[S]):
     def find(self, wanted: SessionFilter) -> list[S]:
         """The sessions that match, by id. A filter by type alone, a search, or an empty filter reads all of
         them."""
+        address = wanted.ip_address
+        if address is not None and ipv6.is_meant(address) and not ipv6.is_address(address):
+            return []
         if wanted.search is not None:
             return [session for session in self._searched(wanted.search) if session.matches(wanted)]
         with self.lock:
@@ -179,8 +182,9 @@ class SessionTable(Generic[S]):
         network = ipv6_network(text)
         if network is None:
             return found
+        inside = self._networks.inside(network)
         with self.lock:
-            ids = {*self._networks.around(network), *self._networks.inside(network)}
+            ids = {*self._networks.around(network), *(id for key in inside for id in self._networks.ids(key))}
             by_id = {session.id: session for session in found} | {id: self._sessions[id] for id in ids}
         return [by_id[id] for id in sorted(by_id)]
 
@@ -190,19 +194,12 @@ class SessionTable(Generic[S]):
 
     def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
         if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):
-            return [self._sessions[id] for id in self._around(wanted.ip_address)]
+            return [self._sessions[id] for id in self._networks.around(ipv6.address(wanted.ip_address))]
         for field, index in self._indexes.items():
             text = getattr(wanted, field)
             if text is not None:
                 return [self._sessions[id] for id in index.ids(text)]
         return self._sessions.values()
-
-    def _around(self, address: str) -> list[int]:
-        """The ids with an IPv6 address; none for a text that is not one."""
-        try:
-            return self._networks.around(ipv6.address(address))
-        except (OSError, ValueError):
-            return []
 
     def _places(self, session: S) -> set[tuple[Index[Any], Any]]:
         """The keys of a session, each with its index."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gateway_api.core.by_chunk import ByChunk
 from gateway_api.core.orders import Snapshot
-from gateway_api.core.paging import Listing, Text, text_of
+from gateway_api.core.paging import Listing, Text, fitting, text_of
 from gateway_api.core.session import Session
 
 
@@ -17,7 +17,7 @@ class WholeSessions:
 
     def listing(self, sessions: Snapshot[Session]) -> Listing:
         """The reply with these sessions."""
-        return Listing("sessions", self._made(sessions), len(sessions), {})
+        return Listing("sessions", fitting(self._made(sessions)), len(sessions), {})
 
     def _made(self, sessions: Snapshot[Session]) -> Iterator[Text]:
         return (text for _, text in self._texts.of(sessions))

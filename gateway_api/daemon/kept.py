@@ -16,8 +16,9 @@ class _Kept(NamedTuple, Generic[T]):
 
 
 class Kept(Generic[T]):
-    """The last thing of each key, with its version: at most `most` bytes of them, or only the last one. After
-    so many `seconds` without a request, and at most twice as many, there are none. Any thread may call."""
+    """The last thing of each key, all of one version: at most `most` bytes of them, or only the last one.
+    After so many `seconds` without a request, and at most twice as many, there are none. Any thread may
+    call."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most = most
@@ -42,6 +43,8 @@ class Kept(Generic[T]):
     def put(self, key: Hashable, version: str, thing: T, size: int) -> None:
         """Keeps a thing of so many bytes."""
         with self._lock:
+            # Nobody requests another version again.
+            self._things = {other: held for other, held in self._things.items() if held.version == version}
             self._things.pop(key, None)
             self._things[key] = _Kept(version, size, thing)
             while len(self._things) > 1 and sum(held.size for held in self._things.values()) > self._most:

@@ -97,8 +97,9 @@ class Streams:
         return len(self._open)
 
     def open(self, bearer: Any, address: str, wanted: Wanted) -> Iterator[bytes]:
-        """The pieces to send. The first is empty, and sends the headers. Raises CoreUnavailable and
-        TooManyStreams at once."""
+        """The pieces to send. The first two are empty: with the first the stream is open, and with the second
+        the greenlet that asks for it takes the stream over. Raises CoreUnavailable and TooManyStreams at
+        once."""
         client = client_network(address)
         if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
             raise TooManyStreams(_RETRY_AFTER)
@@ -135,7 +136,9 @@ class Streams:
     def _followed(self, stream: Stream, span: Span) -> Iterator[bytes]:
         wanted, position = stream.wanted, span.ring.newest
         yield b""
+        # Before the header is sent: the client may never take it.
         stream.greenlet = gevent.getcurrent()
+        yield b""
         if wanted.resume is not None:
             if span.holds(wanted.resume):
                 position = wanted.resume.sequence

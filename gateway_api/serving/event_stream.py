@@ -20,8 +20,8 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class EventStream:
-    """A response, before its header is sent. `pieces` are of its body. `ended` is called when its connection
-    is closed."""
+    """A response, before its header is sent. `pieces` are of its body: one comes before the header. `ended`
+    is called when its connection is closed."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class EventStream:
             size=0,
             seconds=None,
         )
+        self._level = http.level_of_request(environ, response.status_code)
         self._began = time.monotonic()
 
     def start(self) -> None:
@@ -52,14 +53,15 @@ class EventStream:
     def _run(self) -> None:
         sent = 0
         try:
-            self._socket.sendall(self._header)
+            next(self._pieces)
+            self._socket.push(self._header)
             self._header = b""
             for piece in self._pieces:
                 if piece:
-                    self._socket.sendall(b"%X\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+                    self._socket.push(b"%X\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
                     sent += len(piece)
             if self._chunked:
-                self._socket.sendall(_LAST_CHUNK)
+                self._socket.push(_LAST_CHUNK)
         except OSError as error:
             _log.debug("the client of a stream has left: %s", error)
         except Exception:  # noqa: BLE001 - logged; the client reconnects
@@ -70,7 +72,7 @@ class EventStream:
     def _end(self, sent: int) -> None:
         self._pieces.close()
         fields = self._fields | {"bytes": sent, "duration_seconds": time.monotonic() - self._began}
-        _access.info("", extra=logs.extra(**fields))
+        _access.log(self._level, "", extra=logs.extra(**fields))
         self._socket.is_handed_over = False
         self._socket.close()
         self._ended()

@@ -109,6 +109,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         super().load_wsgi()
         application = self.wsgi
         self._stop_application = application.stop
+        # In a cycle with the worker, the application would not close its databases at the end.
+        leave = self._connections.leave
 
         def with_streams(environ: Any, start_response: Any) -> Any:
             pieces = application(environ, start_response)
@@ -120,7 +122,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             next(pieces)
             connection = response.sock.connection
             connection.is_stream()
-            return EventStream(pieces, response, environ, partial(self._connections.leave, connection))
+            return EventStream(pieces, response, environ, partial(leave, connection))
 
         self.wsgi = with_streams
 

@@ -31,15 +31,18 @@ def query(
         def shared(loaded: dict[str, Any]) -> Any:
             if loaded["page"] is not None or loaded.get("filter", {}).keys() - _WIDE:
                 return view(loaded)
-            # Before the list: one that is newer than its version does no harm.
-            now = None if version is None else version(daemon())
+            tag = None
+            # Nobody repeats a search.
+            if version is not None and "search" not in loaded["filter"]:
+                # Before the list: one that is newer than its version does no harm.
+                tag = responses.weak_tag(version(daemon()))
             # Before the core makes a list that takes it long.
             settle()
-            if now is not None and headers.if_none_match(now):
-                return responses.unchanged(now)
+            if headers.if_none_match(tag):
+                return responses.unchanged(tag)
             key = (request.endpoint, msgspec.json.encode(loaded, order="sorted"))
-            body, sent = parts().whole_lists.take(key, lambda: view(loaded).get_data(), now)
-            response = responses.encoded(body, version=now)
+            body, sent = parts().whole_lists.take(key, lambda: view(loaded).get_data(), tag)
+            response = responses.encoded(body, tag=tag)
             response.call_on_close(sent)
             return response
 

@@ -47,20 +47,22 @@ def bare(document: Any, status: int = 200, headers: _Headers = None) -> Response
     return encoded(msgspec.json.encode(document), status, headers)
 
 
-def encoded(
-    body: bytes, status: int = 200, headers: _Headers = None, *, version: str | None = None
-) -> Response:
-    """JSON that is bytes already. `version` is of what it means: another response with the same version may
-    have other bytes."""
+def encoded(body: bytes, status: int = 200, headers: _Headers = None, *, tag: str | None = None) -> Response:
+    """JSON that is bytes already, with this entity tag."""
     response = Response(body, status, headers, mimetype=JSON)
-    if version is not None:
-        response.set_etag(version, weak=True)
+    if tag is not None:
+        response.headers["ETag"] = tag
     return response
 
 
-def unchanged(version: str) -> Response:
-    """To a client that has the response of this version."""
-    return encoded(b"", 304, version=version)
+def weak_tag(version: str) -> str:
+    """The entity tag of what has a version: responses with the same tag may have other bytes."""
+    return f'W/"{version}"'
+
+
+def unchanged(tag: str | None) -> Response:
+    """To a client that has the response with this tag."""
+    return encoded(b"", 304, tag=tag)
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,14 @@ def test_a_core_that_lies_after_the_access_check_is_500_within_5_s(lone: Lone, l
             assert_unreachable(lone.ask(method, path, json=body), began)
 
 
+def test_a_client_that_has_the_list_of_now_makes_no_core_list_anything(lone: Lone, api: Any) -> None:
+    tag = api.send("GET", "/subscribers").headers["ETag"]
+    with lying_core(lone, "hangup", "--honest", api.environment["CORE_SOCKET"]):
+        answer = lone.ask(headers={"If-None-Match": tag})
+        assert (answer.status_code, answer.content) == (304, b"")
+        assert lone.ask().status_code == 500
+
+
 def test_a_change_is_sent_once_even_when_its_answer_never_comes(lone: Lone, api: Any, tmp_path: Path) -> None:
     count = tmp_path / "count"
     honest = ("--honest", api.environment["CORE_SOCKET"], "--count", str(count))

@@ -76,8 +76,9 @@ def test_health_answers_while_lists_are_fetched(large: Api) -> None:
             large.get("/health", None)
             health.append(time.monotonic() - began)
         assert all(done.result()[0]["count"] > SESSIONS * 0.9 for done in lists)
-    quickest = min(done.result()[1] for done in lists)
-    print(f"health {sorted(health)[len(health) // 2]:.3f} s and {max(health):.3f} s, a list {quickest:.3f} s")
-    # Where it waits for a list, it takes as long as what is left of that.
-    assert sorted(health)[len(health) // 2] < quickest / 4
-    assert max(health) < 2 * quickest
+    took = sorted(done.result()[1] for done in lists)
+    median = sorted(health)[len(health) // 2]
+    print(f"health {median:.3f} s and {max(health):.3f} s, lists {took[0]:.3f} s to {took[-1]:.3f} s")
+    # It waits for parts of a list only: never as long as the slowest takes.
+    assert median < took[0] / 4
+    assert max(health) < took[-1]

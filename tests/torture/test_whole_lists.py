@@ -197,6 +197,16 @@ def test_a_kept_list_that_is_being_sent_keeps_others_back() -> None:
     assert taken(lists, "c", bytes) == b""
 
 
+def test_a_slow_reader_of_a_kept_list_keeps_no_list_back_for_longer_than_30_seconds() -> None:
+    now = 0.0
+    lists = WholeLists(patience=0.01, most=100, clock=lambda: now)
+    lists.take("a", lambda: bytes(100), "v")
+    now = 20.0
+    taken(lists, "a", bytes, "v")
+    now = 30.0
+    assert taken(lists, "c", bytes) == b""
+
+
 def test_a_list_that_fails_is_not_kept() -> None:
     lists = WholeLists()
 
@@ -218,6 +228,13 @@ def test_only_the_last_lists_that_fit_are_kept() -> None:
     assert [kept.get(key, "v") for key in "bcd"] == ["b", None, "d"]
     kept.put("e", "v", "e", 1000)
     assert [kept.get(key, "v") for key in "bde"] == [None, None, "e"]
+
+
+def test_of_another_version_nothing_is_kept() -> None:
+    kept: Kept[str] = Kept(100, 60)
+    kept.put("a", "v", "a", 1)
+    kept.put("b", "w", "b", 1)
+    assert (kept.get("a", "v"), kept.get("b", "w")) == (None, "b")
 
 
 def test_a_list_that_nobody_requests_is_forgotten() -> None:

@@ -68,10 +68,21 @@ def test_a_session_is_found_by_what_is_known_of_it(table: SessionTable[Session],
     "text",
     [
         # A part of a number, of an id or of a name of a device is another one.
-        *("ppp1", "pp", "trunk", "210", "30", "100.64.3.7.", "00.64.3.7", "64.3.7"),
+        *("ppp1", "pp", "trunk", "210", "30", "100", "100.64.3.7.", "00.64.3.7", "64.3.7"),
         *("2f89", "ed2", "0fc001b08", "a:0f", "0f:c0", "00.1b08"),
         *("100.64.3.8", "100.64.4.0/24", "2001:db8:0:8::1", "2001:db8:0:8::/64", "2001:db8:0:70"),
-        *("alice bob", "\n", "\n\n", "\0", "-", "100.64.3.0/33", "2001:db8::/200", "::/", ":"),
+        *(
+            "alice bob",
+            "\n",
+            "\n\n",
+            "\0",
+            "-",
+            "100.64.3.0/33",
+            "2001:db8::/200",
+            "2001:db8::/-5",
+            "::/",
+            ":",
+        ),
     ],
 )
 def test_a_session_is_not_found_by_less_or_by_something_else(table: SessionTable[Session], text: str) -> None:
@@ -101,6 +112,10 @@ def test_a_search_finds_what_has_changed_since() -> None:
     table.add(session(3, username="user20"))
     table.remove(1)
     assert (found(table, "user2"), found(table, "carol"), found(table, "user1")) == ([3], [2], [])
+
+
+def test_a_search_with_what_is_no_address_finds_nobody(table: SessionTable[Session]) -> None:
+    assert found(table, "alice", ip_address="1:2") == []
 
 
 def test_a_session_without_addresses_is_found_by_its_name_alone() -> None:

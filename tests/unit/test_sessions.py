@@ -35,6 +35,7 @@ from gateway_api.core.paging import (
     Text,
     Unsorted,
     encoded,
+    fitting,
     text_of,
 )
 from gateway_api.core.service import CoreService
@@ -634,7 +635,7 @@ def test_a_cursor_holds_nothing_that_a_url_would_have_to_quote() -> None:
 def test_a_list_that_does_not_fit_into_a_reply_does_not_come_in_parts() -> None:
     text = b'["%s"]' % (b"x" * (1 << 20)), 1
     most = (REPLY_CAP >> 20) + 1
-    parts = Listing("numbers", [text] * most, most, {}).parts()
+    parts = Listing("numbers", fitting([text] * most, most), most, {}).parts()
     with pytest.raises(ErrorReply) as refused:
         next(parts)
     assert refused.value.name == "org.gatewayapi.core.ReplyTooLarge"

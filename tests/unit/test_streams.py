@@ -135,6 +135,8 @@ class Reader:
             pieces = streams.open(bearer, address, wanted)
             self.was_opened = True
             with closing(pieces):  # type: ignore[type-var]
+                # In the request's greenlet, if there were one.
+                next(pieces)
                 for piece in pieces:
                     self.pieces.append(piece)
                     self.times.append(time.monotonic())

@@ -323,11 +323,11 @@ def test_replies_that_break_off_end_as_unreachable(path: Path, end: bytes) -> No
 
 def test_replies_over_the_cap_end_as_unreachable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # All of them, and none alone.
-    monkeypatch.setattr(varlink_client, "REPLY_CAP", 100)
+    monkeypatch.setattr(varlink_client, "_MOST", 1000)
     replies = b'{"parameters":{}}\0' + b'{"parameters":{"a":"%s"},"continues":true}\0' % (b"x" * 30) * 4
     error = _replying(path, replies, ask_for_more)
     assert isinstance(error, Unreachable)
-    assert "over 100 bytes" in str(error)
+    assert "over 1000 bytes" in str(error)
 
 
 def test_a_second_reply_that_comes_late_is_not_taken_for_the_answer_to_the_next_call(

@@ -308,7 +308,7 @@ class ListSessions(PagedMethod[SessionsReply], frozen=True):
 class SessionsVersionReply(Record, frozen=True):
     version: Annotated[
         str,
-        Meta(pattern=r"^[0-9a-z-]{1,100}$"),
+        Meta(pattern=r"^[0-9a-z-]{1,100}$(?!\n)"),
         about("Another one after each change of a session.", "84a7e8343baf37f9-57"),
     ]
 

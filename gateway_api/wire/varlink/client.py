@@ -29,6 +29,8 @@ from gateway_api.wire.varlink.protocol import (
 )
 
 _CHUNK = 256 << 10
+#: Bytes of a reply beside its parameters, and the most bytes of all replies to a call.
+_OF_A_REPLY, _MOST = 256, REPLY_CAP + (4 << 20)
 #: Bytes of replies, which take some milliseconds.
 _TURN = 1 << 20
 #: Seconds until a peer whose queue is full is tried again.
@@ -196,11 +198,12 @@ class _Connection:
             raise Unreachable("announced another reply to a call that takes one")
         size, turns = 0, Turns(_TURN)
         while replies[-1].continues:
-            length = len(memoryview(replies[-1].parameters))
+            # An empty reply takes memory, too.
+            length = len(memoryview(replies[-1].parameters)) + _OF_A_REPLY
             turns.worked(length)
             size += length
-            if size > REPLY_CAP:
-                raise Unreachable(f"sent replies of over {REPLY_CAP} bytes")
+            if size > _MOST:
+                raise Unreachable(f"sent replies of over {_MOST} bytes")
             replies.append(self.receive(deadline))
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
