@@ -33,8 +33,6 @@ from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 #: Fields of a reply, each still JSON bytes.
 Fields: TypeAlias = dict[str, msgspec.Raw]
 
-#: Bytes of replies, which take some milliseconds.
-_TURN = 1 << 20
 _EMPTY = re.compile(rb"\[[ \t\r\n]*\]")
 #: Fields that a whole list has no use for.
 _OF_A_PAGE = {"total", "next_cursor"}
@@ -130,7 +128,7 @@ class Calls:
         names = [field for field in reply_of(type(call)).__struct_fields__ if field not in left_out]
         arrays: list[msgspec.Raw] = []
         others: Fields = {}
-        count, turns = 0, Turns(_TURN)
+        count, turns = 0, Turns()
         with _translated(call):
             for reply in self._replies(call, more=True):
                 held = decoded(Fields, reply.result())

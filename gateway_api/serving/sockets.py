@@ -13,15 +13,13 @@ from typing import Any, cast
 from gevent import socket
 from gevent.ssl import SSLSocket
 
-from gateway_api.base.turns import Turns
+from gateway_api.base.turns import BYTES, Turns
 from gateway_api.serving.connections import Connection
 
 _log = logging.getLogger(__name__)
 
 #: Bytes of a response that the kernel holds unsent.
 _UNSENT = 64 << 10
-#: Bytes to send, which take a millisecond, and three with TLS.
-_TURN = 1 << 20
 
 
 class _Watched:
@@ -40,14 +38,14 @@ class _Watched:
 
     def sendall(self, data: Any, *more: Any) -> None:
         with self.connection.writing(data) if self.connection else nullcontext():
-            if len(data) <= _TURN:
+            if len(data) <= BYTES:
                 super().sendall(data, *more)  # type: ignore[misc]
                 return
-            turns = Turns(_TURN)
-            for start in range(0, len(data), _TURN):
+            turns = Turns()
+            for start in range(0, len(data), BYTES):
                 # A client that reads as fast as it gets would otherwise leave no turn to others.
-                super().sendall(memoryview(data)[start : start + _TURN], *more)  # type: ignore[misc]
-                turns.worked(_TURN)
+                super().sendall(memoryview(data)[start : start + BYTES], *more)  # type: ignore[misc]
+                turns.worked(BYTES)
 
     def push(self, piece: bytes) -> None:
         """Sends a piece of a stream."""

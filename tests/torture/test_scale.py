@@ -79,6 +79,6 @@ def test_health_answers_while_lists_are_fetched(large: Api) -> None:
     took = sorted(done.result()[1] for done in lists)
     median = sorted(health)[len(health) // 2]
     print(f"health {median:.3f} s and {max(health):.3f} s, lists {took[0]:.3f} s to {took[-1]:.3f} s")
-    # It waits for parts of a list only: never as long as the slowest takes.
+    # It waits for parts of a list only.
     assert median < took[0] / 4
-    assert max(health) < took[-1]
+    assert max(health) < 2 * took[0]

@@ -175,7 +175,7 @@ def test_slow_readers_keep_no_list_back_for_longer_than_30_seconds() -> None:
 
 
 def test_a_list_is_made_once_for_its_version() -> None:
-    lists = WholeLists()
+    lists = WholeLists(kept=60)
     made = [taken(lists, "all", lambda number=number: b"%d" % number, "v") for number in range(3)]
     assert made == [b"0"] * 3
     assert taken(lists, "all", lambda: b"new", "w") == b"new"
@@ -183,12 +183,12 @@ def test_a_list_is_made_once_for_its_version() -> None:
 
 
 def test_a_list_without_a_version_is_made_for_each_request() -> None:
-    lists = WholeLists()
+    lists = WholeLists(kept=60)
     assert [taken(lists, "all", lambda body=body: body) for body in (b"1", b"2")] == [b"1", b"2"]
 
 
 def test_a_kept_list_that_is_being_sent_keeps_others_back() -> None:
-    lists = WholeLists(patience=0.01, most=100)
+    lists = WholeLists(patience=0.01, most=100, kept=60)
     taken(lists, "a", lambda: bytes(100), "v")
     _, sent = lists.take("a", bytes, "v")
     with pytest.raises(TooManyLists):
@@ -199,7 +199,7 @@ def test_a_kept_list_that_is_being_sent_keeps_others_back() -> None:
 
 def test_a_slow_reader_of_a_kept_list_keeps_no_list_back_for_longer_than_30_seconds() -> None:
     now = 0.0
-    lists = WholeLists(patience=0.01, most=100, clock=lambda: now)
+    lists = WholeLists(patience=0.01, most=100, kept=60, clock=lambda: now)
     lists.take("a", lambda: bytes(100), "v")
     now = 20.0
     taken(lists, "a", bytes, "v")
@@ -208,7 +208,7 @@ def test_a_slow_reader_of_a_kept_list_keeps_no_list_back_for_longer_than_30_seco
 
 
 def test_a_list_that_fails_is_not_kept() -> None:
-    lists = WholeLists()
+    lists = WholeLists(kept=60)
 
     def fail() -> bytes:
         raise OSError("core")

@@ -31,8 +31,6 @@ from gateway_api.wire.varlink.protocol import (
 _CHUNK = 256 << 10
 #: Bytes of a reply beside its parameters, and the most bytes of all replies to a call.
 _OF_A_REPLY, _MOST = 256, REPLY_CAP + (4 << 20)
-#: Bytes of replies, which take some milliseconds.
-_TURN = 1 << 20
 #: Seconds until a peer whose queue is full is tried again.
 _QUEUE_PAUSE = 0.02
 
@@ -196,7 +194,7 @@ class _Connection:
         replies = [self.receive(deadline) for _ in range(calls)]
         if any(reply.continues for reply in (replies[:-1] if more else replies)):
             raise Unreachable("announced another reply to a call that takes one")
-        size, turns = 0, Turns(_TURN)
+        size, turns = 0, Turns()
         while replies[-1].continues:
             # An empty reply takes memory, too.
             length = len(memoryview(replies[-1].parameters)) + _OF_A_REPLY
