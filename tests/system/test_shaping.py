@@ -298,12 +298,7 @@ def test_packets_pass_while_rates_change(shaper: Shaper, subscriber: int) -> Non
 
 def test_traffic_keeps_to_the_rates(shaper: Shaper, subscriber: int) -> None:
     shape(shaper)
-    with subprocess.Popen(inside(subscriber, "iperf3", "-s"), stdout=subprocess.DEVNULL) as server:
-        try:
-            wait_for("the server", lambda: "5201" in listening(subscriber))
-            down, up = measured(), measured("-R")
-        finally:
-            server.kill()
+    down, up = measured(subscriber), measured(subscriber, "-R")
     # Less than the rate, which counts headers and what the line adds. A busy machine may take more off.
     assert DOWN * 0.5 < down < DOWN
     assert UP * 0.5 < up < UP
@@ -313,9 +308,14 @@ def listening(pid: int) -> str:
     return subprocess.run(inside(pid, "ss", "-ltn"), check=True, capture_output=True, text=True).stdout
 
 
-def measured(*options: str) -> float:
-    """Bits per second that arrive."""
-    done = subprocess.run(
-        ["iperf3", "-J", "-t", "3", "-O", "1", "-c", "192.0.2.2", *options], check=True, capture_output=True
-    )
+def measured(subscriber: int, *options: str) -> float:
+    """Bits per second that arrive (iperf3)."""
+    # A server that goes on refuses a second client until it has ended with the first.
+    with subprocess.Popen(inside(subscriber, "iperf3", "-s", "-1"), stdout=subprocess.DEVNULL) as server:
+        try:
+            wait_for("the server", lambda: "5201" in listening(subscriber))
+            command = ["iperf3", "-J", "-t", "3", "-O", "1", "-c", "192.0.2.2", *options]
+            done = subprocess.run(command, check=True, capture_output=True)
+        finally:
+            server.kill()
     return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"])

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
+from requests import Response
 
 from tests.support.stack import Api, running_stack
 
@@ -54,15 +54,15 @@ def test_one_session_and_one_page_do_not_cost_what_the_list_costs(large: Api) ->
         assert fastest(path) < whole / 5, path
 
 
-def whole_list(api: Api) -> tuple[Any, float]:
-    """Its data, for which another reader of the same worker may have to be waited for, and its seconds."""
+def whole_list(api: Api) -> tuple[Response, float]:
+    """Its answer, for which another reader of the same worker may have to be waited for, and its seconds."""
     began = time.monotonic()
     while (answer := api.send("GET", "/subscribers")).status_code == 503:
         time.sleep(int(answer.headers["Retry-After"]))
         began = time.monotonic()
     took = time.monotonic() - began
     assert answer.status_code == 200
-    return answer.json()["data"], took
+    return answer, took
 
 
 def test_health_answers_while_lists_are_fetched(large: Api) -> None:
@@ -75,7 +75,8 @@ def test_health_answers_while_lists_are_fetched(large: Api) -> None:
             began = time.monotonic()
             large.get("/health", None)
             health.append(time.monotonic() - began)
-        assert all(done.result()[0]["count"] > SESSIONS * 0.9 for done in lists)
+    # Not while health is measured: to read 40 MB of JSON holds up this process for longer than the API does.
+    assert all(done.result()[0].json()["data"]["count"] > SESSIONS * 0.9 for done in lists)
     took = sorted(done.result()[1] for done in lists)
     median = sorted(health)[len(health) // 2]
     print(f"health {median:.3f} s and {max(health):.3f} s, lists {took[0]:.3f} s to {took[-1]:.3f} s")
