@@ -1,5 +1,6 @@
 """The process: threads for work that blocks, file descriptors, and readiness for systemd (sd_notify(3))."""
 
+import ctypes
 import gc
 import logging
 import os
@@ -14,6 +15,9 @@ T = TypeVar("T")
 
 #: Descriptors for other purposes: files, pipes, databases, connections to the core and to the hub.
 _OWN = 64
+
+#: Parameters of mallopt(3), from malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +48,19 @@ def keep_loaded() -> None:
     """Exempts what the process has loaded from garbage collection, for good. That makes collections shorter,
     and the end of the process. Not for what must be closed at the end, such as a database."""
     gc.freeze()
+
+
+def return_large_objects() -> None:
+    """Lets malloc return the memory of an object of 128 KiB or more when it is freed (mallopt(3)). By default
+    glibc raises that size up to 32 MiB: then the parts of a long list leave holes between small objects, and
+    the process keeps twice the memory that it needs."""
+    libc = ctypes.CDLL(None)
+    if not (
+        libc.mallopt(_M_MMAP_THRESHOLD, 128 << 10)
+        # A lower one would return memory and request it again with each response.
+        and libc.mallopt(_M_TRIM_THRESHOLD, 1 << 20)
+    ):
+        _log.warning("malloc refuses its thresholds: after a long list the process keeps its memory")
 
 
 def places(most: int) -> int:

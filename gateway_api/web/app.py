@@ -9,7 +9,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 
 from gateway_api.audit import core_changes
-from gateway_api.base.process import keep_loaded
+from gateway_api.base.process import keep_loaded, return_large_objects
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web import access, audit, errors, headers, metrics, parse
 from gateway_api.web.routes import (
@@ -70,6 +70,7 @@ class Application(Flask):
 def users() -> Application:
     """gunicorn calls it in each worker, for the profile USERS."""
     keep_loaded()
+    return_large_objects()
     settings = Settings.from_environment(os.environ, USERS)
     services = Services.from_settings(settings)
     core_changes.start(settings.core_socket, services.audit)
@@ -79,6 +80,7 @@ def users() -> Application:
 def token() -> Application:
     """The same for the profile TOKEN."""
     keep_loaded()
+    return_large_objects()
     return create_app(Parts.from_settings(Settings.from_environment(os.environ, TOKEN)))
 
 

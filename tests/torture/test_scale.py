@@ -3,11 +3,13 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from requests import Response
 
-from tests.support.stack import Api, running_stack
+from tests.support.sse import resident_megabytes, workers_of
+from tests.support.stack import Api, running_stack, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -83,3 +85,21 @@ def test_health_answers_while_lists_are_fetched(large: Api) -> None:
     # It waits for parts of a list only.
     assert median < took[0] / 4
     assert max(health) < 2 * took[0]
+
+
+def test_workers_return_the_memory_of_lists(tmp_path: Path) -> None:
+    with running_stack(tmp_path, sessions=SESSIONS) as (api, process):
+        # Any worker may serve the next request.
+        api.session.headers["Connection"] = "close"
+
+        def megabytes() -> float:
+            return sum(map(resident_megabytes, workers_of(process)))
+
+        # What a worker's first requests load is not a list's.
+        for _ in range(50):
+            api.get("/subscribers?limit=1")
+        before = megabytes()
+        for _ in range(8):
+            whole_list(api)
+        assert megabytes() > 1.2 * before
+        wait_for("the memory to be returned", lambda: megabytes() < 1.1 * before)
