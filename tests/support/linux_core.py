@@ -18,7 +18,7 @@ from tests.support.accel import Peer
 from tests.support.documents import valid_document
 from tests.support.namespaces import ip, ip_batch, network_namespace
 from tests.support.running_accel import Accel
-from tests.support.stack import PATIENCE, wait_for
+from tests.support.stack import PATIENCE, listens, wait_for
 
 #: What every session arrived on: a veth with the name of a VLAN.
 VLAN = "trunk0.1000"
@@ -109,7 +109,7 @@ class LinuxCore:
 
     def _is_up(self) -> bool:
         assert self.process.poll() is None, self.log()
-        return self._socket.exists()
+        return listens(self._socket)
 
 
 @contextmanager

@@ -267,6 +267,12 @@ def running_api(
         process.wait(PATIENCE)
 
 
+def listens(path: Path) -> bool:
+    """Whether a process listens at a Unix socket: one that was killed leaves its file."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 @contextmanager
 def running_core(
     socket_path: Path, factory: Path, *arguments: str, module: str = "gateway_api.cli.core"
@@ -284,7 +290,7 @@ def running_core(
 
         def ready() -> bool:
             assert process.poll() is None
-            return socket_path.exists()
+            return listens(socket_path)
 
         wait_for("the core's socket", ready)
         yield process
