@@ -18,11 +18,12 @@ from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
 from gateway_api.core.orders import Snapshot
 from gateway_api.core.paging import Ordered, Reply, Rows, Unsorted, encoded, listing
+from gateway_api.core.selection import selected
 from gateway_api.core.session import session_ordering
 from gateway_api.core.sessions import SessionTable
 from gateway_api.core.whole_sessions import WholeSessions
 from gateway_api.version import PRODUCT, VERSION
-from gateway_api.wire.contract import Method, PagedMethod, served
+from gateway_api.wire.contract import Method, SelectingMethod, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
 from gateway_api.wire.core.faults import FaultKind, RepairCount
 from gateway_api.wire.core.interface import CORE
@@ -171,16 +172,16 @@ class CoreService:
     def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
         return self._journal.follow(call.boot_id, call.after_sequence)
 
-    def list_interfaces(self, call: PagedMethod[Any]) -> Reply:
+    def list_interfaces(self, call: SelectingMethod[Any]) -> Reply:
         with _errors():
-            return listing("interfaces", self._gateway.interfaces(), call.page, "interfaces")
+            return selected(self._gateway.interfaces(), call)
 
-    def list_vlans(self, call: PagedMethod[Any]) -> Reply:
+    def list_vlans(self, call: SelectingMethod[Any]) -> Reply:
         with _errors():
-            return listing("vlans", self._gateway.vlans(), call.page, "vlans")
+            return selected(self._gateway.vlans(), call)
 
-    def list_qos(self, call: PagedMethod[Any]) -> Reply:
-        return listing("sessions", self._sessions.qos(), call.page, "qos")
+    def list_qos(self, call: SelectingMethod[Any]) -> Reply:
+        return selected(self._sessions.qos(), call)
 
     def list_overhead_profiles(self, _: Method[Any]) -> dict[str, Any]:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
@@ -189,20 +190,20 @@ class CoreService:
         with _errors():
             return {"summary": self._gateway.bgp_summary()}
 
-    def list_routes(self, call: PagedMethod[Any]) -> Reply:
+    def list_routes(self, call: SelectingMethod[Any]) -> Reply:
         with _errors():
-            return listing("routes", self._gateway.routes(), call.page, "routes")
+            return selected(self._gateway.routes(), call)
 
-    def list_cgnat_sessions(self, call: PagedMethod[Any]) -> Reply:
-        return listing("sessions", self._sessions.cgnat_sessions(), call.page, "cgnat")
+    def list_cgnat_sessions(self, call: SelectingMethod[Any]) -> Reply:
+        return selected(self._sessions.cgnat_sessions(), call)
 
-    def get_demux_state(self, call: PagedMethod[Any]) -> Reply:
+    def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
         with _errors():
             vlans, rate_limited_total = self._gateway.demux_vlans()
-        return listing("vlans", vlans, call.page, "demux", rate_limited_total=rate_limited_total)
+        return selected(vlans, call, rate_limited_total=rate_limited_total)
 
-    def list_faults(self, call: PagedMethod[Any]) -> Reply:
-        return listing("faults", self._gateway.faults(), call.page, "faults")
+    def list_faults(self, call: SelectingMethod[Any]) -> Reply:
+        return selected(self._gateway.faults(), call)
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))

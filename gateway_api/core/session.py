@@ -163,6 +163,11 @@ def sort_key(field: str) -> Callable[[Session], int | str]:
     return read if made is None else lambda session: made(read(session))
 
 
+def value_key(field: str) -> Callable[[Any], int | str]:
+    """The sort key for the values of a field of this name in other records."""
+    return _KEYS.get(field, lambda value: value)
+
+
 @cache
 def session_ordering(field: str, type: SessionTypeFilter | None = None) -> Ordering[Session]:
     """By a field of the summary, then by id: of all sessions, or of those of a type. The same object for the

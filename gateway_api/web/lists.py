@@ -12,9 +12,6 @@ from gateway_api.web import headers, parse, responses
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.services import daemon, parts, settle
 
-#: Filters that may match most of a list. Others match few records, from an index.
-_WIDE = {"type", "search"}
-
 _View = Callable[..., Any]
 
 
@@ -29,7 +26,7 @@ def query(
         @parse.query(schema)
         @wraps(view)
         def shared(loaded: dict[str, Any]) -> Any:
-            if loaded["page"] is not None or loaded.get("filter", {}).keys() - _WIDE:
+            if loaded["page"] is not None or schema.is_short(loaded["filter"]):
                 return view(loaded)
             tag = None
             # Nobody repeats a search.

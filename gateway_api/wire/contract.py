@@ -89,6 +89,19 @@ class PagedMethod(Method[R], frozen=True, kw_only=True):
     page: Annotated[Page | None, about("The part to reply with, the whole list without.")] = None
 
 
+class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
+    """A method whose reply is a list, by fields of its records: see `columns`."""
+
+    filter: Annotated[
+        dict[str, Any] | None,
+        about("Fields and the value that each must have; all without.", {"type": "vlan"}),
+    ] = None
+    sort: Annotated[
+        str | None,
+        about("Field to sort by, with - before it for descending; null is least.", "-session_count"),
+    ] = None
+
+
 class Failure(Record, frozen=True):
     """The parameters of an error. The name of the class is the error's, with `Error` behind it."""
 

@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from gateway_api.web import access, lists, responses
 from gateway_api.web.configuration_records import DemuxConfiguration
 from gateway_api.web.records import CgnatStats, FrrSummary, listing
-from gateway_api.web.schemas.queries import ListQuery
+from gateway_api.web.schemas.queries import list_query
 from gateway_api.web.services import daemon
 from gateway_api.wire.core import network as wire
 from gateway_api.wire.core.configuration import GetConfiguration
@@ -24,7 +24,7 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListInterfaces))
-@lists.query(ListQuery)
+@lists.query(list_query(wire.ListInterfaces))
 def all_interfaces(query: dict[str, Any]) -> Response:
     """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
     return responses.listed(daemon().listed(wire.ListInterfaces(**query)))
@@ -34,7 +34,7 @@ def all_interfaces(query: dict[str, Any]) -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListVlans))
-@lists.query(ListQuery)
+@lists.query(list_query(wire.ListVlans))
 def vlans(query: dict[str, Any]) -> Response:
     """The VLAN sub-interfaces that the demux component created."""
     return responses.listed(daemon().listed(wire.ListVlans(**query)))
@@ -44,7 +44,7 @@ def vlans(query: dict[str, Any]) -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListQos))
-@lists.query(ListQuery)
+@lists.query(list_query(wire.ListQos))
 def shaping(query: dict[str, Any]) -> Response:
     """The shaping of each session."""
     return responses.listed(daemon().listed(wire.ListQos(**query)))
@@ -72,7 +72,7 @@ def bgp_summary() -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListRoutes))
-@lists.query(ListQuery)
+@lists.query(list_query(wire.ListRoutes))
 def kernel_routes(query: dict[str, Any]) -> Response:
     """The kernel's routes, those to subscribers included."""
     return responses.listed(daemon().listed(wire.ListRoutes(**query)))
@@ -82,7 +82,7 @@ def kernel_routes(query: dict[str, Any]) -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListCgnatSessions))
-@lists.query(ListQuery)
+@lists.query(list_query(wire.ListCgnatSessions))
 def sessions(query: dict[str, Any]) -> Response:
     """The sessions that go through the CGNAT VRF."""
     return responses.listed(daemon().listed(wire.ListCgnatSessions(**query)))
@@ -114,7 +114,7 @@ def demux_configuration() -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.GetDemuxState))
-@lists.query(ListQuery)
+@lists.query(list_query(wire.GetDemuxState))
 def state(query: dict[str, Any]) -> Response:
     """The VLANs that demux manages, and the number that its limits have rejected."""
     return responses.listed(daemon().listed(wire.GetDemuxState(**query)))

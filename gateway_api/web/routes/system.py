@@ -9,7 +9,7 @@ from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web import access, lists, parse, responses
 from gateway_api.web.metrics import scrapes
 from gateway_api.web.records import AuditRecordList, Version, listing
-from gateway_api.web.schemas.queries import AuditQuery, ListQuery
+from gateway_api.web.schemas.queries import AuditQuery, list_query
 from gateway_api.web.services import daemon, services
 from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.sessions import GetHealth, Health
@@ -42,7 +42,7 @@ def health() -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(ListFaults))
-@lists.query(ListQuery)
+@lists.query(list_query(ListFaults))
 def faults(query: dict[str, Any]) -> Response:
     """The faults of the data plane that the core could not repair, the oldest first."""
     return responses.listed(daemon().listed(ListFaults(**query)))

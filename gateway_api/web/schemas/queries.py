@@ -1,9 +1,10 @@
 """Schemas of queries. A view gets what they load."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 from marshmallow import ValidationError, post_load, validate
 
@@ -11,13 +12,14 @@ from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
 from gateway_api.base.texts import MAC_PATTERN, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
-from gateway_api.wire.contract import MAX_LIMIT, Page
+from gateway_api.wire.columns import Column, columns
+from gateway_api.wire.contract import MAX_LIMIT, Enumeration, Page, SelectingMethod
 from gateway_api.wire.core.sessions import SessionSummary
 
 _MOST_REVISIONS = 999_999_999
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
 #: `5.0` is an integer for JSON Schema, and so for clients that are made from the document.
-_WHOLE = re.compile(r"([0-9]{1,9})(?:\.0{1,9})?")
+_WHOLE = re.compile(r"([0-9]{1,19})(?:\.0{1,9})?")
 
 
 def _whole(numbers: range, rule: str) -> Callable[[str], int]:
@@ -30,11 +32,23 @@ def _whole(numbers: range, rule: str) -> Callable[[str], int]:
     return parse
 
 
-def _sort(text: str) -> str:
-    fields = SessionSummary.__struct_fields__
-    if text.removeprefix("-") in fields:
-        return text
-    raise ValueError(f"must be one of {', '.join(fields)}; with - before it for descending")
+def _sort(fields: Sequence[str], default: str, example: str) -> Parsed:
+    def parse(text: str) -> str:
+        if text.removeprefix("-") in fields:
+            return text
+        raise ValueError(f"must be one of {', '.join(fields)}; with - before it for descending")
+
+    description = f"Field to sort by, with - before it for descending; {default}."
+    enum = [sign + name for sign in ("", "-") for name in fields]
+    return Parsed(parse, metadata=says(description, example, enum=enum))
+
+
+_Spelling: TypeAlias = tuple[Callable[[str], Any], Mapping[str, Any]]
+#: Fields that have more than one spelling, by name.
+_SPELLINGS: Mapping[str, _Spelling] = {
+    "ip_address": (ip_address, {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}),
+    "mac_address": (mac_address, {"pattern": MAC_PATTERN}),
+}
 
 
 def _event_names(text: str) -> frozenset[str]:
@@ -89,7 +103,7 @@ class EventsQuery(Schema):
 
 
 class ListQuery(Schema):
-    """`page` is loaded as a Page, or None for the whole list."""
+    """Loaded as `filter`; `sort`, or None; and `page`, a Page or None for the whole list."""
 
     limit = Parsed(
         _whole(range(1, MAX_LIMIT + 1), f"must be an integer from 1 to {MAX_LIMIT}"),
@@ -110,7 +124,13 @@ class ListQuery(Schema):
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
         """What the other fields are loaded as."""
-        return data
+        sort = data.pop("sort", None)
+        return {"filter": data, "sort": sort}
+
+    @classmethod
+    def is_short(cls, filter: Mapping[str, Any]) -> bool:
+        """Whether a filter finds few records, at little cost."""
+        return False
 
 
 class SubscribersQuery(ListQuery):
@@ -123,7 +143,7 @@ class SubscribersQuery(ListQuery):
         metadata=says(
             "With this IPv4 address only; or with this IPv6 address, assigned or in a prefix of the session.",
             "100.64.0.5",
-            anyOf=[{"format": "ipv4"}, {"format": "ipv6"}],
+            **_SPELLINGS["ip_address"][1],
         ),
     )
     mac_address = Parsed(
@@ -131,7 +151,7 @@ class SubscribersQuery(ListQuery):
         metadata=says(
             "With this MAC address only: with colons, dashes, dots or nothing between, in either case.",
             "02:00:00:00:00:06",
-            pattern=MAC_PATTERN,
+            **_SPELLINGS["mac_address"][1],
         ),
     )
     interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
@@ -143,18 +163,48 @@ class SubscribersQuery(ListQuery):
             "000006",
         ),
     )
-    sort = Parsed(
-        _sort,
-        metadata=says(
-            "Field to sort by, with - before it for descending; by id if none.",
-            "-started_at",
-            enum=[sign + name for sign in ("", "-") for name in SessionSummary.__struct_fields__],
-        ),
-    )
+    sort = _sort(SessionSummary.__struct_fields__, "by id if none", "-started_at")
 
-    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        sort = data.pop("sort", None)
-        return {"filter": data, "sort": sort}
+    @classmethod
+    def is_short(cls, filter: Mapping[str, Any]) -> bool:
+        # From an index; type and search may match most sessions.
+        return bool(filter.keys() - {"type", "search"})
+
+
+@cache
+def list_query(method: type[SelectingMethod[Any]]) -> type[ListQuery]:
+    """Filters by any field of the records that has one value, and the order."""
+    found = columns(method)
+    fields = {name: _filter(name, column) for name, column in found.items()}
+    fields["sort"] = _sort(tuple(found), "in the order of the gateway if none", f"-{next(iter(found))}")
+    return type(f"{method.__name__}Query", (ListQuery,), fields)
+
+
+def _filter(name: str, column: Column) -> Parsed:
+    parse, schema = _SPELLINGS.get(name) or _readers(column.type)
+    about = {"description": f"{column.description} Records with this value only.", **schema}
+    return Parsed(parse, metadata={**about, "examples": column.examples} if column.examples else about)
+
+
+def _readers(kind: type[Any]) -> _Spelling:
+    """The parser of a value, and the JSON Schema of its text."""
+    if issubclass(kind, Enumeration):
+        return _member(kind), {"enum": list(kind)}
+    if kind is int:
+        parse = _whole(range(1 << 63), "must be an integer from 0")
+        return parse, {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1}
+    return str, {}
+
+
+def _member(kind: type[Enumeration]) -> Callable[[str], str]:
+    members = {member.casefold(): member.value for member in kind}
+
+    def parse(text: str) -> str:
+        if text.casefold() not in members:
+            raise ValueError(f"must be one of {', '.join(members.values())}")
+        return members[text.casefold()]
+
+    return parse
 
 
 _TIMES = "Unix epoch seconds, or ISO 8601 with its offset."

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from gateway_api.wire.contract import Enumeration, ListReply, PagedMethod, Record, about, count
+from gateway_api.wire.contract import Enumeration, ListReply, Record, SelectingMethod, about, count
 
 
 class FaultKind(Enumeration):
@@ -38,7 +38,7 @@ class FaultsReply(ListReply, frozen=True):
     faults: Annotated[tuple[Fault, ...], about("The faults.")]
 
 
-class ListFaults(PagedMethod[FaultsReply], frozen=True):
+class ListFaults(SelectingMethod[FaultsReply], frozen=True):
     """Lists the faults that are present, the oldest first."""
 
 

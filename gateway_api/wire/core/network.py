@@ -7,8 +7,8 @@ from gateway_api.wire.contract import (
     Failure,
     ListReply,
     Method,
-    PagedMethod,
     Record,
+    SelectingMethod,
     about,
     count,
 )
@@ -98,8 +98,8 @@ class Interface(Record, frozen=True):
     mtu: Annotated[int, about("Largest packet, bytes.", 1600)]
     admin_state: Annotated[AdminState, about("Configured state.", "up")]
     oper_state: OperState
-    parent: Annotated[str | None, about("Interface that carries it, null when none does.", None)]
-    master: Annotated[str | None, about("VRF or bridge that it belongs to, null when none.", None)]
+    parent: Annotated[str | None, about("Interface that carries it, null when none does.", None, "trunk0")]
+    master: Annotated[str | None, about("VRF or bridge that it belongs to, null when none.", None, "cgnat")]
     addresses: Annotated[tuple[InterfaceAddress, ...], about("Its addresses.")]
     stats: Annotated[InterfaceStats, about("Its counters.")]
 
@@ -110,7 +110,7 @@ class InterfacesReply(ListReply, frozen=True):
     interfaces: Annotated[tuple[Interface, ...], about("The interfaces.")]
 
 
-class ListInterfaces(PagedMethod[InterfacesReply], frozen=True):
+class ListInterfaces(SelectingMethod[InterfacesReply], frozen=True):
     """Lists all interfaces of the system."""
 
 
@@ -133,7 +133,7 @@ class VlansReply(ListReply, frozen=True):
     vlans: Annotated[tuple[Vlan, ...], about("The VLANs.")]
 
 
-class ListVlans(PagedMethod[VlansReply], frozen=True):
+class ListVlans(SelectingMethod[VlansReply], frozen=True):
     """Lists the VLAN sub-interfaces that the demux component made."""
 
 
@@ -161,7 +161,7 @@ class QosReply(ListReply, frozen=True):
     sessions: Annotated[tuple[SessionQos, ...], about("The sessions.")]
 
 
-class ListQos(PagedMethod[QosReply], frozen=True):
+class ListQos(SelectingMethod[QosReply], frozen=True):
     """Lists the shaping of all sessions."""
 
 
@@ -203,13 +203,15 @@ class Route(Record, frozen=True):
         str,
         about("Destination; 0.0.0.0/0 and ::/0 are the default routes.", "100.64.0.5/32", pattern=_PREFIX),
     ]
-    gateway: Annotated[str | None, about("Next hop, null when there is none.", None, pattern=_ADDRESS)]
+    gateway: Annotated[
+        str | None, about("Next hop, null when there is none.", None, "10.255.0.2", pattern=_ADDRESS)
+    ]
     dev: Annotated[str, about("Interface.", "ppp5")]
     protocol: Annotated[str, about("Origin of the route.", "kernel")]
     scope: Annotated[str, about("How far it reaches.", "link")]
     type: Annotated[str, about("Kind of route.", "unicast")]
     table: Annotated[str, about("Routing table.", "main")]
-    metric: Annotated[int | None, about("Lower is preferred; null for the kernel's own.", None)]
+    metric: Annotated[int | None, about("Lower is preferred; null for the kernel's own.", None, 20)]
     prefsrc: Annotated[
         str | None, about("Source address to prefer, null for any.", "100.64.0.1", pattern=_ADDRESS)
     ]
@@ -222,7 +224,7 @@ class RoutesReply(ListReply, frozen=True):
     routes: Annotated[tuple[Route, ...], about("The routes.")]
 
 
-class ListRoutes(PagedMethod[RoutesReply], frozen=True):
+class ListRoutes(SelectingMethod[RoutesReply], frozen=True):
     """Lists the kernel's routes, those to subscribers included."""
 
 
@@ -247,7 +249,7 @@ class CgnatSessionsReply(ListReply, frozen=True):
     sessions: Annotated[tuple[CgnatSession, ...], about("The sessions.")]
 
 
-class ListCgnatSessions(PagedMethod[CgnatSessionsReply], frozen=True):
+class ListCgnatSessions(SelectingMethod[CgnatSessionsReply], frozen=True):
     """Lists the sessions that are steered through the CGNAT VRF."""
 
 
@@ -264,7 +266,7 @@ class DemuxReply(ListReply, frozen=True):
     rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]
 
 
-class GetDemuxState(PagedMethod[DemuxReply], frozen=True):
+class GetDemuxState(SelectingMethod[DemuxReply], frozen=True):
     """Lists the VLANs under management."""
 
 

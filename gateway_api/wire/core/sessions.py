@@ -33,9 +33,9 @@ def ipv4(description: str, example: str | None) -> Meta:
     return about(description, example, format="ipv4", pattern=f"^{IPV4}$")
 
 
-def vlan(description: str, example: int | None) -> Meta:
+def vlan(description: str, *examples: int | None) -> Meta:
     """As `about`, for the id of a VLAN."""
-    return about(description, example, minimum=1, maximum=4094)
+    return about(description, *examples, minimum=1, maximum=4094)
 
 
 class SessionType(Enumeration):
@@ -90,7 +90,7 @@ MacAddress = Annotated[
     str | None, about("MAC address of the subscriber, null if unknown.", "02:00:00:00:00:06", pattern=MAC)
 ]
 AccessInterface = Annotated[str, about("Interface that the session arrived on.", "trunk0.1001")]
-OuterVlanId = Annotated[int | None, vlan("Outer VLAN id, null without QinQ.", None)]
+OuterVlanId = Annotated[int | None, vlan("Outer VLAN id, null without QinQ.", None, 100)]
 InnerVlanId = Annotated[int | None, vlan("VLAN id, the inner one of two; null without a VLAN.", 1001)]
 SourceName = Annotated[
     str,
