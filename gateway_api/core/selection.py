@@ -4,12 +4,13 @@ import heapq
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
-from gateway_api.core.paging import Key, Reply, Row, Rows, listing
+from gateway_api.core.paging import Key, Reply, Row, Rows, Sorted, listing
 from gateway_api.core.session import value_key
 from gateway_api.wire.columns import columns
 from gateway_api.wire.contract import Record, SelectingMethod, list_field
@@ -21,7 +22,7 @@ def selected(rows: Rows, call: SelectingMethod[Any], **more: Any) -> Reply:
     ReplyTooLarge."""
     method, order = type(call), type(call).__name__
     if call.filter:
-        rows = Matching(rows, _wanted(call))
+        rows = _matching(rows, _wanted(call))
     if call.sort is not None:
         field = call.sort.removeprefix("-")
         if field not in columns(method):
@@ -38,24 +39,12 @@ def _wanted(call: SelectingMethod[Any]) -> dict[str, int | str]:
         raise invalid_parameter("filter") from error
 
 
-@dataclass(frozen=True)
-class Matching:
-    """Rows of which each of these fields has this value."""
-
-    rows: Rows
-    wanted: dict[str, int | str]
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self.records())
-
-    def records(self) -> Iterable[Record]:
-        return filter(self._matches, self.rows.records())
-
-    def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
-        return (row for row in self.rows.beyond(after, len(self.rows)) if self._matches(row[1]))
-
-    def _matches(self, record: Record) -> bool:
-        return all(getattr(record, name) == wanted for name, wanted in self.wanted.items())
+def _matching(rows: Rows, wanted: dict[str, int | str]) -> Rows:
+    """The rows of which each of these fields has this value."""
+    read = attrgetter(*wanted)
+    held = read(SimpleNamespace(**wanted))
+    found = [row for row in rows.beyond(None, len(rows)) if read(row[1]) == held]
+    return Sorted(found, itemgetter(0), itemgetter(1))
 
 
 @dataclass(frozen=True)
@@ -70,7 +59,7 @@ class ByField:
         return len(self.rows)
 
     def records(self) -> Iterable[Record]:
-        return (record for _, record in sorted(self._rows(), key=_key, reverse=self.descending))
+        return (record for _, record in sorted(self._rows(), key=itemgetter(0), reverse=self.descending))
 
     def beyond(self, after: Key | None, most: int) -> Iterator[Row]:
         rows = self._rows()
@@ -78,14 +67,10 @@ class ByField:
             follows = operator.lt if self.descending else operator.gt
             rows = (row for row in rows if follows(row[0], after))
         choose = heapq.nlargest if self.descending else heapq.nsmallest
-        return iter(choose(most, rows, key=_key))
+        return iter(choose(most, rows, key=itemgetter(0)))
 
     def _rows(self) -> Iterator[Row]:
         read, made = attrgetter(self.field), value_key(self.field)
         for key, record in self.rows.beyond(None, len(self.rows)):
             held = read(record)
             yield (0, *key) if held is None else (1, made(held), *key), record
-
-
-def _key(row: Row) -> Key:
-    return row[0]
