@@ -16,15 +16,16 @@ from gateway_api.core.gateways.linux.routing.frr import FrrFolders
 from tests.support.frr import Frr
 from tests.support.stack import descendants, wait_for
 
-#: Arguments: the folder of FRR's packages, and that of the routers. The namespaces and FRR's group exist only
-#: in this mount namespace. The near router has a subscriber with a route, and one with the address of a link,
-#: as from pppd.
+#: Arguments: the folder of FRR's packages, and that of the routers. The namespaces and FRR's user and groups
+#: exist only in this mount namespace. The near router has a subscriber with a route, and one with the address
+#: of a link, as from pppd.
 _ROUTERS = """
 set -eu
 root=$1; folder=$2
 mount -t tmpfs -o mode=0755 none /run
-{ cat /etc/group; echo frrvty:x:985:root; } > /run/group
-mount --bind /run/group /etc/group
+{ cat /etc/group; echo frrvty:x:985:root; echo frr:x:986:; } > /run/group
+{ cat /etc/passwd; echo frr:x:986:986::/:/bin/false; } > /run/passwd
+for name in group passwd; do mount --bind "/run/$name" "/etc/$name"; done
 for side in near far; do ip netns add "$side"; ip -n "$side" link set lo up; done
 ip -n near link add uplink type veth peer name uplink netns far
 ip -n near link add access type veth peer name other
@@ -80,15 +81,19 @@ class Pair:
     """The near router is the gateway; `near` and `far` are their folders."""
 
     def __init__(self, frr: Frr, folder: Path, leader: int) -> None:
-        self._frr = frr
+        self._tools = frr.tools
         self._folder = folder
         self._leader = leader
+        self._programs = folder / "bin"
+        self._programs.mkdir()
+        vtysh = self._programs / "vtysh"
+        # In the namespace of the routers: vtysh saves for FRR's user and group, which a plain machine lacks.
+        vtysh.write_text(f"#!/bin/sh\nexec nsenter --mount=/proc/{leader}/ns/mnt '{frr.path}/vtysh' \"$@\"\n")
+        vtysh.chmod(0o755)
         self.near, self.far = self._folders("near"), self._folders("far")
 
     def _folders(self, side: str) -> FrrFolders:
-        return FrrFolders(
-            Path(self._frr.path), self._frr.tools, self._folder / side / "etc", self._folder / side
-        )
+        return FrrFolders(self._programs, self._tools, self._folder / side / "etc", self._folder / side)
 
     def vtysh(self, folders: FrrFolders, *arguments: str) -> str:
         """The output of FRR's own vtysh, which must succeed."""
