@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from gateway_api.base.ring import Ring
+from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import EventName, EventsReply, SessionEvent, SessionSummary
 
 #: Events that are kept.
@@ -33,14 +35,12 @@ class Journal:
         """A session was established. `at` is epoch seconds."""
         self._add(EventName.UP, session, at)
 
-    def session_down(
-        self, session: SessionSummary, reason: str, at: float, *, bytes_in: int, bytes_out: int
-    ) -> None:
+    def session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
         """A session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or
-        admin_disconnect; `bytes_in` came from the subscriber (section 5.3)."""
+        admin_disconnect."""
         self._add(
             EventName.DOWN, session, at,
-            reason=reason, bytes_in=bytes_in, bytes_out=bytes_out,
+            reason=reason, **asdict(counters),
             # A clock that was set back would make it negative.
             duration_seconds=max(0, int(at) - session.started_at),
         )  # fmt: skip
@@ -88,6 +88,11 @@ class Journal:
                 interface=session.interface,
                 mac_address=session.mac_address,
                 access_interface=session.access_interface,
+                ipv6_address=session.ipv6_address,
+                ipv6_prefix=session.ipv6_prefix,
+                delegated_prefixes=session.delegated_prefixes,
+                outer_vlan_id=session.outer_vlan_id,
+                inner_vlan_id=session.inner_vlan_id,
                 **ended,
             )
             self._ring.add(msgspec.Raw(msgspec.json.encode(event)))

@@ -12,6 +12,7 @@ import pytest
 
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.journal import Journal
+from gateway_api.core.session import Counters
 from gateway_api.daemon import events as following
 from gateway_api.daemon.events import Events
 from gateway_api.events.sse import block
@@ -41,12 +42,12 @@ def test_events_after_an_event_come_as_they_happened(path: Path, events: Events)
     journal = Journal("life")
     with serving(path, journal):
         journal.session_up(session(7), 12.0)
-        journal.session_down(session(7, type="DHCP"), "lost_carrier", 13.0, bytes_in=1, bytes_out=2)
+        journal.session_down(session(7, type="DHCP"), "lost_carrier", 13.0, Counters(1, 2, 1, 2))
         with closing(events.after("life", 0)) as batches:
             batch = next(batches)
     common = {"id": 7, "username": "user7", "ip_address": "100.64.0.7", "interface": "ppp6"}
-    common |= {"mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7"}
-    ended = {"bytes_in": 1, "bytes_out": 2, "duration_seconds": 10}
+    common |= {"mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7", "inner_vlan_id": 7}
+    ended = {"bytes_in": 1, "bytes_out": 2, "packets_in": 1, "packets_out": 2, "duration_seconds": 10}
     assert batch.events == (
         SessionEvent(sequence=1, event="session.up", at=12, type="PPPoE", **common),
         SessionEvent(

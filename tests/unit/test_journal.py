@@ -9,6 +9,7 @@ import pytest
 
 from gateway_api.core import journal as journals
 from gateway_api.core.journal import HELD, Journal
+from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import EventsReply
 from tests.support.journal import grow, session
 
@@ -23,8 +24,15 @@ def test_a_journal_holds_as_many_events_as_the_interface_promises() -> None:
 
 def test_an_event_has_all_that_its_readers_need() -> None:
     journal = Journal("life")
-    journal.session_up(session(7), 12.9)
-    journal.session_down(session(7), "user_request", 13.1, bytes_in=1200, bytes_out=34000)
+    subscriber = session(
+        7,
+        ipv6_address="2001:db8::7",
+        ipv6_prefix="2001:db8::/64",
+        delegated_prefixes=("2001:db8:8000::/56",),
+        outer_vlan_id=100,
+    )
+    journal.session_up(subscriber, 12.9)
+    journal.session_down(subscriber, "user_request", 13.1, Counters(1200, 34000, 12, 34))
     (reply,) = islice(journal.follow("life", 0), 1)
     common = {
         "id": 7,
@@ -34,9 +42,20 @@ def test_an_event_has_all_that_its_readers_need() -> None:
         "interface": "ppp6",
         "mac_address": "02:00:00:00:00:07",
         "access_interface": "trunk0.7",
+        "ipv6_address": "2001:db8::7",
+        "ipv6_prefix": "2001:db8::/64",
+        "delegated_prefixes": ["2001:db8:8000::/56"],
+        "outer_vlan_id": 100,
+        "inner_vlan_id": 7,
     }
-    nothing = {"bytes_in": None, "bytes_out": None, "duration_seconds": None}
-    ended = {"bytes_in": 1200, "bytes_out": 34000, "duration_seconds": 10}
+    ended = {
+        "bytes_in": 1200,
+        "bytes_out": 34000,
+        "packets_in": 12,
+        "packets_out": 34,
+        "duration_seconds": 10,
+    }
+    nothing = dict.fromkeys(ended)
     assert [msgspec.json.decode(event) for event in reply.events] == [
         {"sequence": 1, "event": "session.up", "at": 12, **common, "reason": None, **nothing},
         {"sequence": 2, "event": "session.down", "at": 13, **common, "reason": "user_request", **ended},
@@ -45,7 +64,7 @@ def test_an_event_has_all_that_its_readers_need() -> None:
 
 def test_no_session_lasted_less_than_no_time_where_the_clock_went_back() -> None:
     journal = Journal("life")
-    journal.session_down(session(7, started_at=20), "user_request", 13.1, bytes_in=0, bytes_out=0)
+    journal.session_down(session(7, started_at=20), "user_request", 13.1, Counters(0, 0, 0, 0))
     (reply,) = islice(journal.follow("life", 0), 1)
     assert msgspec.json.decode(reply.events[0])["duration_seconds"] == 0
 

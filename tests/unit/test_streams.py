@@ -18,6 +18,7 @@ from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.core.journal import Journal
+from gateway_api.core.session import Counters
 from gateway_api.daemon.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
@@ -355,7 +356,7 @@ def test_a_client_gets_the_names_and_the_type_that_it_wants(
     for one in sessions:
         worker.journal.session_up(one, 1.0)
     for one in sessions:
-        worker.journal.session_down(one, "user_request", 2.0, bytes_in=1, bytes_out=2)
+        worker.journal.session_down(one, "user_request", 2.0, Counters(1, 2, 1, 2))
     # The last one is for everybody.
     worker.reach(4)
     client.wait_for(expected[-1])
@@ -599,7 +600,7 @@ def test_another_life_of_the_core_is_one_gap_for_everybody_and_then_it_goes_on(w
     worker.core.journal = second
     for client in clients:
         client.wait_for(3)
-    second.session_down(session(1, type="DHCP"), "lost_carrier", 2.0, bytes_in=1, bytes_out=2)
+    second.session_down(session(1, type="DHCP"), "lost_carrier", 2.0, Counters(1, 2, 1, 2))
     for client in clients:
         assert [(message.boot_id, message.name) for message in client.wait_for(4)] == [
             ("second", "gap"),

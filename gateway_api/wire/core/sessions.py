@@ -130,6 +130,8 @@ REASON = about(
 )
 RECEIVED = count("Bytes from the subscriber.", 117155058)
 SENT = count("Bytes to the subscriber.", 585775294)
+PACKETS_RECEIVED = count("Packets from the subscriber.", 292887)
+PACKETS_SENT = count("Packets to the subscriber.", 488146)
 DURATION = count("How long it lasted, seconds.", 3600)
 
 
@@ -242,8 +244,8 @@ class SessionDetail(Record, frozen=True):
     started_at: StartedAt
     bytes_in: BytesIn
     bytes_out: BytesOut
-    packets_in: Annotated[int, count("Packets from the subscriber.", 292887)]
-    packets_out: Annotated[int, count("Packets to the subscriber.", 488146)]
+    packets_in: Annotated[int, PACKETS_RECEIVED]
+    packets_out: Annotated[int, PACKETS_SENT]
     ipv6_address: Ipv6Address
     ipv6_prefix: Ipv6Prefix
     delegated_prefixes: DelegatedPrefixes
@@ -364,7 +366,7 @@ class SetSessionRate(Command[SessionRateReply], frozen=True):
 
 
 class SessionEvent(Record, frozen=True):
-    """The start or the end of a session. Fields after access_interface are set for session.down, and null
+    """The start or the end of a session. reason and the fields after it are set for session.down, and null
     for session.up."""
 
     sequence: Annotated[int, about("Number of the event, from 1 on, without holes.", 57)]
@@ -377,9 +379,16 @@ class SessionEvent(Record, frozen=True):
     interface: SessionInterface
     mac_address: MacAddress
     access_interface: AccessInterface
+    ipv6_address: Ipv6Address = None
+    ipv6_prefix: Ipv6Prefix = None
+    delegated_prefixes: DelegatedPrefixes = ()
+    outer_vlan_id: OuterVlanId = None
+    inner_vlan_id: InnerVlanId = None
     reason: Annotated[str | None, REASON] = None
     bytes_in: Annotated[int | None, RECEIVED] = None
     bytes_out: Annotated[int | None, SENT] = None
+    packets_in: Annotated[int | None, PACKETS_RECEIVED] = None
+    packets_out: Annotated[int | None, PACKETS_SENT] = None
     duration_seconds: Annotated[int | None, DURATION] = None
 
 

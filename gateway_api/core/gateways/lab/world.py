@@ -236,9 +236,7 @@ class World:
             pool.give_back(session.summary.ip_address)
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
-        bytes_in, bytes_out = session.traffic.up.read(now), session.traffic.down.read(now)
-        at = now + self.ahead
-        self._journal.session_down(session.summary, reason, at, bytes_in=bytes_in, bytes_out=bytes_out)
+        self._journal.session_down(session.summary, reason, now + self.ahead, session.traffic.counters(now))
 
     def _number_interfaces(self) -> None:
         interfaces = self.configuration.interfaces

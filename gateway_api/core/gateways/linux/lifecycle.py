@@ -279,10 +279,7 @@ class Lifecycle:
             self._announce(end.session for end in ends if end.session.key in self._unannounced)
             now = self._clock.wall()
             for end in ends:
-                self._journal.session_down(
-                    end.session.summary, end.reason, now,
-                    bytes_in=end.traffic.bytes_in, bytes_out=end.traffic.bytes_out,
-                )  # fmt: skip
+                self._journal.session_down(end.session.summary, end.reason, now, end.traffic)
                 self._forget(end)
             self.settle()
 
