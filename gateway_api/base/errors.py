@@ -101,6 +101,13 @@ class AuditUnavailable(GatewayApiError):
         super().__init__(f"cannot {verb} the audit log: {reason}")
 
 
+class HistoryUnavailable(GatewayApiError):
+    """The history of sessions cannot be read. The reason is for the log, never for a client."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"cannot read the history: {reason}")
+
+
 class LedgerUnavailable(GatewayApiError):
     """The login ledger cannot be used. The message may be shown to a client, the reason is for the log."""
 

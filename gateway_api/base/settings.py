@@ -165,6 +165,11 @@ class Settings:
         return self.state / "logins.sqlite"
 
     @property
+    def history(self) -> Path:
+        """The history of sessions."""
+        return self.state / "history.sqlite"
+
+    @property
     def metrics(self) -> Path:
         """The folder of the workers' counters."""
         return self.runtime / "metrics"

@@ -93,6 +93,7 @@ class Journal:
                 delegated_prefixes=session.delegated_prefixes,
                 outer_vlan_id=session.outer_vlan_id,
                 inner_vlan_id=session.inner_vlan_id,
+                started_at=session.started_at,
                 **ended,
             )
             self._ring.add(msgspec.Raw(msgspec.json.encode(event)))

@@ -16,6 +16,7 @@ from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.process import keep_loaded
 from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
+from gateway_api.history import store as history
 from gateway_api.hub import service as hub
 from gateway_api.serving import slots
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
@@ -92,6 +93,7 @@ def _prepare() -> None:
         slots.prepare(settings.metrics)
     except OSError as error:
         raise BadSetting(f"GATEWAY_API_RUNTIME has no room for {settings.metrics}: {error}") from error
+    history.prepare(settings.history)
     try:
         prepare_folder(settings.audit)
     except OSError as error:

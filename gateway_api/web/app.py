@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import gevent
 from flask import Blueprint, Flask, Request
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
@@ -11,10 +12,12 @@ from werkzeug.routing import MapAdapter
 from gateway_api.audit import core_changes
 from gateway_api.base.process import keep_loaded, return_large_objects
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
+from gateway_api.history import recorder
 from gateway_api.web import access, audit, errors, headers, metrics, parse
 from gateway_api.web.routes import (
     configuration,
     events,
+    history,
     login,
     network,
     pages,
@@ -29,6 +32,7 @@ ROUTES: dict[Profile, tuple[Blueprint, ...]] = {
     USERS: (
         login.routes,
         subscribers.routes,
+        history.routes,
         system.routes,
         configuration.routes,
         network.interfaces,
@@ -74,6 +78,7 @@ def users() -> Application:
     settings = Settings.from_environment(os.environ, USERS)
     services = Services.from_settings(settings)
     core_changes.start(settings.core_socket, services.audit)
+    recorder.start(settings.core_socket, settings.history, gevent.get_hub().threadpool)
     return create_app(services)
 
 

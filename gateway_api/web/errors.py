@@ -76,6 +76,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.CoreUnavailable: _failure(lambda _: "Core daemon unreachable"),
     errors.HubUnavailable: _failure(lambda _: "Webhook service unreachable"),
     errors.LedgerUnavailable: _failure(lambda error: error.message),
+    errors.HistoryUnavailable: _failure(lambda _: "Cannot read the history"),
     errors.AuditUnavailable: _failure(lambda error: f"Cannot {error.verb} the audit log"),
 }
 

@@ -96,7 +96,7 @@ class SessionSegment(BaseConverter):
     """A session's id in a path. Without the names that may stand in its place: a wrong method on one of those
     would be taken for a session that does not exist."""
 
-    regex = r"(?!(?:summary|disconnect-by-interface)\Z)[^/]+"
+    regex = r"(?!(?:summary|history|flapping|disconnect-by-interface)\Z)[^/]+"
 
 
 @cache

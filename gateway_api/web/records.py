@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
+from gateway_api.history.record import FlappingSubscriber, PastSession
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.hub import MessageId
@@ -91,6 +92,21 @@ class AuditRecordList(Record, frozen=True, kw_only=True):
     records: Annotated[tuple[AuditRecord, ...], about("The records.")]
     count: _Count
     next_cursor: _NextCursor = UNSET
+
+
+class PastSessionList(Record, frozen=True, kw_only=True):
+    """A list of sessions that are up or have ended."""
+
+    sessions: Annotated[tuple[PastSession, ...], about("The sessions.")]
+    count: _Count
+    next_cursor: _NextCursor = UNSET
+
+
+class FlappingSubscriberList(Record, frozen=True, kw_only=True):
+    """A list of subscribers with several sessions."""
+
+    subscribers: Annotated[tuple[FlappingSubscriber, ...], about("The subscribers.")]
+    count: _Count
 
 
 # Sessions and routing

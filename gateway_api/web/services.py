@@ -18,6 +18,7 @@ from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
 from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
+from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
 from gateway_api.web.headers import request_id
 from gateway_api.wire.varlink.client import Client
@@ -52,6 +53,7 @@ class Services(Parts):
     authorization: Authorization
     streams: Streams
     hub: Hub
+    history: Reader
     login: Login
 
     @classmethod
@@ -68,6 +70,7 @@ class Services(Parts):
             revocations=revocations,
             authorization=authorization,
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
+            history=Reader(settings.history, pool),
             streams=Streams(Events(core), authorization.still_allowed),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )

@@ -47,6 +47,7 @@ def test_events_after_an_event_come_as_they_happened(path: Path, events: Events)
             batch = next(batches)
     common = {"id": 7, "username": "user7", "ip_address": "100.64.0.7", "interface": "ppp6"}
     common |= {"mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7", "inner_vlan_id": 7}
+    common |= {"started_at": 3}
     ended = {"bytes_in": 1, "bytes_out": 2, "packets_in": 1, "packets_out": 2, "duration_seconds": 10}
     assert batch.events == (
         SessionEvent(sequence=1, event="session.up", at=12, type="PPPoE", **common),

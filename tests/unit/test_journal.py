@@ -47,6 +47,7 @@ def test_an_event_has_all_that_its_readers_need() -> None:
         "delegated_prefixes": ["2001:db8:8000::/56"],
         "outer_vlan_id": 100,
         "inner_vlan_id": 7,
+        "started_at": 3,
     }
     ended = {
         "bytes_in": 1200,

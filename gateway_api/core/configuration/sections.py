@@ -247,6 +247,14 @@ class Subscribers(Section):
 
 
 @dataclass(frozen=True)
+class History(Section):
+    """How long the API keeps ended sessions, and in how much space. The oldest go first."""
+
+    days: int = fields.whole(1, 3650, load_default=90)
+    mebibytes: int = fields.whole(16, 1_048_576, load_default=1024)
+
+
+@dataclass(frozen=True)
 class Configuration(Section):
     """The whole document, one attribute a section."""
 
@@ -259,6 +267,7 @@ class Configuration(Section):
     api: Api = fields.section(Api)
     bgp: Bgp | None = fields.section(Bgp, load_default=None, allow_none=True)
     subscribers: Subscribers = fields.section(Subscribers, load_default=Subscribers((), ()))
+    history: History = fields.section(History, load_default=History(90, 1024))
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         trunks, uplinks, cgnat = set(self.interfaces.trunks), set(self.interfaces.uplinks), self.cgnat

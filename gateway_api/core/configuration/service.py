@@ -19,6 +19,7 @@ from gateway_api.core.configuration.store import StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.wire.contract import Method, Nothing
 from gateway_api.wire.core import configuration as wire
+from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.dispatcher import invalid_parameter
 from gateway_api.wire.varlink.protocol import Peer
@@ -55,6 +56,10 @@ class ConfigurationService:
     def get_denied_networks(self, _: Method[Any]) -> wire.DeniedNetworksReply:
         webhooks = self._workspace.view.running.sections.api.webhooks
         return wire.DeniedNetworksReply(tuple(map(str, webhooks.denied_networks)))
+
+    def get_history_limits(self, _: Method[Any]) -> HistoryLimits:
+        history = self._workspace.view.running.sections.history
+        return HistoryLimits(history.days, history.mebibytes)
 
     def end_tokens(self, call: wire.EndTokens, peer: Peer | None) -> Nothing:
         with self._errors():

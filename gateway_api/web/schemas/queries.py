@@ -12,6 +12,7 @@ from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
 from gateway_api.base.texts import MAC_PATTERN, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
+from gateway_api.history.record import Wanted
 from gateway_api.wire.columns import Column, columns
 from gateway_api.wire.contract import MAX_LIMIT, Enumeration, Page, SelectingMethod
 from gateway_api.wire.core.sessions import SessionSummary
@@ -221,6 +222,62 @@ def _time(text: str) -> float:
     except (ValueError, OverflowError) as error:
         rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
         raise ValueError(rule) from error
+
+
+class HistoryQuery(ListQuery):
+    """Filters of the history of sessions, all of which must hold, loaded as `wanted`."""
+
+    username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
+    ip_address = Parsed(
+        ip_address,
+        metadata=says(
+            "With this IPv4 address only; or with this IPv6 address, assigned or in a prefix of the session.",
+            "100.64.0.5",
+            **_SPELLINGS["ip_address"][1],
+        ),
+    )
+    mac_address = Parsed(
+        mac_address,
+        metadata=says(
+            "With this MAC address only, in any spelling.",
+            "02:00:00:00:00:06",
+            **_SPELLINGS["mac_address"][1],
+        ),
+    )
+    interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
+    at = Parsed(_time, metadata=says(f"Sessions that were up then. {_TIMES}", "2026-03-01T18:00:00Z"))
+    since = Parsed(_time, metadata=says(f"Sessions that were up then or later. {_TIMES}", "1795271513"))
+    until = Parsed(_time, metadata=says(f"Sessions that started before then. {_TIMES}", "1795275113"))
+    reason = Text(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
+    search = Text(
+        validate=validate.Length(1, 256, error="must have 1 to 256 characters"),
+        metadata=says(
+            "Part of a username or of the name of an interface, in any case, or of a MAC address in any "
+            "spelling; or an IPv4 address or prefix.",
+            "000006",
+        ),
+    )
+
+    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {"wanted": Wanted(**data)}
+
+
+class FlappingQuery(Schema):
+    """A window of time. `until` is None for now, and `since` None for a day before it."""
+
+    since = Parsed(
+        _time,
+        load_default=None,
+        metadata=says(f"Start of the window, a day before its end if none. {_TIMES}", "1795185113"),
+    )
+    until = Parsed(
+        _time, load_default=None, metadata=says(f"End of the window, now if none. {_TIMES}", "1795271513")
+    )
+    limit = Parsed(
+        _whole(range(1, MAX_LIMIT + 1), f"must be an integer from 1 to {MAX_LIMIT}"),
+        load_default=20,
+        metadata=says("Most records.", 20, type="integer", minimum=1, maximum=MAX_LIMIT),
+    )
 
 
 class AuditQuery(ListQuery):

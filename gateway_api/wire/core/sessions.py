@@ -384,6 +384,7 @@ class SessionEvent(Record, frozen=True):
     delegated_prefixes: DelegatedPrefixes = ()
     outer_vlan_id: OuterVlanId = None
     inner_vlan_id: InnerVlanId = None
+    started_at: Annotated[int | None, count("Start time, Unix epoch seconds.", 1795271513)] = None
     reason: Annotated[str | None, REASON] = None
     bytes_in: Annotated[int | None, RECEIVED] = None
     bytes_out: Annotated[int | None, SENT] = None

@@ -1,0 +1,263 @@
+"""Searches in the history. Any process may read, while another one writes."""
+
+# ruff: noqa: S608 - values of requests are never in a text of SQL.
+
+import base64
+import binascii
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, Problem
+from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.history import keys
+from gateway_api.history.record import FlappingSubscriber, PastSession, Wanted
+from gateway_api.history.store import ADDRESS, DELEGATED, PREFIX
+from gateway_api.wire.contract import Page
+
+T = TypeVar("T")
+
+#: Sessions in one response.
+MOST = 10_000
+#: Seconds that a search may take: a response comes within 5 s.
+_DEADLINE = 3.0
+#: Seconds that a search waits for the writer.
+_PATIENCE = 1.0
+#: SQLite's steps between two looks at the clock: about a millisecond.
+_STEPS = 20_000
+#: A text that means more names than these is compared with each session, instead of looked up.
+_MOST_NAMES = 500
+#: Digits of the least part of a MAC address.
+_LEAST_DIGITS = 4
+
+_COLUMNS = """
+session.number, session.id, type, name.text, mac.text, ip, own.text, access.text, outer_vlan, inner_vlan,
+started, ended, seen, reason, bytes_in, bytes_out, packets_in, packets_out
+"""
+_TABLES = """
+session
+JOIN text AS name ON name.number = session.username
+LEFT JOIN text AS mac ON mac.number = session.mac
+JOIN text AS own ON own.number = session.interface
+JOIN text AS access ON access.number = session.access
+"""
+_NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
+_NUMBER = "(SELECT number FROM text WHERE text = ?)"
+#: With max(), SQLite takes the other columns from the row that has it (section 2.5 of its SELECT document).
+_FLAPPING = f"""
+SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
+    SELECT username, count(*) AS sessions, mac, access, max(started) AS started, reason, interface
+    FROM session WHERE started >= ? AND started < ? GROUP BY username HAVING count(*) > 1
+    ORDER BY sessions DESC, started DESC LIMIT ?
+) AS {_TABLES} ORDER BY sessions DESC, started DESC
+"""
+
+
+class Found(NamedTuple):
+    """The newest sessions first; `next_cursor` is None at the end."""
+
+    sessions: list[PastSession]
+    next_cursor: str | None
+
+
+class Reader:
+    """The history in the database at `path`. Methods raise HistoryUnavailable, and Invalid if a search takes
+    too long. Any greenlet may call."""
+
+    def __init__(self, path: Path, pool: ThreadPool) -> None:
+        self._path = path
+        self._pool = pool
+        # One at a time, as the pool has few threads.
+        self._reading = threading.Lock()
+
+    def sessions(self, wanted: Wanted, page: Page | None) -> Found:
+        """The matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong cursor, and
+        ListTooLarge."""
+        return self._on_thread(_sessions, wanted, page)
+
+    def flapping(self, since: float, until: float, limit: int) -> list[FlappingSubscriber]:
+        """The subscribers with the most sessions that started in the window, and more than one."""
+        return self._on_thread(_flapping, since, until, limit)
+
+    def _on_thread(self, search: Callable[..., T], *arguments: Any) -> T:
+        with self._reading:
+            try:
+                return on_thread(self._pool, _with_connection, self._path, search, *arguments)
+            except (OSError, sqlite3.Error) as error:
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+                    rule = f"the search takes more than {_DEADLINE:.0f} s: name a subscriber, or a time"
+                    raise Invalid(Problem("", "invalid", rule)) from error
+                raise HistoryUnavailable(error) from error
+
+
+def _with_connection(path: Path, search: Callable[..., T], *arguments: Any) -> T:
+    with closing(_open(path)) as connection:
+        deadline = time.monotonic() + _DEADLINE
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+        # All reads are of one moment.
+        connection.execute("BEGIN")
+        found: T = search(connection, *arguments)
+        return found
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE, isolation_level=None
+    )
+
+
+def _sessions(connection: sqlite3.Connection, wanted: Wanted, page: Page | None) -> Found:
+    conditions, values = _conditions(connection, wanted)
+    if page is not None and page.cursor is not None:
+        conditions.append("(started, session.number) < (?, ?)")
+        values += _decoded(page.cursor)
+    most = MOST if page is None else page.limit
+    where = " AND ".join(conditions) or "TRUE"
+    query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
+    rows = connection.execute(query, (*values, most + 1)).fetchall()
+    sessions = [_record(connection, row) for row in rows[:most]]
+    if len(rows) == len(sessions):
+        return Found(sessions, None)
+    if page is None:
+        raise ListTooLarge("The whole list is too large for one answer; use limit")
+    number, started = rows[most - 1][0], sessions[-1].started_at
+    return Found(sessions, _encoded(started, number))
+
+
+def _flapping(
+    connection: sqlite3.Connection, since: float, until: float, limit: int
+) -> list[FlappingSubscriber]:
+    rows = connection.execute(_FLAPPING, (since, until, limit))
+    return [
+        FlappingSubscriber(
+            username, sessions, None if mac is None else keys.mac_text(mac), access, started, reason
+        )
+        for username, sessions, mac, access, started, reason in rows
+    ]
+
+
+def _conditions(connection: sqlite3.Connection, wanted: Wanted) -> tuple[list[str], list[Any]]:
+    """Conditions in SQL, and their values."""
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def require(condition: str, *given: Any) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if wanted.username is not None:
+        require(f"session.username = {_NUMBER}", wanted.username)
+    if wanted.mac_address is not None:
+        require(f"session.mac = {_NUMBER}", keys.of_mac(wanted.mac_address))
+    if wanted.ip_address is not None:
+        require(*_with_address(wanted.ip_address))
+    if wanted.interface is not None:
+        require(f"(session.interface = {_NUMBER} OR session.access = {_NUMBER})", *2 * [wanted.interface])
+    if wanted.at is not None:
+        require("started <= ? AND (ended IS NULL OR ended > ?)", *2 * [wanted.at])
+    if wanted.since is not None:
+        require("(ended IS NULL OR ended >= ?)", wanted.since)
+    if wanted.until is not None:
+        require("started < ?", wanted.until)
+    if wanted.reason is not None:
+        require("reason = ?", wanted.reason)
+    if wanted.search is not None:
+        require(*_found(connection, wanted.search))
+    return conditions, values
+
+
+def _with_address(address: str) -> list[Any]:
+    if ":" not in address:
+        return ["ip = ?", keys.of_ipv4(address)]
+    around = list(keys.around(address))
+    marks = ", ".join("?" * len(around))
+    return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
+
+
+def _found(connection: sqlite3.Connection, text: str) -> list[Any]:
+    """The condition of a search, and its values."""
+    network = _network(text)
+    if network is not None:
+        return ["ip BETWEEN ? AND ?", int(network[0]), int(network[-1])]
+    digits = re.sub("[:.-]", "", text)
+    parts = [text]
+    if digits != text and len(digits) >= _LEAST_DIGITS and re.fullmatch("[0-9A-Fa-f]{,12}", digits):
+        parts.append(digits)
+    like = " OR ".join(len(parts) * ["text LIKE ? ESCAPE '|'"])
+    names = f"SELECT number FROM text WHERE {like}"
+    patterns = ["%" + re.sub("([%_|])", r"|\1", part) + "%" for part in parts]
+    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MOST_NAMES + 1}", patterns)]
+    if len(found) <= _MOST_NAMES:
+        among = f"IN ({', '.join(map(str, found))})"
+        return [" OR ".join(f"session.{column} {among}" for column in _NAMES).join("()")]
+    # The plus keeps SQLite from collecting most sessions by an index before it sorts them.
+    condition = " OR ".join(f"+session.{column} IN ({names})" for column in _NAMES)
+    return [f"({condition})", *len(_NAMES) * patterns]
+
+
+_NAMES = ("username", "mac", "interface", "access")
+
+
+def _network(text: str) -> IPv4Network | None:
+    """Of an IPv4 address or a prefix; None for any other text."""
+    try:
+        return IPv4Network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _record(connection: sqlite3.Connection, row: Sequence[Any]) -> PastSession:
+    (number, id, type, username, mac, ip, interface, access, outer, inner, started, ended, seen, reason,
+     *counters) = row  # fmt: skip
+    networks: dict[int, list[str]] = {ADDRESS: [], PREFIX: [], DELEGATED: []}
+    for key, kind in connection.execute("SELECT network, kind FROM network WHERE session = ?", (number,)):
+        networks[kind].append(keys.network_text(key))
+    is_whole = ended is not None and seen is None
+    return PastSession(
+        id=id,
+        type=type,
+        username=username,
+        mac_address=None if mac is None else keys.mac_text(mac),
+        ip_address=None if ip is None else keys.ipv4_text(ip),
+        ipv6_address=next(iter(networks[ADDRESS]), None),
+        ipv6_prefix=next(iter(networks[PREFIX]), None),
+        delegated_prefixes=tuple(networks[DELEGATED]),
+        interface=interface,
+        access_interface=access,
+        outer_vlan_id=outer,
+        inner_vlan_id=inner,
+        started_at=started,
+        ended_at=ended if is_whole else None,
+        ended_after=seen,
+        ended_before=None if is_whole else ended,
+        duration_seconds=max(0, ended - started) if is_whole else None,
+        reason=reason,
+        bytes_in=counters[0],
+        bytes_out=counters[1],
+        packets_in=counters[2],
+        packets_out=counters[3],
+    )
+
+
+def _encoded(started: int, number: int) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([started, number])).rstrip(b"=").decode()
+
+
+def _decoded(cursor: str) -> list[int]:
+    try:
+        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        place = msgspec.json.decode(raw, type=tuple[int, int])
+        if not all(0 <= number < 1 << 63 for number in place):
+            raise ValueError("not of this list")
+    except (binascii.Error, ValueError, RecursionError) as error:
+        message = "must be what the last page gave as next_cursor"
+        raise Invalid(Problem("cursor", "invalid", message)) from error
+    return list(place)

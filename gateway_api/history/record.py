@@ -1,0 +1,67 @@
+"""The records of the history, and what a request may ask of it."""
+
+from typing import Annotated, NamedTuple
+
+from gateway_api.wire.contract import Record, count
+from gateway_api.wire.core import sessions as wire
+
+
+class PastSession(Record, frozen=True):
+    """A session of the past, or one that is up. Fields after started_at are null while it is up.
+
+    Where the history has a hole, the end is not known: ended_at is null, and the session ended between
+    ended_after and ended_before."""
+
+    id: wire.SessionId
+    type: wire.Type
+    username: wire.Username
+    mac_address: wire.MacAddress
+    ip_address: wire.AssignedAddress
+    ipv6_address: wire.Ipv6Address
+    ipv6_prefix: wire.Ipv6Prefix
+    delegated_prefixes: wire.DelegatedPrefixes
+    interface: wire.SessionInterface
+    access_interface: wire.AccessInterface
+    outer_vlan_id: wire.OuterVlanId
+    inner_vlan_id: wire.InnerVlanId
+    started_at: wire.StartedAt
+    ended_at: Annotated[int | None, count("End, Unix epoch seconds.", 1795275113)]
+    ended_after: Annotated[int | None, count("With a hole: when it was last known to be up.", 1795275100)]
+    ended_before: Annotated[int | None, count("With a hole: when it was found to be gone.", 1795275160)]
+    duration_seconds: Annotated[int | None, wire.DURATION]
+    reason: Annotated[str | None, wire.REASON]
+    bytes_in: Annotated[int | None, wire.RECEIVED]
+    bytes_out: Annotated[int | None, wire.SENT]
+    packets_in: Annotated[int | None, wire.PACKETS_RECEIVED]
+    packets_out: Annotated[int | None, wire.PACKETS_SENT]
+
+
+class FlappingSubscriber(Record, frozen=True):
+    """A subscriber with more than one session in a window of time. Fields after sessions are of the last
+    one."""
+
+    username: wire.Username
+    sessions: Annotated[int, count("Sessions that started in the window.", 12)]
+    mac_address: wire.MacAddress
+    access_interface: wire.AccessInterface
+    started_at: wire.StartedAt
+    reason: Annotated[str | None, wire.REASON]
+
+
+class Wanted(NamedTuple):
+    """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
+    `base.texts` parses them."""
+
+    username: str | None = None
+    mac_address: str | None = None
+    ip_address: str | None = None
+    #: The session's own or its access interface.
+    interface: str | None = None
+    #: Sessions that were up then.
+    at: float | None = None
+    #: Sessions that were up then or later.
+    since: float | None = None
+    #: Sessions that started before.
+    until: float | None = None
+    reason: str | None = None
+    search: str | None = None

@@ -1,0 +1,148 @@
+"""Records sessions in the history: one worker at a time follows the core's events.
+
+The core holds its latest events, so those of a time without any worker come later. Where it does not hold
+them, or is another run of the core, the history has a hole: the recorder compares it with the sessions that
+are up, and marks those that are gone.
+"""
+
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import gevent
+
+from gateway_api.base.errors import CoreUnavailable, GatewayApiError
+from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.daemon.commands import Daemon
+from gateway_api.daemon.events import Events
+from gateway_api.history.store import Place, Store
+from gateway_api.wire.contract import Page
+from gateway_api.wire.core.history import GetHistoryLimits
+from gateway_api.wire.core.sessions import EventsReply, ListSessions
+from gateway_api.wire.varlink.client import Client
+
+_log = logging.getLogger("gunicorn.error")
+
+_CALL_TIMEOUT = 3.0
+#: Seconds between two attempts, to record or to become the worker that records.
+_PAUSE = 1.0
+#: Sessions in one call of a comparison. All of them at once would double a worker's memory.
+_AT_ONCE = 1000
+#: Seconds between two looks at the limits, and at most so many removals of a thousand sessions each time.
+_TRIM = 60.0
+_MOST_REMOVALS = 100
+#: No run of the core has this name.
+_NO_BOOT = "none"
+
+
+def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
+    """Starts a greenlet that records until the process ends."""
+    core = Client(core_socket, timeout=_CALL_TIMEOUT)
+    gevent.spawn(Recorder(Daemon(core), Events(core), path, pool).run)
+
+
+class Recorder:
+    """`clock` gives epoch seconds, `pause` takes seconds."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        events: Events,
+        path: Path,
+        pool: ThreadPool,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[float], None] = gevent.sleep,
+    ) -> None:
+        self._daemon = daemon
+        self._events = events
+        self._path = path
+        self._pool = pool
+        self._clock = clock
+        self._pause = pause
+        self._trimmed = -_TRIM
+
+    def run(self) -> None:
+        failed = False
+        while True:
+            try:
+                with self._alone() as is_alone:
+                    if is_alone:
+                        self.record()
+                failed = False
+            except (GatewayApiError, OSError, sqlite3.Error) as error:
+                # The core reports its own absence elsewhere, and a full disk fails each second.
+                is_known = failed or isinstance(error, CoreUnavailable)
+                (_log.debug if is_known else _log.error)("cannot record sessions in the history: %s", error)
+                failed = True
+            except Exception:  # noqa: BLE001 - logged
+                # If this greenlet ended, no later session would be recorded.
+                _log.exception("cannot record sessions in the history")
+            self._pause(_PAUSE)
+
+    def record(self) -> None:
+        """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
+        sqlite3.Error."""
+        with closing(on_thread(self._pool, Store, self._path)) as store:
+            place = on_thread(self._pool, store.place)
+            while store.is_current:
+                place = self._follow(store, place)
+
+    def _follow(self, store: Store, place: Place | None) -> Place | None:
+        """Records events up to the next hole or fault. Returns where it has come to."""
+        after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
+        for batch in self._events.after(*after):
+            if batch.gap:
+                return self._compare(store, batch)
+            sequence = batch.events[-1].sequence if batch.events else place.sequence if place else 0
+            place = Place(batch.boot_id, sequence, int(self._clock()))
+            on_thread(self._pool, store.add, batch.events, place)
+            self._trim(store)
+            if not store.is_current:
+                break
+        return place
+
+    def _compare(self, store: Store, batch: EventsReply) -> Place:
+        """Closes a hole. Events that the core still holds come next: those that are known change nothing."""
+        place = Place(batch.boot_id, batch.oldest - 1, int(self._clock()))
+        on_thread(self._pool, store.begin_comparison)
+        cursor = None
+        while True:
+            reply = self._daemon.reply(ListSessions(page=Page(_AT_ONCE, cursor)))
+            on_thread(self._pool, store.compare, reply.sessions, place.at)
+            cursor = reply.next_cursor
+            if cursor is None:
+                break
+        lost = on_thread(self._pool, store.end_comparison, place)
+        if lost:
+            _log.warning("the history has a hole: %d sessions ended, and their ends are not known", lost)
+        return place
+
+    def _trim(self, store: Store) -> None:
+        if time.monotonic() - self._trimmed < _TRIM:
+            return
+        self._trimmed = time.monotonic()
+        limits = self._daemon.reply(GetHistoryLimits())
+        for _ in range(_MOST_REMOVALS):
+            if not on_thread(self._pool, store.trim, limits, int(self._clock())):
+                return
+        # The rest soon, and events before it.
+        self._trimmed = -_TRIM
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether no other worker records."""
+        lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(lock)

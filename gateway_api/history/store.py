@@ -1,0 +1,303 @@
+"""The database of the history: one row for each session.
+
+One process writes, any number read. A batch of events and the place of the last one are one commit. After a
+kill or a power cut the writer continues behind that place, and the core gives the later events again: so a
+commit need not wait for the disk. A process that forks must not use it: SQLite's locks belong to the process
+that opened the file.
+"""
+
+# ruff: noqa: S608 - the texts of SQL have no values.
+
+import logging
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway_api.base import durable
+from gateway_api.history import keys
+from gateway_api.wire.core.history import HistoryLimits
+from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
+
+_log = logging.getLogger("gunicorn.error")
+
+# Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
+# moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
+# at the end of the session: then it is the last moment that the session is known to have been up.
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS session (
+    number INTEGER PRIMARY KEY,
+    id INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    username INTEGER NOT NULL,
+    mac INTEGER,
+    ip INTEGER,
+    interface INTEGER NOT NULL,
+    access INTEGER NOT NULL,
+    outer_vlan INTEGER,
+    inner_vlan INTEGER,
+    started INTEGER NOT NULL,
+    ended INTEGER,
+    seen INTEGER,
+    reason TEXT,
+    bytes_in INTEGER,
+    bytes_out INTEGER,
+    packets_in INTEGER,
+    packets_out INTEGER
+);
+CREATE INDEX IF NOT EXISTS session_id ON session (id, started);
+CREATE INDEX IF NOT EXISTS session_username ON session (username, started);
+CREATE INDEX IF NOT EXISTS session_mac ON session (mac, started);
+CREATE INDEX IF NOT EXISTS session_ip ON session (ip, started, ended) WHERE ip IS NOT NULL;
+CREATE INDEX IF NOT EXISTS session_interface ON session (interface, started);
+CREATE INDEX IF NOT EXISTS session_access ON session (access, started);
+CREATE INDEX IF NOT EXISTS session_started ON session (started);
+CREATE INDEX IF NOT EXISTS session_ended ON session (ended);
+CREATE TABLE IF NOT EXISTS network (
+    network BLOB NOT NULL,
+    session INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    PRIMARY KEY (network, session, kind)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS network_session ON network (session);
+CREATE TABLE IF NOT EXISTS place (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    boot_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    at INTEGER NOT NULL
+);
+COMMIT;
+"""
+#: The kinds of a session's networks.
+ADDRESS, PREFIX, DELEGATED = range(3)
+
+_INSERT = """
+INSERT INTO session (id, type, username, mac, ip, interface, access, outer_vlan, inner_vlan, started)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number
+"""
+_END = """
+UPDATE session SET started = ?, ended = ?, seen = NULL, reason = ?,
+    bytes_in = ?, bytes_out = ?, packets_in = ?, packets_out = ?
+WHERE number = ?
+"""
+_LOSE = "UPDATE session SET ended = :now, seen = max(started, min(:seen, :now)) WHERE "
+#: The plus keeps SQLite from the index of `ended`, which has all sessions that are up in one place.
+_FORMER = f"{_LOSE} id = :id AND +ended IS NULL"
+_NOT_LISTED = f"""
+{_LOSE} ended IS NULL
+    AND NOT EXISTS (SELECT 1 FROM temp.listed WHERE id = session.id AND started = session.started)
+"""
+_UP = "SELECT number FROM session WHERE id = ? AND +ended IS NULL ORDER BY started = ? DESC"
+_OLDEST = """
+DELETE FROM session WHERE number IN (
+    SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT 1000
+) RETURNING number, username, mac, interface, access
+"""
+_UNUSED = """
+DELETE FROM text WHERE number = :text
+    AND NOT EXISTS (SELECT 1 FROM session WHERE username = :text)
+    AND NOT EXISTS (SELECT 1 FROM session WHERE mac = :text)
+    AND NOT EXISTS (SELECT 1 FROM session WHERE interface = :text)
+    AND NOT EXISTS (SELECT 1 FROM session WHERE access = :text)
+"""
+_MODE = 0o640
+#: Seconds that a commit waits for a reader that copies the log.
+_PATIENCE = 30.0
+_DAY = 86_400
+_EVER = 1 << 62
+
+
+def prepare(path: Path) -> None:
+    """Makes the database, so that it can be read before anything was recorded. The service runs without it:
+    an error is logged."""
+    try:
+        Store(path).close()
+    except (OSError, sqlite3.Error) as error:
+        _log.error("cannot open or create the history %s (GATEWAY_API_STATE): %s", path, error)
+
+
+class Place(NamedTuple):
+    """The last event of the core that is in the history, and when the core was last heard, epoch seconds."""
+
+    boot_id: str
+    sequence: int
+    at: int
+
+
+class Store:
+    """The writer of the database. One thread at a time may call. Methods raise OSError and sqlite3.Error."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection, self._inode = self._open()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def is_current(self) -> bool:
+        """False if the file was removed or replaced: what is written now would be lost."""
+        return self._path.exists() and self._path.stat().st_ino == self._inode
+
+    def place(self) -> Place | None:
+        row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
+        return Place(*row) if row else None
+
+    def add(self, events: Sequence[SessionEvent], place: Place) -> None:
+        """All of them, or none. An event that is there already changes nothing."""
+        with self._transaction():
+            for event in events:
+                if event.event == EventName.UP:
+                    self._start(event, event.at if event.started_at is None else event.started_at)
+                else:
+                    self._end(event)
+            self._set_place(place)
+
+    def begin_comparison(self) -> None:
+        """Begins a comparison with the sessions that are up: `compare` gets each of them once."""
+        self._connection.executescript(
+            "DROP TABLE IF EXISTS temp.listed;"
+            "CREATE TEMP TABLE listed (id INTEGER PRIMARY KEY, started INTEGER NOT NULL)"
+        )
+
+    def compare(self, sessions: Sequence[SessionSummary], now: int) -> None:
+        with self._transaction():
+            for session in sessions:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO temp.listed VALUES (?, ?)", (session.id, session.started_at)
+                )
+                self._start(session, session.started_at, now)
+
+    def end_comparison(self, place: Place) -> int:
+        """The sessions that are not up ended in the hole since the last place. Returns how many."""
+        with self._transaction():
+            lost = self._lose(_NOT_LISTED, place.at)
+            self._set_place(place)
+        self._connection.execute("DROP TABLE temp.listed")
+        return lost
+
+    def trim(self, limits: HistoryLimits, now: int) -> bool:
+        """Removes some of the oldest ended sessions, where there are too many or too old ones. True if there
+        may be more of them."""
+        pages = self._pragma("page_count") - self._pragma("freelist_count")
+        too_large = pages * self._pragma("page_size") > limits.mebibytes << 20
+        with self._transaction():
+            before = _EVER if too_large else now - limits.days * _DAY
+            removed = self._connection.execute(_OLDEST, (before,)).fetchall()
+            for number, *texts in removed:
+                self._connection.execute("DELETE FROM network WHERE session = ?", (number,))
+                for text in filter(None, texts):
+                    self._connection.execute(_UNUSED, {"text": text})
+        # As a script: `execute` would free one page only.
+        self._connection.executescript("PRAGMA incremental_vacuum")
+        return bool(removed)
+
+    def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
+        """The number of the session, which is new unless it is there."""
+        username = self._text(session.username)
+        known = self._connection.execute(
+            "SELECT number FROM session WHERE id = ? AND started = ? AND username = ?",
+            (session.id, started, username),
+        ).fetchone()
+        if known:
+            return int(known[0])
+        # Another session of a former run of the core.
+        self._lose(_FORMER, started if now is None else now, session.id)
+        row = (
+            session.id,
+            str(session.type),
+            username,
+            None if session.mac_address is None else self._text(keys.of_mac(session.mac_address)),
+            None if session.ip_address is None else keys.of_ipv4(session.ip_address),
+            self._text(session.interface),
+            self._text(session.access_interface),
+            session.outer_vlan_id,
+            session.inner_vlan_id,
+            started,
+        )
+        (number,) = self._connection.execute(_INSERT, row).fetchone()
+        self._add_networks(number, session)
+        return int(number)
+
+    def _end(self, event: SessionEvent) -> None:
+        duration = event.duration_seconds or 0
+        started = event.at - duration if event.started_at is None else event.started_at
+        number = self._up(event.id, started) or self._start(event, started)
+        (is_known,) = self._connection.execute(
+            "SELECT ended IS NOT NULL AND seen IS NULL FROM session WHERE number = ?", (number,)
+        ).fetchone()
+        if is_known:
+            return
+        counters = event.bytes_in, event.bytes_out, event.packets_in, event.packets_out
+        self._connection.execute(_END, (started, event.at, event.reason, *counters, number))
+        # DHCPv6 may have delegated a prefix since the start.
+        self._add_networks(number, event)
+
+    def _up(self, id: int, started: int) -> int | None:
+        """The session of this id that is up: also one whose start has moved, with the clock."""
+        row = self._connection.execute(_UP, (id, started)).fetchone()
+        return int(row[0]) if row else None
+
+    def _lose(self, update: str, now: int, id: int | None = None) -> int:
+        place = self.place()
+        values = {"now": now, "seen": place.at if place else 0, "id": id}
+        return self._connection.execute(update, values).rowcount
+
+    def _add_networks(self, number: int, session: SessionEvent | SessionSummary) -> None:
+        networks = [(ADDRESS, session.ipv6_address), (PREFIX, session.ipv6_prefix)]
+        networks += [(DELEGATED, prefix) for prefix in session.delegated_prefixes]
+        for kind, text in networks:
+            if text is not None:
+                self._connection.execute(
+                    "INSERT OR IGNORE INTO network VALUES (?, ?, ?)", (keys.of_network(text), number, kind)
+                )
+
+    def _text(self, text: str) -> int:
+        row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
+        if row is None:
+            insert = "INSERT INTO text (text) VALUES (?) RETURNING number"
+            row = self._connection.execute(insert, (text,)).fetchone()
+        return int(row[0])
+
+    def _set_place(self, place: Place) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", place)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            # A full disk has rolled it back already.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def _pragma(self, name: str) -> int:
+        (value,) = self._connection.execute(f"PRAGMA {name}").fetchone()
+        return int(value)
+
+    def _open(self) -> tuple[sqlite3.Connection, int]:
+        try:
+            return self._prepared()
+        except sqlite3.DatabaseError as error:
+            if not durable.is_damaged(error):
+                raise
+            aside = durable.set_aside(self._path)
+            _log.error("began a new history, the old one is damaged and is now %s: %s", aside, error)
+            return self._prepared()
+
+    def _prepared(self) -> tuple[sqlite3.Connection, int]:
+        connection = durable.database(self._path, timeout=_PATIENCE, mode=_MODE)
+        try:
+            for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.executescript(_SCHEMA)
+        except BaseException:
+            connection.close()
+            raise
+        return connection, self._path.stat().st_ino

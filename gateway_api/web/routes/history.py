@@ -1,0 +1,38 @@
+"""What happened to subscribers: their sessions, also those that have ended."""
+
+import time
+from typing import Any
+
+from flask import Blueprint, Response
+
+from gateway_api.web import access, parse, responses
+from gateway_api.web.records import FlappingSubscriberList, PastSessionList
+from gateway_api.web.schemas.queries import FlappingQuery, HistoryQuery
+from gateway_api.web.services import services
+
+routes = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
+
+_DAY = 86_400
+
+
+@routes.get("/history")
+@access.any_role
+@responses.data(PastSessionList)
+@parse.query(HistoryQuery)
+def index(query: dict[str, Any]) -> Response:
+    """Sessions that are up or have ended, the newest first, or a page of them."""
+    found = services().history.sessions(**query)
+    paged = {} if query["page"] is None else {"next_cursor": found.next_cursor}
+    return responses.ok({"sessions": found.sessions, "count": len(found.sessions), **paged})
+
+
+@routes.get("/flapping")
+@access.any_role
+@responses.data(FlappingSubscriberList)
+@parse.query(FlappingQuery)
+def flapping(query: dict[str, Any]) -> Response:
+    """The subscribers with the most sessions in a window of time, those with one session left out."""
+    until = time.time() if query["until"] is None else query["until"]
+    since = until - _DAY if query["since"] is None else query["since"]
+    found = services().history.flapping(since, until, query["limit"])
+    return responses.ok({"subscribers": found, "count": len(found)})

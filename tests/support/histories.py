@@ -1,0 +1,72 @@
+"""Events of sessions, and histories of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway_api.history.reader import Reader
+from gateway_api.history.record import PastSession, Wanted
+from gateway_api.history.store import Place, Store
+from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
+from tests.support.journal import session
+
+BOOT = "84a7e8343baf37f9"
+
+
+class Inline:
+    """A pool that runs each function at once, in the thread of its caller."""
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        return function(*args)
+
+
+def listed(id: int, started_at: int, **fields: Any) -> SessionSummary:
+    """A session that is up. Each has a username of its own."""
+    return session(id, started_at=started_at, **fields)
+
+
+def up(id: int, at: int, **fields: Any) -> SessionEvent:
+    return _event("session.up", listed(id, at, **fields), at)
+
+
+def down(id: int, started_at: int, at: int, reason: str = "user_request", **fields: Any) -> SessionEvent:
+    ended = {"reason": reason, "bytes_in": 10, "bytes_out": 20, "packets_in": 1, "packets_out": 2}
+    lasted = {"duration_seconds": at - started_at}
+    return _event("session.down", listed(id, started_at, **fields), at, **ended, **lasted)
+
+
+def _event(name: str, of: SessionSummary, at: int, **more: Any) -> SessionEvent:
+    shared = [field for field in SessionEvent.__struct_fields__ if hasattr(of, field)]
+    return SessionEvent(sequence=1, event=name, at=at, **{f: getattr(of, f) for f in shared}, **more)  # type: ignore[arg-type]
+
+
+class History:
+    """A store, and what a reader finds in it."""
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self.path = path
+        self.store = store
+        self.reader = Reader(path, Inline())
+
+    def add(self, *events: SessionEvent, at: int = 0) -> None:
+        """Events of a run of the core, the last of which was heard at a time."""
+        self.store.add(events, Place(BOOT, 1, at))
+
+    def compare(self, *sessions: SessionSummary, at: int) -> int:
+        """With the sessions that are up at a time."""
+        self.store.begin_comparison()
+        self.store.compare(sessions, at)
+        return self.store.end_comparison(Place(BOOT, 1, at))
+
+    def found(self, **wanted: Any) -> list[PastSession]:
+        return self.reader.sessions(Wanted(**wanted), None).sessions
+
+    def ids(self, **wanted: Any) -> list[int]:
+        return [found.id for found in self.found(**wanted)]
+
+
+@contextmanager
+def history(path: Path) -> Iterator[History]:
+    with closing(Store(path)) as store:
+        yield History(path, store)

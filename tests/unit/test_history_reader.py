@@ -1,0 +1,170 @@
+"""Searches in the history."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge
+from gateway_api.history import reader
+from gateway_api.history.reader import Reader
+from gateway_api.history.record import Wanted
+from gateway_api.wire.contract import Page
+from tests.support.histories import History, Inline, down, history, up
+
+AT = 1_700_000_000
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """1 is Ann, whose address 2 has later; 3 has a hole at its end; 4 is up."""
+    with history(tmp_path_factory.mktemp("past") / "history.sqlite") as opened:
+        ann = {"username": "Ann@lab.example", "mac_address": "02:00:00:00:ab:01", "ip_address": "100.64.3.7"}
+        bob = {"username": "bob_b", "mac_address": "02:00:00:00:ab:02", "ip_address": "100.64.3.7"}
+        eve = {"username": "eve", "mac_address": None, "ip_address": None, "access_interface": "trunk1.9"}
+        six = {"ipv6_address": "2001:db8::7", "ipv6_prefix": "2001:db8::/64"}
+        delegated = {"delegated_prefixes": ("2001:db8:8000:200::/56",), "interface": "ipoe4"}
+        opened.add(up(1, AT, **ann, **six), down(1, AT, AT + 100, **ann, **six))
+        opened.add(up(2, AT + 100, **bob, **delegated), down(2, AT + 100, AT + 200, "idle_timeout", **bob))
+        opened.add(up(3, AT + 300, **eve), at=AT + 350)
+        opened.compare(at=AT + 400)
+        opened.add(up(4, AT + 500, **ann), at=AT + 500)
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        ({}, [4, 3, 2, 1]),
+        ({"username": "bob_b"}, [2]),
+        ({"username": "BOB_B"}, []),
+        ({"mac_address": "02:00:00:00:ab:01"}, [4, 1]),
+        ({"ip_address": "100.64.3.7"}, [4, 2, 1]),
+        ({"ip_address": "2001:db8::7"}, [1]),
+        ({"ip_address": "2001:db8::ffff:1"}, [1]),
+        ({"ip_address": "2001:db8:8000:2ff::1"}, [2]),
+        ({"ip_address": "2001:db8:8000:300::1"}, []),
+        ({"interface": "ipoe4"}, [2]),
+        ({"interface": "trunk1.9"}, [3]),
+        ({"reason": "idle_timeout"}, [2]),
+        ({"at": AT + 99}, [1]),
+        # It ended then, and the next one started.
+        ({"at": AT + 100}, [2]),
+        # It may have been up until then.
+        ({"at": AT + 399}, [3]),
+        ({"at": AT + 600}, [4]),
+        ({"at": AT - 1}, []),
+        ({"since": AT + 200}, [4, 3, 2]),
+        ({"until": AT + 100}, [1]),
+        ({"since": AT + 201, "until": AT + 500}, [3]),
+        ({"username": "Ann@lab.example", "at": AT + 50}, [1]),
+        ({"search": "ann@"}, [4, 1]),
+        ({"search": "_b"}, [2]),
+        ({"search": "%"}, []),
+        ({"search": "ab:01"}, [4, 1]),
+        ({"search": "0200.0000.ab02"}, [2]),
+        ({"search": "02-00-00-00-AB-02"}, [2]),
+        ({"search": "TRUNK1"}, [3]),
+        ({"search": "ipoe"}, [2]),
+        ({"search": "100.64.3.7"}, [4, 2, 1]),
+        ({"search": "100.64.3.0/29"}, [4, 2, 1]),
+        ({"search": "100.64.3.8/29"}, []),
+    ],
+)
+def test_sessions_are_found(past: History, wanted: dict[str, Any], ids: list[int]) -> None:
+    assert past.ids(**wanted) == ids
+
+
+def test_an_address_and_a_time_tell_whose_address_it_was(past: History) -> None:
+    (found,) = past.found(ip_address="100.64.3.7", at=AT + 150)
+    assert (found.username, found.mac_address) == ("bob_b", "02:00:00:00:ab:02")
+
+
+def test_a_session_has_its_networks_as_text(past: History) -> None:
+    one, two = past.found(until=AT + 200)[::-1]
+    assert (one.ipv6_address, one.ipv6_prefix, one.delegated_prefixes) == ("2001:db8::7", "2001:db8::/64", ())
+    assert (two.ipv6_address, two.delegated_prefixes) == (None, ("2001:db8:8000:200::/56",))
+
+
+def test_a_text_that_means_many_names_finds_the_newest(
+    past: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_MOST_NAMES", 0)
+    assert past.ids(search="ann@") == [4, 1]
+    assert past.ids(search="ab:01") == [4, 1]
+
+
+def pages(past: History, limit: int) -> list[list[int]]:
+    cursor, found = None, []
+    while True:
+        page = past.reader.sessions(Wanted(), Page(limit, cursor))
+        found.append([session.id for session in page.sessions])
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def test_pages_have_each_session_once(past: History) -> None:
+    assert pages(past, 3) == [[4, 3, 2], [1]]
+    assert pages(past, 4) == [[4, 3, 2, 1]]
+
+
+def test_sessions_that_started_in_one_second_are_not_lost_between_pages(tmp_path: Path) -> None:
+    with history(tmp_path / "history.sqlite") as past:
+        past.add(*(up(id, AT) for id in range(1, 6)))
+        assert pages(past, 2) == [[5, 4], [3, 2], [1]]
+
+
+@pytest.mark.parametrize("cursor", ["x", "W10", "WzEsMl0x", "Wy0xLDJd", "bnVsbA"])
+def test_a_cursor_that_no_page_gave_is_refused(past: History, cursor: str) -> None:
+    with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
+        past.reader.sessions(Wanted(), Page(2, cursor))
+
+
+def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MOST", 3)
+    with pytest.raises(ListTooLarge):
+        past.found()
+
+
+def test_a_search_over_its_time_is_refused_with_what_to_do(
+    past: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_DEADLINE", -1.0)
+    monkeypatch.setattr(reader, "_STEPS", 1)
+    with pytest.raises(Invalid, match="name a subscriber, or a time"):
+        past.found()
+
+
+def test_a_history_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(HistoryUnavailable, match="cannot read the history"):
+        Reader(tmp_path / "none.sqlite", Inline()).sessions(Wanted(), None)
+
+
+def test_flapping_subscribers_are_those_with_the_most_sessions_and_the_last_of_each(tmp_path: Path) -> None:
+    with history(tmp_path / "history.sqlite") as past:
+        for second, name in enumerate(("a", "b", "b", "c", "a", "b")):
+            begins, named = AT + 10 * second, {"username": name}
+            past.add(
+                up(second, begins, **named),
+                down(second, begins, begins + second, f"{name}_{second}", **named),
+            )
+        found = past.reader.flapping(AT, AT + 60, 10)
+        assert [(one.username, one.sessions, one.started_at, one.reason) for one in found] == [
+            ("b", 3, AT + 50, "b_5"),
+            ("a", 2, AT + 40, "a_4"),
+        ]
+        assert [one.username for one in past.reader.flapping(AT, AT + 60, 1)] == ["b"]
+        # Before its last session started, and from its first one's start on.
+        assert [one.sessions for one in past.reader.flapping(AT + 10, AT + 50, 10)] == [2]
+
+
+def test_a_reader_sees_what_a_writer_commits(past: History) -> None:
+    connection = sqlite3.connect(past.path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        assert past.ids(username="bob_b") == [2]
+    finally:
+        connection.close()

@@ -1,0 +1,167 @@
+"""What the history keeps of the core's events, whatever comes twice, late or not at all."""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway_api.history.store import Place, prepare
+from gateway_api.wire.core.history import HistoryLimits
+from tests.support.histories import BOOT, History, down, history, listed, up
+
+_DAY = 86_400
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Iterator[History]:
+    with history(tmp_path / "history.sqlite") as opened:
+        yield opened
+
+
+def ends(past: History) -> list[tuple[int, int | None, int | None, int | None]]:
+    return [(one.id, one.ended_at, one.ended_after, one.ended_before) for one in past.found()]
+
+
+def test_a_session_that_is_up_has_no_end(past: History) -> None:
+    past.add(up(7, 100))
+    (found,) = past.found()
+    assert (found.id, found.username, found.started_at) == (7, "user7", 100)
+    assert (found.ended_at, found.duration_seconds, found.reason, found.bytes_in) == (None, None, None, None)
+
+
+def test_a_session_that_ended_has_its_end_and_its_counters(past: History) -> None:
+    past.add(up(7, 100), down(7, 100, 160, "lost_carrier"))
+    (found,) = past.found()
+    assert (found.started_at, found.ended_at, found.duration_seconds) == (100, 160, 60)
+    assert (found.reason, found.bytes_in, found.bytes_out) == ("lost_carrier", 10, 20)
+    assert (found.packets_in, found.packets_out) == (1, 2)
+
+
+def test_an_end_whose_start_is_unknown_is_a_whole_session(past: History) -> None:
+    past.add(down(7, 100, 160))
+    assert [(one.started_at, one.ended_at) for one in past.found()] == [(100, 160)]
+
+
+def test_events_that_come_again_change_nothing(past: History) -> None:
+    for _ in range(2):
+        past.add(up(7, 100), down(7, 100, 160), up(8, 170))
+    assert ends(past) == [(8, None, None, None), (7, 160, None, None)]
+
+
+def test_a_prefix_that_was_delegated_later_is_kept(past: History) -> None:
+    prefix = "2001:db8:8000::/56"
+    past.add(up(7, 100), down(7, 100, 160, delegated_prefixes=(prefix,)))
+    assert past.found()[0].delegated_prefixes == (prefix,)
+
+
+def test_a_session_whose_clock_was_set_meanwhile_is_one_session(past: History) -> None:
+    past.add(up(7, 100), down(7, 4000, 4060))
+    assert [(one.started_at, one.ended_at) for one in past.found()] == [(4000, 4060)]
+
+
+def test_a_batch_that_fails_leaves_nothing_and_no_place(past: History) -> None:
+    bad = up(8, 100, ip_address="no address")
+    with pytest.raises(OSError, match="illegal IP address"):
+        past.add(up(7, 100), bad)
+    assert (past.found(), past.store.place()) == ([], None)
+
+
+def test_the_place_is_where_the_last_batch_ended(past: History) -> None:
+    past.store.add([up(7, 100)], Place(BOOT, 17, 105))
+    past.store.add([], Place(BOOT, 17, 120))
+    assert past.store.place() == Place(BOOT, 17, 120)
+
+
+def test_a_session_that_is_gone_after_a_hole_ended_in_it(past: History) -> None:
+    past.add(up(7, 100), up(8, 100), at=130)
+    assert past.compare(listed(8, 100), at=190) == 1
+    assert ends(past) == [(8, None, None, None), (7, None, 130, 190)]
+    assert (past.found()[1].duration_seconds, past.found()[1].reason) == (None, None)
+
+
+def test_a_session_that_started_in_a_hole_has_the_start_that_the_core_knows(past: History) -> None:
+    past.add(at=130)
+    assert past.compare(listed(9, 150), at=190) == 0
+    assert [(one.id, one.started_at, one.ended_at) for one in past.found()] == [(9, 150, None)]
+
+
+def test_an_id_that_another_run_of_the_core_gives_again_is_another_session(past: History) -> None:
+    past.add(up(7, 100), at=130)
+    past.compare(listed(7, 180, username="other"), at=190)
+    assert ends(past) == [(7, None, None, None), (7, None, 130, 190)]
+
+
+def test_an_end_that_the_core_still_held_closes_the_hole(past: History) -> None:
+    past.add(up(7, 100), at=130)
+    past.compare(at=190)
+    past.add(down(7, 100, 150, "idle_timeout"))
+    assert ends(past) == [(7, 150, None, None)]
+
+
+def test_a_session_that_was_never_seen_up_did_not_end_before_it_started(past: History) -> None:
+    past.add(at=130)
+    past.compare(listed(7, 150), at=190)
+    past.compare(at=250)
+    assert ends(past) == [(7, None, 190, 250)]
+
+
+def trimmed(past: History, days: int, mebibytes: int, now: int) -> list[int]:
+    while past.store.trim(HistoryLimits(days, mebibytes), now):
+        pass
+    return past.ids()
+
+
+def test_sessions_go_days_after_their_end_and_those_that_are_up_stay(past: History) -> None:
+    past.add(up(1, 100), up(2, 100), down(2, 100, 200), up(3, 100), down(3, 100, 201))
+    assert trimmed(past, 1, 1024, 200 + _DAY) == [3, 2, 1]
+    assert trimmed(past, 1, 1024, 201 + _DAY) == [3, 1]
+
+
+def test_over_its_size_the_sessions_that_ended_first_go_and_the_file_shrinks(past: History) -> None:
+    for id in range(1, 4001):
+        past.add(down(id, id, id + 1, username=f"{id:>200}", delegated_prefixes=(f"2001:db8:{id:x}::/56",)))
+    large = past.path.stat().st_size
+    left = trimmed(past, 90, 1, 4001)
+    assert left == sorted(left, reverse=True)
+    assert left[0] == 4000
+    assert 0 < len(left) < 3000
+    past.store.close()
+    assert past.path.stat().st_size < large * 3 / 4
+
+
+def test_with_its_last_session_a_name_goes(past: History) -> None:
+    past.add(down(1, 100, 200), down(2, 100, 200 + _DAY, interface="ppp6"))
+    trimmed(past, 1, 1024, 201 + _DAY)
+    with closing(sqlite3.connect(past.path)) as connection:
+        texts = {text for (text,) in connection.execute("SELECT text FROM text")}
+        networks = connection.execute("SELECT count(*) FROM network").fetchone()
+    assert ("user1" in texts, "user2" in texts, "ppp6" in texts, networks) == (False, True, True, (0,))
+
+
+def test_a_store_that_was_removed_is_not_current(past: History) -> None:
+    assert past.store.is_current
+    past.path.unlink()
+    assert not past.store.is_current
+
+
+def test_a_damaged_history_is_set_aside_and_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "history.sqlite"
+    path.write_bytes(b"no database" * 1000)
+    with history(path) as past:
+        past.add(up(7, 100))
+        assert past.ids() == [7]
+    assert "history.sqlite.damaged" in caplog.text
+    assert (tmp_path / "history.sqlite.damaged").read_bytes().startswith(b"no database")
+
+
+def test_a_service_without_room_for_a_history_starts_and_logs_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        prepare(tmp_path / "nowhere" / "history.sqlite")
+    assert "cannot open or create the history" in caplog.text
