@@ -90,7 +90,8 @@ class Reader:
     def _on_thread(self, search: Callable[..., T], *arguments: Any) -> T:
         with self._reading:
             try:
-                return on_thread(self._pool, _with_connection, self._path, search, *arguments)
+                found: T = on_thread(self._pool, _with_connection, self._path, search, *arguments)
+                return found
             except (OSError, sqlite3.Error) as error:
                 if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
                     rule = f"the search takes more than {_DEADLINE:.0f} s: name a subscriber, or a time"
@@ -104,8 +105,7 @@ def _with_connection(path: Path, search: Callable[..., T], *arguments: Any) -> T
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
         # All reads are of one moment.
         connection.execute("BEGIN")
-        found: T = search(connection, *arguments)
-        return found
+        return search(connection, *arguments)
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -133,6 +133,8 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection, self._inode = self._open()
+        #: Sessions whose end is not known, since the begin of a comparison.
+        self._lost = 0
 
     def close(self) -> None:
         self._connection.close()
@@ -158,6 +160,7 @@ class Store:
 
     def begin_comparison(self) -> None:
         """Begins a comparison with the sessions that are up: `compare` gets each of them once."""
+        self._lost = 0
         self._connection.executescript(
             "DROP TABLE IF EXISTS temp.listed;"
             "CREATE TEMP TABLE listed (id INTEGER PRIMARY KEY, started INTEGER NOT NULL)"
@@ -174,10 +177,10 @@ class Store:
     def end_comparison(self, place: Place) -> int:
         """The sessions that are not up ended in the hole since the last place. Returns how many."""
         with self._transaction():
-            lost = self._lose(_NOT_LISTED, place.at)
+            self._lose(_NOT_LISTED, place.at)
             self._set_place(place)
         self._connection.execute("DROP TABLE temp.listed")
-        return lost
+        return self._lost
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
         """Removes some of the oldest ended sessions, where there are too many or too old ones. True if there
@@ -241,10 +244,10 @@ class Store:
         row = self._connection.execute(_UP, (id, started)).fetchone()
         return int(row[0]) if row else None
 
-    def _lose(self, update: str, now: int, id: int | None = None) -> int:
+    def _lose(self, update: str, now: int, id: int | None = None) -> None:
         place = self.place()
         values = {"now": now, "seen": place.at if place else 0, "id": id}
-        return self._connection.execute(update, values).rowcount
+        self._lost += self._connection.execute(update, values).rowcount
 
     def _add_networks(self, number: int, session: SessionEvent | SessionSummary) -> None:
         networks = [(ADDRESS, session.ipv6_address), (PREFIX, session.ipv6_prefix)]

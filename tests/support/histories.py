@@ -1,6 +1,6 @@
 """Events of sessions, and histories of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,9 @@ from gateway_api.history.record import PastSession, Wanted
 from gateway_api.history.store import Place, Store
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
 from tests.support.journal import session
+from tests.support.pools import Here
 
 BOOT = "84a7e8343baf37f9"
-
-
-class Inline:
-    """A pool that runs each function at once, in the thread of its caller."""
-
-    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        return function(*args)
 
 
 def listed(id: int, started_at: int, **fields: Any) -> SessionSummary:
@@ -47,7 +41,7 @@ class History:
     def __init__(self, path: Path, store: Store) -> None:
         self.path = path
         self.store = store
-        self.reader = Reader(path, Inline())
+        self.reader = Reader(path, Here())
 
     def add(self, *events: SessionEvent, at: int = 0) -> None:
         """Events of a run of the core, the last of which was heard at a time."""

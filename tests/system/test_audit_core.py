@@ -28,8 +28,8 @@ from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, List
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import Gateway, children, kept_in
 from tests.support.documents import SECRET_HASH
+from tests.support.pools import Here
 from tests.support.stack import running_api, running_core, running_stack, wait_for
-from tests.torture.test_audit_files import Here
 
 INTERFACE = "org.gatewayapi.core"
 RATES = {"rate_down_bps": 5_000_000, "rate_up_bps": 1_000_000}

@@ -30,13 +30,7 @@ from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.wire.contract import Page
 from tests.support.documents import SECRET_HASH
-
-
-class Here:
-    """A pool that runs what it is given at once."""
-
-    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        return function(*args)
+from tests.support.pools import Here
 
 
 def a_record(**more: Any) -> AuditEntry:

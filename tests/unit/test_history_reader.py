@@ -12,7 +12,8 @@ from gateway_api.history import reader
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import Wanted
 from gateway_api.wire.contract import Page
-from tests.support.histories import History, Inline, down, history, up
+from tests.support.histories import History, down, history, up
+from tests.support.pools import Here
 
 AT = 1_700_000_000
 
@@ -140,7 +141,7 @@ def test_a_search_over_its_time_is_refused_with_what_to_do(
 
 def test_a_history_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(HistoryUnavailable, match="cannot read the history"):
-        Reader(tmp_path / "none.sqlite", Inline()).sessions(Wanted(), None)
+        Reader(tmp_path / "none.sqlite", Here()).sessions(Wanted(), None)
 
 
 def test_flapping_subscribers_are_those_with_the_most_sessions_and_the_last_of_each(tmp_path: Path) -> None:

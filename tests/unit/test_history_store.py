@@ -90,7 +90,7 @@ def test_a_session_that_started_in_a_hole_has_the_start_that_the_core_knows(past
 
 def test_an_id_that_another_run_of_the_core_gives_again_is_another_session(past: History) -> None:
     past.add(up(7, 100), at=130)
-    past.compare(listed(7, 180, username="other"), at=190)
+    assert past.compare(listed(7, 180, username="other"), at=190) == 1
     assert ends(past) == [(7, None, None, None), (7, None, 130, 190)]
 
 

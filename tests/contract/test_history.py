@@ -1,0 +1,113 @@
+"""What happened to subscribers, as a client sees it."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway_api.web.records import FlappingSubscriberList, PastSessionList
+from tests.support.records import assert_is
+from tests.support.stack import Api, wait_for
+
+
+@pytest.fixture(scope="module")
+def ended(api: Api) -> Iterator[dict[str, Any]]:
+    """The detail of a session that an admin has ended."""
+    newest = api.get("/subscribers", params={"sort": "-id", "limit": 100})["sessions"]
+    id = next(session["id"] for session in newest if session["ipv6_address"] and session["ip_address"])
+    detail = api.get(f"/subscribers/{id}")
+    assert api.send("DELETE", f"/subscribers/{id}").ok
+    wait_for("the end of a session in the history", lambda: past(api, detail)["ended_at"])
+    yield detail
+
+
+def history(api: Api, **query: Any) -> list[dict[str, Any]]:
+    found = api.get("/subscribers/history", params=query)
+    assert_is(PastSessionList, found)
+    return list(found["sessions"])
+
+
+def past(api: Api, detail: dict[str, Any]) -> dict[str, Any]:
+    """The newest session of the same subscriber."""
+    return history(api, username=detail["username"], limit=1)[0]
+
+
+def test_an_ended_session_is_there_with_all_that_was_known_of_it(api: Api, ended: dict[str, Any]) -> None:
+    found = past(api, ended)
+    same = (
+        *("id", "username", "mac_address", "ip_address", "ipv6_address", "ipv6_prefix", "delegated_prefixes"),
+        *("access_interface", "outer_vlan_id", "inner_vlan_id", "started_at"),
+    )
+    assert {name: found[name] for name in same} == {name: ended[name] for name in same}
+    assert found["reason"] == "admin_disconnect"
+    assert found["duration_seconds"] == found["ended_at"] - found["started_at"]
+    assert found["bytes_in"] >= ended["bytes_in"]
+    assert found["packets_out"] >= ended["packets_out"]
+
+
+def test_an_address_and_a_time_tell_whose_address_it_was(api: Api, ended: dict[str, Any]) -> None:
+    (found,) = history(api, ip_address=ended["ip_address"], at=ended["started_at"])
+    assert found["username"] == ended["username"]
+    (found,) = history(api, ip_address=ended["ipv6_address"], at=ended["started_at"])
+    assert found["username"] == ended["username"]
+
+
+def test_a_mac_address_is_found_in_any_spelling(api: Api, ended: dict[str, Any]) -> None:
+    spelled = ended["mac_address"].upper().replace(":", "-")
+    assert history(api, mac_address=spelled, limit=1)[0]["username"] == ended["username"]
+
+
+def test_sessions_that_are_up_are_in_the_history(api: Api) -> None:
+    listed = {session["id"] for session in api.get("/subscribers")["sessions"]}
+
+    def known() -> bool:
+        now = time.time()
+        return listed <= {session["id"] for session in history(api, since=now)}
+
+    wait_for("all sessions in the history", known)
+
+
+def test_pages_have_each_session_once(api: Api) -> None:
+    whole = [session["id"] for session in history(api)]
+    paged, cursor = [], None
+    while True:
+        query = {"limit": 70, **({} if cursor is None else {"cursor": cursor})}
+        page = api.get("/subscribers/history", params=query)
+        assert_is(PastSessionList, page)
+        paged += [session["id"] for session in page["sessions"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert paged == whole
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ({"ip_address": "100.64"}, "ip_address: must be an IP address"),
+        ({"mac_address": "02"}, "mac_address: must be a MAC address"),
+        ({"at": "noon"}, "at: must be epoch seconds, or a time with its offset"),
+        ({"limit": 5, "cursor": "x"}, "cursor: must be what the last page gave as next_cursor"),
+        ({"sort": "username"}, "sort: is not a known field"),
+        ({"search": ""}, "search: must have 1 to 256 characters"),
+    ],
+)
+def test_a_query_that_breaks_a_rule_gets_the_field_and_the_rule(
+    api: Api, query: dict[str, Any], problem: str
+) -> None:
+    response = api.send("GET", "/subscribers/history", "operator", params=query)
+    assert response.status_code == 400
+    assert response.json()["message"].startswith(problem)
+
+
+def test_a_window_without_a_subscriber_that_flaps_is_empty(api: Api) -> None:
+    found = api.get("/subscribers/flapping", params={"until": 1})
+    assert_is(FlappingSubscriberList, found)
+    assert found == {"subscribers": [], "count": 0}
+
+
+def test_the_limits_of_the_history_are_in_the_configuration(api: Api) -> None:
+    edit = {"path": "history.days", "value": 0}
+    response = api.send("POST", "/system/config/set", "admin", json=edit)
+    assert (response.status_code, response.json()["errors"][0]["path"]) == (400, "history.days")

@@ -1,0 +1,183 @@
+"""The history of sessions beside a running core: whole, whatever is killed, and honest where it cannot be."""
+
+import os
+import random
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.daemon.events import Events
+from gateway_api.history.reader import Reader
+from gateway_api.history.record import PastSession, Wanted
+from gateway_api.wire.contract import Page
+from gateway_api.wire.core.sessions import EventName, SessionEvent
+from gateway_api.wire.varlink.client import Client
+from tests.contract.test_audit import children
+from tests.support.pools import Here
+from tests.support.stack import running_api, running_core, running_stack, wait_for
+
+
+def all_of(path: Path) -> list[PastSession]:
+    """All sessions of a history, the newest first."""
+    reader, found, cursor = Reader(path, Here()), [], None
+    while True:
+        page = reader.sessions(Wanted(), Page(1000, cursor))
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def recorded_up_to(path: Path) -> int:
+    """The number of the last event in a history; 0 without one."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            (row,) = connection.execute("SELECT sequence FROM place").fetchall() or [(0,)]
+    except sqlite3.OperationalError:
+        return 0
+    return int(row[0])
+
+
+@dataclass
+class Truth:
+    """What a follower of the core's events sees for itself."""
+
+    ends: dict[int, SessionEvent] = field(default_factory=dict)
+    newest: int = 0
+
+    def follow(self, socket: Path) -> None:
+        """Until the core ends."""
+        events = Events(Client(socket, timeout=10))
+        try:
+            for batch in events.after(None, 0):
+                assert not batch.gap
+                for event in batch.events:
+                    if event.event == EventName.DOWN:
+                        self.ends[event.id] = event
+                    self.newest = event.sequence
+        except Exception:  # noqa: BLE001 - the core has ended
+            return
+
+
+def followed(socket: Path) -> Truth:
+    truth = Truth()
+    threading.Thread(target=truth.follow, args=(socket,), daemon=True).start()
+    return truth
+
+
+def end_of(one: SessionEvent | PastSession | None) -> tuple[Any, ...]:
+    """The same of an event and of a record."""
+    if one is None:
+        return ()
+    at = one.at if isinstance(one, SessionEvent) else one.ended_at
+    counters = one.bytes_in, one.bytes_out, one.packets_in, one.packets_out
+    return one.id, one.username, one.ip_address, at, one.reason, *counters
+
+
+@dataclass
+class Made:
+    """Where a core of its own listens, and the state of an API."""
+
+    socket: Path
+    state: Path
+
+    @property
+    def history(self) -> Path:
+        return self.state / "history.sqlite"
+
+    @contextmanager
+    def core(self, sessions: int, arrivals: float) -> Iterator[Truth]:
+        arguments = ("--sessions", str(sessions), "--arrivals", str(arrivals))
+        with running_core(self.socket, self.state / "factory.json", *arguments):
+            yield followed(self.socket)
+
+    @contextmanager
+    def api(self) -> Iterator[int]:
+        """The process id of the arbiter."""
+        before = set(children(os.getpid()))
+        with running_api(self.socket, self.state):
+            (arbiter,) = set(children(os.getpid())) - before
+            yield arbiter
+
+    def wait_for_all(self, truth: Truth) -> None:
+        newest = truth.newest
+        wait_for("the history", lambda: recorded_up_to(self.history) >= newest, 120)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    with running_stack(tmp_path / "state", sessions=0):
+        pass
+    made = Made(tmp_path / "core" / "core.sock", tmp_path / "state")
+    made.socket.parent.mkdir()
+    made.history.unlink()
+    return made
+
+
+@pytest.mark.slow
+def test_each_of_10_000_short_sessions_is_there_whoever_is_killed(made: Made) -> None:
+    dice, kills = random.Random(7), 0
+    with made.core(sessions=2500, arrivals=250) as truth:
+        while kills < 50:
+            with made.api() as arbiter:
+                for _ in range(9):
+                    wait_for("a worker", lambda: children(arbiter))
+                    os.kill(dice.choice(children(arbiter)), signal.SIGKILL)
+                    reached = truth.newest + dice.randrange(1, 100)
+                    wait_for("events", lambda: truth.newest >= reached)
+                os.kill(arbiter, signal.SIGKILL)
+                kills += 10
+        with made.api():
+            wait_for("10,000 sessions", lambda: len(truth.ends) >= 10_000, 600)
+            made.wait_for_all(truth)
+        ends = list(truth.ends.values())[:10_000]
+    kept = all_of(made.history)
+    found = {one.id: one for one in kept}
+    assert len(found) == len(kept)
+    assert [end for end in ends if end_of(found.get(end.id)) != end_of(end)] == []
+    lasted = sorted(end.duration_seconds for end in ends)
+    assert 0 <= lasted[len(lasted) // 2] <= 30
+
+
+def test_sessions_that_end_while_no_api_runs_are_there_later(made: Made) -> None:
+    with made.core(sessions=50, arrivals=20) as truth:
+        with made.api():
+            wait_for("a place", lambda: recorded_up_to(made.history) > 0)
+        reached = truth.newest + 100
+        wait_for("events", lambda: truth.newest >= reached)
+        with made.api():
+            made.wait_for_all(truth)
+            kept = {one.id: one for one in all_of(made.history)}
+    assert [end for end in truth.ends.values() if end.sequence <= reached and end.id not in kept] == []
+
+
+def test_after_another_run_of_the_core_the_ends_of_former_sessions_are_not_invented(made: Made) -> None:
+    with made.api():
+        with made.core(sessions=30, arrivals=0):
+            wait_for("the sessions", lambda: made.history.exists() and len(all_of(made.history)) == 30)
+        with made.core(sessions=20, arrivals=0):
+            wait_for("the other sessions", lambda: len(all_of(made.history)) == 50)
+    found = all_of(made.history)
+    gone = [one for one in found if one.ended_before is not None]
+    assert (len(gone), len([one for one in found if one.ended_before is None])) == (30, 20)
+    for one in gone:
+        assert one.ended_at is None
+        assert one.reason is None
+        assert one.started_at <= one.ended_after <= one.ended_before
+    assert "30 sessions ended, and their ends are not known" in (made.state / "api.log").read_text()
+
+
+def test_a_history_that_is_removed_begins_again_with_the_sessions_that_are_up(made: Made) -> None:
+    with made.core(sessions=20, arrivals=10), made.api():
+        wait_for("sessions", lambda: made.history.exists() and len(all_of(made.history)) >= 20)
+        for path in made.state.glob("history.sqlite*"):
+            path.unlink()
+        wait_for("sessions again", lambda: made.history.exists() and recorded_up_to(made.history) > 0)
+        assert len(all_of(made.history)) >= 20
