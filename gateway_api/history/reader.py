@@ -19,8 +19,8 @@ import msgspec
 from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, Problem
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.history import keys
+from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, open_to_read
 from gateway_api.history.record import FlappingSubscriber, PastSession, Wanted
-from gateway_api.history.store import ADDRESS, DELEGATED, PREFIX
 from gateway_api.wire.contract import Page
 
 T = TypeVar("T")
@@ -29,8 +29,6 @@ T = TypeVar("T")
 MOST = 10_000
 #: Seconds that a search may take: a response comes within 5 s.
 _DEADLINE = 3.0
-#: Seconds that a search waits for the writer.
-_PATIENCE = 1.0
 #: SQLite's steps between two looks at the clock: about a millisecond.
 _STEPS = 20_000
 #: A text that means more names than these is compared with each session, instead of looked up.
@@ -100,18 +98,12 @@ class Reader:
 
 
 def _with_connection(path: Path, search: Callable[..., T], *arguments: Any) -> T:
-    with closing(_open(path)) as connection:
+    with closing(open_to_read(path)) as connection:
         deadline = time.monotonic() + _DEADLINE
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
         # All reads are of one moment.
         connection.execute("BEGIN")
         return search(connection, *arguments)
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE, isolation_level=None
-    )
 
 
 def _sessions(connection: sqlite3.Connection, wanted: Wanted, page: Page | None) -> Found:

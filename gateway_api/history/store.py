@@ -1,9 +1,8 @@
-"""The database of the history: one row for each session.
+"""The writer of the history.
 
-One process writes, any number read. A batch of events and the place of the last one are one commit. After a
-kill or a power cut the writer continues behind that place, and the core gives the later events again: so a
-commit need not wait for the disk. A process that forks must not use it: SQLite's locks belong to the process
-that opened the file.
+A batch of events and the place of the last one are one commit. After a kill or a power cut the writer
+continues behind that place, and the core gives the later events again: so a commit need not wait for the
+disk.
 """
 
 # ruff: noqa: S608 - the texts of SQL have no values.
@@ -15,64 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway_api.base import durable
-from gateway_api.history import keys
+from gateway_api.history import database, keys
+from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
 
 _log = logging.getLogger("gunicorn.error")
-
-# Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
-# moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
-# at the end of the session: then it is the last moment that the session is known to have been up.
-_SCHEMA = """
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS session (
-    number INTEGER PRIMARY KEY,
-    id INTEGER NOT NULL,
-    type TEXT NOT NULL,
-    username INTEGER NOT NULL,
-    mac INTEGER,
-    ip INTEGER,
-    interface INTEGER NOT NULL,
-    access INTEGER NOT NULL,
-    outer_vlan INTEGER,
-    inner_vlan INTEGER,
-    started INTEGER NOT NULL,
-    ended INTEGER,
-    seen INTEGER,
-    reason TEXT,
-    bytes_in INTEGER,
-    bytes_out INTEGER,
-    packets_in INTEGER,
-    packets_out INTEGER
-);
-CREATE INDEX IF NOT EXISTS session_id ON session (id, started);
-CREATE INDEX IF NOT EXISTS session_username ON session (username, started);
-CREATE INDEX IF NOT EXISTS session_mac ON session (mac, started);
-CREATE INDEX IF NOT EXISTS session_ip ON session (ip, started, ended) WHERE ip IS NOT NULL;
-CREATE INDEX IF NOT EXISTS session_interface ON session (interface, started);
-CREATE INDEX IF NOT EXISTS session_access ON session (access, started);
-CREATE INDEX IF NOT EXISTS session_started ON session (started);
-CREATE INDEX IF NOT EXISTS session_ended ON session (ended);
-CREATE TABLE IF NOT EXISTS network (
-    network BLOB NOT NULL,
-    session INTEGER NOT NULL,
-    kind INTEGER NOT NULL,
-    PRIMARY KEY (network, session, kind)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS network_session ON network (session);
-CREATE TABLE IF NOT EXISTS place (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    boot_id TEXT NOT NULL,
-    sequence INTEGER NOT NULL,
-    at INTEGER NOT NULL
-);
-COMMIT;
-"""
-#: The kinds of a session's networks.
-ADDRESS, PREFIX, DELEGATED = range(3)
 
 _INSERT = """
 INSERT INTO session (id, type, username, mac, ip, interface, access, outer_vlan, inner_vlan, started)
@@ -103,9 +50,6 @@ DELETE FROM text WHERE number = :text
     AND NOT EXISTS (SELECT 1 FROM session WHERE interface = :text)
     AND NOT EXISTS (SELECT 1 FROM session WHERE access = :text)
 """
-_MODE = 0o640
-#: Seconds that a commit waits for a reader that copies the log.
-_PATIENCE = 30.0
 _DAY = 86_400
 _EVER = 1 << 62
 
@@ -132,7 +76,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection, self._inode = self._open()
+        self._connection, self._inode = database.open_to_write(path)
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost = 0
 
@@ -283,24 +227,3 @@ class Store:
     def _pragma(self, name: str) -> int:
         (value,) = self._connection.execute(f"PRAGMA {name}").fetchone()
         return int(value)
-
-    def _open(self) -> tuple[sqlite3.Connection, int]:
-        try:
-            return self._prepared()
-        except sqlite3.DatabaseError as error:
-            if not durable.is_damaged(error):
-                raise
-            aside = durable.set_aside(self._path)
-            _log.error("began a new history, the old one is damaged and is now %s: %s", aside, error)
-            return self._prepared()
-
-    def _prepared(self) -> tuple[sqlite3.Connection, int]:
-        connection = durable.database(self._path, timeout=_PATIENCE, mode=_MODE)
-        try:
-            for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
-                connection.execute(f"PRAGMA {pragma}").fetchall()
-            connection.executescript(_SCHEMA)
-        except BaseException:
-            connection.close()
-            raise
-        return connection, self._path.stat().st_ino

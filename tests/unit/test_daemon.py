@@ -15,6 +15,7 @@ from gateway_api.daemon.commands import Daemon, access_question
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.faults import ListFaults
+from gateway_api.wire.core.history import GetHistoryLimits
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.network import (
     GetBgpSummary,
@@ -42,6 +43,7 @@ QUESTIONS: dict[str, Ask] = {
     "GetLogin": lambda daemon: daemon.login("alice"),
     "GetDeniedNetworks": lambda daemon: daemon.denied_networks(),
     "GetTokenAccess": lambda daemon: daemon.token_access(),
+    "GetHistoryLimits": lambda daemon: daemon.reply(GetHistoryLimits()),
     "GetSessionsVersion": lambda daemon: daemon.sessions_version(),
     "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
     "GetSession": lambda daemon: daemon.session(7),

@@ -31,6 +31,7 @@ rates bits per second. Later versions may add fields to responses."""
 _TAGS = {
     "login": "Log in and out.",
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
+    "history": "Sessions that are up or have ended, and what happened to subscribers.",
     "system": "The product, and the health of the gateway.",
     "configuration": """\
 The running configuration, the candidate, and commits.

@@ -1,0 +1,100 @@
+"""The database of the history: a SQLite file with one row for each session.
+
+One process writes, any number read. A process that forks must not use it: SQLite's locks belong to the
+process that opened the file.
+"""
+
+import logging
+import sqlite3
+from pathlib import Path
+
+from gateway_api.base import durable
+
+_log = logging.getLogger("gunicorn.error")
+
+# Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
+# moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
+# at the end of the session: then it is the last moment that the session is known to have been up.
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS session (
+    number INTEGER PRIMARY KEY,
+    id INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    username INTEGER NOT NULL,
+    mac INTEGER,
+    ip INTEGER,
+    interface INTEGER NOT NULL,
+    access INTEGER NOT NULL,
+    outer_vlan INTEGER,
+    inner_vlan INTEGER,
+    started INTEGER NOT NULL,
+    ended INTEGER,
+    seen INTEGER,
+    reason TEXT,
+    bytes_in INTEGER,
+    bytes_out INTEGER,
+    packets_in INTEGER,
+    packets_out INTEGER
+);
+CREATE INDEX IF NOT EXISTS session_id ON session (id, started);
+CREATE INDEX IF NOT EXISTS session_username ON session (username, started);
+CREATE INDEX IF NOT EXISTS session_mac ON session (mac, started);
+CREATE INDEX IF NOT EXISTS session_ip ON session (ip, started, ended) WHERE ip IS NOT NULL;
+CREATE INDEX IF NOT EXISTS session_interface ON session (interface, started);
+CREATE INDEX IF NOT EXISTS session_access ON session (access, started);
+CREATE INDEX IF NOT EXISTS session_started ON session (started);
+CREATE INDEX IF NOT EXISTS session_ended ON session (ended);
+CREATE TABLE IF NOT EXISTS network (
+    network BLOB NOT NULL,
+    session INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    PRIMARY KEY (network, session, kind)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS network_session ON network (session);
+CREATE TABLE IF NOT EXISTS place (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    boot_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    at INTEGER NOT NULL
+);
+COMMIT;
+"""
+#: The kinds of a session's networks.
+ADDRESS, PREFIX, DELEGATED = range(3)
+
+_MODE = 0o640
+#: Seconds that a commit waits for a reader that copies the log, and a reader for a commit.
+_WRITER_WAITS, _READER_WAITS = 30.0, 1.0
+
+
+def open_to_write(path: Path) -> tuple[sqlite3.Connection, int]:
+    """A connection without implicit transactions, and the inode of its file. A damaged file is set aside.
+    Raises OSError and sqlite3.Error."""
+    try:
+        return _prepared(path)
+    except sqlite3.DatabaseError as error:
+        if not durable.is_damaged(error):
+            raise
+        aside = durable.set_aside(path)
+        _log.error("began a new history, the old one is damaged and is now %s: %s", aside, error)
+        return _prepared(path)
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Raises sqlite3.Error, also if there is no file."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(address, uri=True, timeout=_READER_WAITS, isolation_level=None)
+
+
+def _prepared(path: Path) -> tuple[sqlite3.Connection, int]:
+    connection = durable.database(path, timeout=_WRITER_WAITS, mode=_MODE)
+    try:
+        for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, path.stat().st_ino
