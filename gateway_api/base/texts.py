@@ -4,6 +4,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from ipaddress import IPv6Address
 
@@ -90,6 +91,23 @@ def rate_text(bps: int) -> str:
     whole, rest = divmod(bps, factor)
     fraction = str(factor + rest)[1:].rstrip("0")
     return f"{whole}.{fraction} {unit}" if fraction else f"{whole} {unit}"
+
+
+# Times
+
+
+def epoch_seconds(text: str) -> float:
+    """Of epoch seconds, or of an ISO 8601 time with its offset. Raises ValueError with the rule."""
+    try:
+        if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20:
+            return float(text)
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is None:
+            raise ValueError("no offset")
+        return at.timestamp()
+    except (ValueError, OverflowError) as error:
+        rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
+        raise ValueError(rule) from error
 
 
 # Paths in a configuration: segments joined by dots, such as `interfaces.trunks.0`. A segment is a name, the

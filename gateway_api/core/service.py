@@ -18,6 +18,7 @@ from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
 from gateway_api.core.orders import Snapshot
 from gateway_api.core.paging import Ordered, Reply, Rows, Unsorted, encoded, listing
+from gateway_api.core.rates import Rates, Wanted
 from gateway_api.core.selection import selected
 from gateway_api.core.session import session_ordering
 from gateway_api.core.sessions import SessionTable
@@ -36,6 +37,7 @@ from gateway_api.wire.core.sessions import (
     Health,
     InterfaceNotFoundError,
     ListSessions,
+    SessionDetail,
     SessionFilter,
     SessionNotFoundError,
     SessionRateReply,
@@ -74,10 +76,11 @@ class CoreService:
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
         self._whole = WholeSessions()
+        self.rates = Rates(gateway, clock, self._note_return)
 
-    def interface(self) -> ServedInterface:
-        """The interface with a handler for each of its methods."""
-        return served(CORE, self, self._configuration)
+    def interface(self, *others: object) -> ServedInterface:
+        """The interface with a handler for each of its methods, some of which `others` have."""
+        return served(CORE, self, self._configuration, *others)
 
     def get_health(self, _: Method[Any]) -> Health:
         return Health(
@@ -157,8 +160,9 @@ class CoreService:
         return {"sessions": encoded(map(_summary, found))}
 
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
+        wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
         with _errors():
-            changed = self._gateway.set_rate(call.id, call.rate_down_bps, call.rate_up_bps)
+            changed = self.rates.change(call.id, wanted.checked(self._clock))
         if changed is None:
             raise CORE.error(SessionNotFoundError(call.id))
         before, after = changed
@@ -204,6 +208,10 @@ class CoreService:
 
     def list_faults(self, call: SelectingMethod[Any]) -> Reply:
         return selected(self._gateway.faults(), call)
+
+    def _note_return(self, changed: tuple[SessionDetail, SessionDetail]) -> None:
+        before, after = changed
+        self._note("subscribers.return_rate", None, SessionSnapshot.of(before), SessionRates.of(after))
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from gateway_api.core import ipv6
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.orders import Ordering
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.faults import Fault
@@ -53,6 +54,8 @@ class Session(Record, frozen=True):
     acct_session_id: str
     vrf_steered: bool
     shared_address: bool
+    #: Of the rates, if they are temporary.
+    expiry: Expiry | None = None
 
     @property
     def id(self) -> int:
@@ -77,6 +80,7 @@ class Session(Record, frozen=True):
         return self.summary.type == _PPPOE
 
     def detail(self, counters: Counters, faults: Iterable[Fault] = ()) -> SessionDetail:
+        expiry = self.expiry
         return SessionDetail(
             id=self.id,
             session_type=self.summary.type,
@@ -101,6 +105,9 @@ class Session(Record, frozen=True):
             inner_vlan_id=self.summary.inner_vlan_id,
             source=self.summary.source,
             faults=tuple(faults),
+            rate_expires_at=expiry.at if expiry else None,
+            former_rate_down_bps=expiry.former_down if expiry else None,
+            former_rate_up_bps=expiry.former_up if expiry else None,
         )
 
     def qos(self) -> SessionQos:
@@ -116,6 +123,7 @@ class Session(Record, frozen=True):
             overhead=profile.overhead,
             mpu=profile.mpu,
             qdisc="htb",
+            rate_expires_at=self.expiry.at if self.expiry else None,
         )
 
     def cgnat(self, cgnat: Cgnat) -> CgnatSession:

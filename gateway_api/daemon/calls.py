@@ -27,6 +27,7 @@ from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.impact import CommitDropsSessionsError
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.rates import LONGEST_EXPIRY
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 
@@ -204,6 +205,13 @@ _TEXTS: dict[str, tuple[type[GatewayApiError], str]] = {
 }
 
 
+#: Of parameters that only the core can check.
+_RULES = {
+    "cursor": "must be what the last page gave as next_cursor",
+    "until": f"must be in the next {LONGEST_EXPIRY // 86_400} days",
+}
+
+
 def _translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
     name = error.name.removeprefix(f"{CORE.name}.")
     match name:
@@ -251,5 +259,4 @@ def _problems(problems: Iterable[wire.ConfigurationProblem]) -> list[Problem]:
 def _problem(parameter: Any) -> Problem:
     # The core's page.cursor is the request's cursor.
     name = parameter.rpartition(".")[2] if isinstance(parameter, str) else ""
-    message = "must be what the last page gave as next_cursor" if name == "cursor" else "is invalid"
-    return Problem(name, "invalid", message)
+    return Problem(name, "invalid", _RULES.get(name, "is invalid"))

@@ -87,10 +87,15 @@ class Daemon(Calls):
         return decoded(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
-        self, id: int, down_bps: int, up_bps: int
+        self,
+        id: int,
+        rate_down_bps: int | None = None,
+        rate_up_bps: int | None = None,
+        expires_in: int | None = None,
+        until: int | None = None,
     ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
         """The session before the change, and its rates after it. Raises NotFound."""
-        reply = self.reply(sessions.SetSessionRate(id, down_bps, up_bps))
+        reply = self.reply(sessions.SetSessionRate(id, rate_down_bps, rate_up_bps, expires_in, until))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
     def sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:

@@ -1,6 +1,7 @@
 """The records of responses. Those about the configuration are in `configuration_records`, those of the core
 and the hub in `wire/`."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -141,14 +142,32 @@ class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
     sessions: Annotated[tuple[sessions.SessionSummary, ...], about("The sessions that would end.")]
 
 
-class RateChanged(Record, frozen=True):
+class RateChanged(Record, frozen=True, kw_only=True):
     """A change of rates."""
 
     message: Annotated[str, done("Rate change requested for session 7")]
-    rate_down: Annotated[str, about("Downstream rate, as it was sent.", "250 Mbit")]
-    rate_up: Annotated[str, about("Upstream rate, as it was sent.", "50mbps")]
+    rate_down: Annotated[
+        str | UnsetType, about("Downstream rate, as it was sent, if it was.", "250 Mbit")
+    ] = UNSET
+    rate_up: Annotated[str | UnsetType, about("Upstream rate, as it was sent, if it was.", "50mbps")] = UNSET
     rate_down_bps: sessions.RateDown
     rate_up_bps: sessions.RateUp
+    rate_expires_at: Annotated[
+        int | UnsetType,
+        count("When the former rates return, Unix epoch seconds; of a temporary change only.", 1795275113),
+    ] = UNSET
+
+    @classmethod
+    def of(cls, message: str, sent: Mapping[str, str], rates: sessions.SessionRates) -> "RateChanged":
+        """`sent` has the rates as they were sent, by field."""
+        at = UNSET if rates.rate_expires_at is None else rates.rate_expires_at
+        return cls(
+            message=message,
+            **sent,
+            rate_down_bps=rates.rate_down_bps,
+            rate_up_bps=rates.rate_up_bps,
+            rate_expires_at=at,
+        )
 
 
 _PEER = {"10.255.0.2": {"hostname": "core1", "remoteAs": 64513, "pfxRcd": 1, "state": "Established"}}

@@ -1,19 +1,21 @@
 """Sessions as a client sees them: found, shaped and ended, and the same in every list."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 
 import pytest
 
-from tests.support.stack import Api
+from tests.support.stack import Api, wait_for
 
 
 @pytest.fixture(scope="module")
 def sessions(api: Api) -> Iterator[dict[str, Any]]:
     """Sessions to spend, each with a VLAN that has others."""
-    return iter(api.get("/subscribers", params={"sort": "-id", "limit": "60"})["sessions"])
+    return iter(api.get("/subscribers", params={"sort": "-id", "limit": "90"})["sessions"])
 
 
 def ids_everywhere(api: Api) -> dict[str, set[int]]:
@@ -96,6 +98,92 @@ def test_a_refused_rate_changes_nothing(api: Api, sessions: Iterator[dict[str, A
     assert api.send("PUT", f"/subscribers/{before['id']}/rate", json=body).status_code == 400
     after = api.get("/subscribers", params={"username": before["username"]})["sessions"]
     assert after == [before]
+
+
+def test_a_rate_of_one_direction_leaves_the_other(api: Api, sessions: Iterator[dict[str, Any]]) -> None:
+    before = next(sessions)
+    answer = api.send("PUT", f"/subscribers/{before['id']}/rate", json={"rate_up": "5mbit"})
+    assert answer.json()["data"] == {
+        "message": f"Rate change requested for session {before['id']}",
+        "rate_up": "5mbit",
+        "rate_down_bps": before["rate_down"],
+        "rate_up_bps": 5_000_000,
+    }
+
+
+def test_the_former_rate_returns_by_itself(api: Api, sessions: Iterator[dict[str, Any]]) -> None:
+    before = next(sessions)
+    path = f"/subscribers/{before['id']}"
+    began = time.time()
+    answer = api.send("PUT", f"{path}/rate", json={"rate_down": "300mbit", "expires_in": 2})
+    data, detail = answer.json()["data"], api.get(path)
+    assert began + 2 <= data["rate_expires_at"] <= time.time() + 3
+    if detail["rate_expires_at"] is not None:
+        assert detail["rate_expires_at"] == data["rate_expires_at"]
+        assert (detail["rate_down_bps"], detail["former_rate_down_bps"]) == (300_000_000, before["rate_down"])
+    wait_for("the former rate", lambda: api.get(path)["rate_down_bps"] == before["rate_down"])
+    assert time.time() >= began + 2
+    record = wait_for(
+        "the record of the return",
+        lambda: [
+            record
+            for record in api.get("/audit", "admin", params={"action": "subscribers.return_rate"})["records"]
+            if record["before"]["id"] == before["id"]
+        ],
+    )[0]
+    assert (record["user"], record["after"]["rate_down_bps"]) == ("core", before["rate_down"])
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        lambda at: at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        lambda at: at.astimezone(timezone(timedelta(hours=2))).isoformat(),
+        lambda at: str(int(at.timestamp())),
+    ],
+    ids=["UTC", "an offset", "epoch seconds"],
+)
+def test_a_rate_may_be_for_until_a_time(
+    api: Api, sessions: Iterator[dict[str, Any]], spelled: Callable[[datetime], str]
+) -> None:
+    id = next(sessions)["id"]
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    body = {"rate_down": "300mbit", "until": spelled(until)}
+    answer = api.send("PUT", f"/subscribers/{id}/rate", json=body)
+    assert answer.json()["data"]["rate_expires_at"] == until.timestamp()
+    qos = {item["session_id"]: item for item in api.get("/qos")["sessions"]}[id]
+    assert qos["rate_expires_at"] == until.timestamp()
+    assert api.send("PUT", f"/subscribers/{id}/rate", json={"rate_down": "200mbit"}).ok
+    assert api.get(f"/subscribers/{id}")["rate_expires_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("time", "path", "message"),
+    [
+        ({"expires_in": 0}, "expires_in", "must be 1 to 31622400"),
+        ({"expires_in": 31_622_401}, "expires_in", "must be 1 to 31622400"),
+        ({"expires_in": "1h"}, "expires_in", "must be an integer"),
+        ({"until": "2020-01-01T00:00:00Z"}, "until", "must be in the next 366 days"),
+        ({"until": "9999-01-01T00:00:00Z"}, "until", "must be in the next 366 days"),
+        ({"until": "2027-01-01T00:00:00"}, "until", "must be epoch seconds, or a time with its offset"),
+        ({"until": "tomorrow"}, "until", "must be epoch seconds, or a time with its offset"),
+        (
+            {"until": "2027-01-01T00:00:00Z", "expires_in": 60},
+            "until",
+            "must not be given with expires_in",
+        ),
+    ],
+)
+def test_a_time_that_makes_no_sense_is_refused(
+    api: Api, sessions: Iterator[dict[str, Any]], time: dict[str, Any], path: str, message: str
+) -> None:
+    before = next(sessions)
+    refused = api.send("PUT", f"/subscribers/{before['id']}/rate", json={"rate_down": "1m", **time})
+    assert refused.status_code == 400
+    (problem,) = refused.json()["errors"]
+    assert problem["path"] == path
+    assert problem["message"].startswith(message)
+    assert api.get(f"/subscribers/{before['id']}")["rate_down_bps"] == before["rate_down"]
 
 
 @pytest.mark.parametrize("name", ["username", "ip_address", "interface"])

@@ -51,7 +51,8 @@ _RECEIVER = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}
 _HOSTNAME = {"path": "system.hostname", "value": "bng2"}
 _CONFIRM = {"confirm_seconds": 600}
 _RATE = {"path": "qos.default_down", "value": "150mbit"}
-_RATES = {"rate_down": "50 Mbit", "rate_up": "10mbps"}
+#: One direction is enough.
+_RATES = {"rate_down": "50 Mbit"}
 
 ROUTES = (
     Route("POST", "/auth/login", OPEN, bare=records.Token, body={"username": "x", "password": "y"}),

@@ -16,6 +16,7 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
@@ -36,7 +37,7 @@ from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.journal import Journal
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.network import AddressFamily, InterfaceStats
-from tests.support.clocks import StillClock
+from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link
 from tests.support.sources import ListedSource, events, listed
@@ -197,6 +198,16 @@ def test_a_rate_that_the_disk_refuses_is_taken_back_in_the_kernel(
     with no_file_longer_than(0), not_done("shape the session"):
         gateway.set_rate(1, 7_000_000, 3_000_000)
     assert machine.rates(1) == machine.plane.rates[1] == DEFAULT
+
+
+def test_a_rate_for_a_time_has_its_expiry_until_the_next_change(gateway: LinuxGateway) -> None:
+    expiry = Expiry(*DEFAULT, at=NOW + 60)
+    changed = gateway.set_rate(1, 7_000_000, 3_000_000, expiry)
+    assert changed is not None
+    assert [each.rate_expires_at for each in changed] == [None, NOW + 60]
+    again = gateway.set_rate(1, *DEFAULT)
+    assert again is not None
+    assert [each.rate_expires_at for each in again] == [NOW + 60, None]
 
 
 # Ends

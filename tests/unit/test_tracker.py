@@ -12,6 +12,7 @@ import pytest
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
 from gateway_api.core.gateways.linux.session_store import STORE, SessionStoreUnavailable
@@ -19,6 +20,7 @@ from gateway_api.core.gateways.linux.sources.source import SourceRefused
 from gateway_api.core.gateways.linux.tracker import NotDisconnected
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import SessionFilter, SessionType
+from tests.support.clocks import NOW
 from tests.support.documents import valid_document
 from tests.support.sources import CGNAT, TERMS, ListedSource, Lives, listed
 from tests.support.stack import wait_for
@@ -242,6 +244,23 @@ def test_the_last_change_of_a_rate_is_in_force(lives: Lives, source: ListedSourc
     source.up(listed("a", rate_down=40_000_000))
     lives.poll()
     assert rates() == (40_000_000, 3_000_000)
+
+
+def test_a_temporary_rate_outlasts_a_restart_and_ends_with_a_rate_of_the_source(
+    lives: Lives, source: ListedSource
+) -> None:
+    source.up(listed("a", rate_down=20_000_000))
+    lives.poll()
+    expiry = Expiry(20_000_000, TERMS.rate_up, at=NOW + 60)
+    lives.tracker.set_rates(1, 7_000_000, 3_000_000, expiry)
+    lives.restart()
+    assert only(lives).expiry == expiry
+    source.up(listed("a", rate_down=20_000_000, ipv6_address="2001:db8::2"))
+    lives.poll()
+    assert only(lives).expiry == expiry
+    source.up(listed("a", rate_down=40_000_000))
+    lives.poll()
+    assert (only(lives).expiry, only(lives).summary.rate_down) == (None, 40_000_000)
 
 
 def test_a_change_of_rates_returns_the_session_before_and_after(lives: Lives, source: ListedSource) -> None:

@@ -31,12 +31,13 @@ from gateway_api.core.service import IDENTITY, CoreService
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 
-#: Seconds between two checks of the deadline of a commit, and between two of the services.
+#: Seconds between two checks of the deadline of a commit, of temporary rates, or of the services.
 _TICK = 0.05
 #: Seconds until a failed return to the former configuration, or a service that refused, is tried again.
 _RETRY = 5.0
 
 _NOT_RETURNED = "cannot keep the deadline of an unconfirmed commit"
+_NOT_FORMER = "cannot return former rates"
 _NOT_APPLIED = "the services do not run by the running configuration"
 
 _log = logging.getLogger("gateway_api.core")
@@ -111,8 +112,9 @@ def serve(
     never_stops = _or_end(run_gateway, "the gateway stopped")
     # Each on its own: a service that refuses must not delay the return to the former configuration.
     keep_deadline = partial(_keep, workspace.return_if_due, _NOT_RETURNED)
+    keep_rates = partial(_keep, service.rates.return_due, _NOT_FORMER)
     keep_services = partial(_keep, workspace.apply_running, _NOT_APPLIED)
-    for run in (server.serve_forever, never_stops, keep_deadline, keep_services):
+    for run in (server.serve_forever, never_stops, keep_deadline, keep_rates, keep_services):
         threading.Thread(target=run, daemon=True).start()
     _log.info("serving %d sessions at %s", found, options.socket)
     if address := os.environ.get("NOTIFY_SOCKET"):

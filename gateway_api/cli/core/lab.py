@@ -4,12 +4,14 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from gateway_api.cli.core.daemon import CoreOptions, Opened, parser_of, serve
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
+from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import MAX_SESSIONS
 from gateway_api.core.journal import Journal
@@ -32,11 +34,13 @@ def run(arguments: Sequence[str]) -> int:
     """Exit status 0 after a signal, 1 if it could not start."""
     options = _parser().parse_args(arguments, LabOptions())
     population = Population(options.sessions, options.arrivals, options.seed)
-    return serve(options, LabServices(), partial(_open, population))
+    return serve(options, LabServices(), partial(_open, population, options.configuration / "lab"))
 
 
-def _open(population: Population, configuration: Configuration, journal: Journal, clock: Clock) -> Opened:
-    gateway = LabGateway(configuration, population, journal, clock)
+def _open(
+    population: Population, folder: Path, configuration: Configuration, journal: Journal, clock: Clock
+) -> Opened:
+    gateway = LabGateway(configuration, population, journal, clock, KeptRates(folder))
     return Opened(gateway, partial(_advance, gateway))
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Session
 from gateway_api.core.sessions import SessionTable
@@ -48,8 +49,11 @@ class Gateway(Protocol):
         """Ends, or only finds, the sessions that arrived on an interface. None for an unknown interface,
         of whatever type. Raises StillConnected, with EndedSession records."""
 
-    def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
-        """Shapes a session, and returns its record before and after. None for an unknown id."""
+    def set_rate(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[SessionDetail, SessionDetail] | None:
+        """Shapes a session, and returns its record before and after. None for an unknown id. The session
+        keeps the `expiry`, over a restart too, or has none from now on; the gateway does not act on it."""
 
     def interfaces(self) -> Rows:
         """Interface: the fixed ones, VLANs, the devices of the sessions, their IFBs."""

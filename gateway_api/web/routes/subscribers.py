@@ -87,10 +87,14 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
 @responses.data(RateChanged)
 @parse.body(RateChange)
 def change_rate(body: dict[str, Any], id: str) -> Response:
-    """Requests other rates for a session, on its egress device and its IFB."""
+    """Requests other rates for a session, on its egress device and its IFB.
+
+    With `expires_in` or `until`, the former rates return by themselves, also after a restart of the core. A
+    further change ends an earlier temporary one; if it is temporary too, the rates before the first one
+    return.
+    """
     session = parse.session_id(id)
-    (down, down_bps), (up, up_bps) = body["rate_down"], body["rate_up"]
-    before, after = daemon().set_session_rate(session, down_bps, up_bps)
+    before, after = daemon().set_session_rate(session, **body["change"])
     audit.note(before=before, after=after)
     message = f"Rate change requested for session {session}"
-    return responses.ok(RateChanged(message, down, up, down_bps, up_bps))
+    return responses.ok(RateChanged.of(message, body["sent"], after))

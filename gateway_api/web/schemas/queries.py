@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -10,7 +9,7 @@ from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
-from gateway_api.base.texts import MAC_PATTERN, ip_address, mac_address
+from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.history.record import Wanted
 from gateway_api.wire.columns import Column, columns
@@ -211,19 +210,6 @@ def _member(kind: type[Enumeration]) -> Callable[[str], str]:
 _TIMES = "Unix epoch seconds, or ISO 8601 with its offset."
 
 
-def _time(text: str) -> float:
-    try:
-        if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20:
-            return float(text)
-        at = datetime.fromisoformat(text)
-        if at.tzinfo is None:
-            raise ValueError("no offset")
-        return at.timestamp()
-    except (ValueError, OverflowError) as error:
-        rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
-        raise ValueError(rule) from error
-
-
 class HistoryQuery(ListQuery):
     """Filters of the history of sessions, all of which must hold, loaded as `wanted`."""
 
@@ -245,9 +231,9 @@ class HistoryQuery(ListQuery):
         ),
     )
     interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
-    at = Parsed(_time, metadata=says(f"Sessions that were up then. {_TIMES}", "2026-03-01T18:00:00Z"))
-    since = Parsed(_time, metadata=says(f"Sessions that were up then or later. {_TIMES}", "1795271513"))
-    until = Parsed(_time, metadata=says(f"Sessions that started before then. {_TIMES}", "1795275113"))
+    at = Parsed(epoch_seconds, metadata=says(f"Sessions that were up then. {_TIMES}", "2026-03-01T18:00:00Z"))
+    since = Parsed(epoch_seconds, metadata=says(f"Sessions that were up then or later. {_TIMES}", "1795271513"))
+    until = Parsed(epoch_seconds, metadata=says(f"Sessions that started before then. {_TIMES}", "1795275113"))
     reason = Text(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
     search = Text(
         validate=validate.Length(1, 256, error="must have 1 to 256 characters"),
@@ -266,12 +252,12 @@ class FlappingQuery(Schema):
     """A window of time. `until` is None for now, and `since` None for a day before it."""
 
     since = Parsed(
-        _time,
+        epoch_seconds,
         load_default=None,
         metadata=says(f"Start of the window, a day before its end if none. {_TIMES}", "1795185113"),
     )
     until = Parsed(
-        _time, load_default=None, metadata=says(f"End of the window, now if none. {_TIMES}", "1795271513")
+        epoch_seconds, load_default=None, metadata=says(f"End of the window, now if none. {_TIMES}", "1795271513")
     )
     limit = Parsed(
         _whole(range(1, MAX_LIMIT + 1), f"must be an integer from 1 to {MAX_LIMIT}"),
@@ -290,8 +276,8 @@ class AuditQuery(ListQuery):
         validate=validate.OneOf(RESULTS, error="must be one of {choices}"),
         metadata=says("Result of the operation.", "done"),
     )
-    since = Parsed(_time, metadata=says(f"Records from then on. {_TIMES}", "2026-03-01T00:00:00Z"))
-    until = Parsed(_time, metadata=says(f"Records before then. {_TIMES}", "1795271513"))
+    since = Parsed(epoch_seconds, metadata=says(f"Records from then on. {_TIMES}", "2026-03-01T00:00:00Z"))
+    until = Parsed(epoch_seconds, metadata=says(f"Records before then. {_TIMES}", "1795271513"))
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"wanted": Filter(**data)}

@@ -1,17 +1,19 @@
 """Schemas of request bodies. A view gets what they load."""
 
+import math
 from typing import Any, ClassVar
 
-from marshmallow import ValidationError, post_load, validate
+from marshmallow import ValidationError, post_load, validate, validates_schema
 from marshmallow.fields import List, Nested, Raw
 
 from gateway_api.base.fields import LINE, Flag, Parsed, Schema, Text, Whole, is_line, says
-from gateway_api.base.texts import parse_rate
+from gateway_api.base.texts import epoch_seconds, parse_rate
 from gateway_api.daemon.commands import Edit
 from gateway_api.hub.destination import LONGEST, PATTERN, check_url
 from gateway_api.hub.message import key_of
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
+from gateway_api.wire.core.rates import LONGEST_EXPIRY
 from gateway_api.wire.core.sessions import EventName
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the largest rate.
@@ -79,11 +81,47 @@ class LogoutEverywhere(Schema):
     username = Text(metadata=says("User whose tokens end, instead of the caller's own.", "alice"))
 
 
-class RateChange(Schema):
-    """Each field is loaded as a pair: the text as it was sent, and bits a second."""
+def _moment(text: str) -> int:
+    return math.ceil(epoch_seconds(text))
 
-    rate_down = Parsed(_rate, required=True, metadata=_rate_says("Downstream", "250 Mbit"))
-    rate_up = Parsed(_rate, required=True, metadata=_rate_says("Upstream", "50mbps"))
+
+class RateChange(Schema):
+    """Rates of one direction or of both, for good or for a time. Loaded as `sent`, the texts of the rates by
+    field, and `change`, the parameters of the core's call."""
+
+    json_schema: ClassVar[dict[str, Any]] = {
+        "anyOf": [{"required": ["rate_down"]}, {"required": ["rate_up"]}],
+        "not": {"required": ["expires_in", "until"]},
+    }
+
+    rate_down = Parsed(_rate, metadata=_rate_says("Downstream", "250 Mbit"))
+    rate_up = Parsed(_rate, metadata=_rate_says("Upstream", "50mbps"))
+    expires_in = Whole(
+        validate=validate.Range(1, LONGEST_EXPIRY, error=f"must be 1 to {LONGEST_EXPIRY}"),
+        metadata=says("Seconds until the former rates return; never without this and `until`.", 3600),
+    )
+    until = Parsed(
+        _moment,
+        metadata=says(
+            "When the former rates return, instead of `expires_in`: in the next 366 days. ISO 8601 with its "
+            "offset, or Unix epoch seconds.",
+            "2026-12-24T18:00:00Z",
+        ),
+    )
+
+    @validates_schema
+    def _check(self, data: dict[str, Any], **_: Any) -> None:
+        if not data.keys() & {"rate_down", "rate_up"}:
+            raise ValidationError("is required without rate_up", "rate_down")
+        if {"expires_in", "until"} <= data.keys():
+            raise ValidationError("must not be given with expires_in", "until")
+
+    @post_load
+    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        rates = {name: data.pop(name) for name in ("rate_down", "rate_up") if name in data}
+        change = {f"{name}_bps": bps for name, (_, bps) in rates.items()}
+        times = {name: data.pop(name) for name in ("expires_in", "until") if name in data}
+        return {**data, "sent": {name: text for name, (text, _) in rates.items()}, "change": change | times}
 
 
 class DisconnectInterface(Schema):

@@ -13,6 +13,7 @@ from gateway_api.wire.contract import (
     count,
 )
 from gateway_api.wire.core import sessions
+from gateway_api.wire.core.rates import RateExpiresAt
 from gateway_api.wire.core.sessions import IPV4, IPV6, MAC, ipv4, vlan
 
 _ADDRESS = f"^({IPV4}|{IPV6})$"
@@ -153,6 +154,7 @@ class SessionQos(Record, frozen=True):
     overhead: Overhead
     mpu: Mpu
     qdisc: Annotated[str, about("Queueing discipline.", "htb")]
+    rate_expires_at: RateExpiresAt = None
 
 
 class QosReply(ListReply, frozen=True):

@@ -5,7 +5,6 @@ from typing import Annotated, Self
 import msgspec
 from msgspec import Meta
 
-from gateway_api.base.texts import MAX_BPS
 from gateway_api.wire.contract import (
     Command,
     Enumeration,
@@ -19,13 +18,21 @@ from gateway_api.wire.contract import (
     count,
 )
 from gateway_api.wire.core.faults import Fault, RepairCount
+from gateway_api.wire.core.rates import (
+    ExpiresIn,
+    FormerRateDown,
+    FormerRateUp,
+    NewRateDown,
+    NewRateUp,
+    RateExpiresAt,
+    Until,
+)
 
 MAC = r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
 IPV4 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
 #: As inet_ntop(3) writes it.
 IPV6 = r"[0-9a-f:.]{2,45}"
 _IPV6_PREFIX = rf"^{IPV6}/[0-9]{{1,3}}$"
-_RATE = Meta(ge=1, le=MAX_BPS)
 
 
 def ipv4(description: str, example: str | None) -> Meta:
@@ -253,6 +260,9 @@ class SessionDetail(Record, frozen=True):
     inner_vlan_id: InnerVlanId
     source: SourceName
     faults: Annotated[tuple[Fault, ...], about("Faults of its data plane.")]
+    rate_expires_at: RateExpiresAt = None
+    former_rate_down_bps: FormerRateDown = None
+    former_rate_up_bps: FormerRateUp = None
 
 
 class Excerpt(msgspec.Struct, frozen=True):
@@ -276,11 +286,12 @@ class SessionSnapshot(Excerpt, frozen=True):
     started_at: StartedAt
 
 
-class SessionRates(Excerpt, frozen=True):
+class SessionRates(Excerpt, frozen=True, omit_defaults=True):
     """Of a SessionDetail: the fields that SetSessionRate changes."""
 
     rate_down_bps: RateDown
     rate_up_bps: RateUp
+    rate_expires_at: RateExpiresAt = None
 
 
 class EndedSession(Excerpt, frozen=True):
@@ -355,11 +366,14 @@ class SessionRateReply(Record, frozen=True):
 
 class SetSessionRate(Command[SessionRateReply], frozen=True):
     """Changes the rates of a session, on the egress device and on its IFB. When the reply comes, lists have
-    the new rates."""
+    the new rates. The call ends an earlier temporary change. If it makes another one, the rates before the
+    first one return. Temporary rates outlast a restart of the core."""
 
     id: SessionId
-    rate_down_bps: Annotated[int, _RATE, about("Downstream rate, bits per second.", 250_000_000)]
-    rate_up_bps: Annotated[int, _RATE, about("Upstream rate, bits per second.", 50_000_000)]
+    rate_down_bps: NewRateDown = None
+    rate_up_bps: NewRateUp = None
+    expires_in: ExpiresIn = None
+    until: Until = None
 
 
 # Events

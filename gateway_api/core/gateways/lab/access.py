@@ -78,7 +78,7 @@ class Traffic(Record, frozen=True):
 NO_TRAFFIC = Traffic()
 
 
-class LabSession(Session, frozen=True):
+class LabSession(Session, frozen=True, kw_only=True):
     ifindex: int
     traffic: Traffic
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab import network
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
+from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
@@ -40,15 +42,21 @@ class LabGateway:
     """A `Gateway` with the subscribers of a `Population`. Their arrivals and departures are in the `journal`.
 
     Subscribers come and go, and the lab follows a clock that was set, only in `advance`. Counters are always
-    up to date. The lock of the session table protects all of the world.
+    up to date. The lock of the session table protects all of the world. `kept` outlasts a restart: without
+    it, temporary rates end there.
     """
 
     def __init__(
-        self, configuration: Configuration, population: Population, journal: Journal, clock: Clock
+        self,
+        configuration: Configuration,
+        population: Population,
+        journal: Journal,
+        clock: Clock,
+        kept: KeptRates | None = None,
     ) -> None:
         self._clock = clock
         self._booted = clock.wall() - clock.steady()
-        self._world = World(configuration, population, journal, self._now())
+        self._world = World(configuration, population, journal, self._now(), kept)
         self.sessions = self._world.sessions
         self._lock = self.sessions.lock
 
@@ -101,12 +109,14 @@ class LabGateway:
                 self._world.disconnect(found, now)
             return found
 
-    def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
+    def set_rate(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[SessionDetail, SessionDetail] | None:
         with self._present() as now:
             session = self.sessions.get(id)
             if session is None:
                 return None
-            changed = self._world.set_rate(session, down_bps, up_bps, now)
+            changed = self._world.set_rate(session, down_bps, up_bps, expiry, now)
             # A change of rates leaves the counters as they are.
             counters = session.traffic.counters(now)
             return session.detail(counters), changed.detail(counters)

@@ -13,7 +13,9 @@ from itertools import count
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan, Meter, Traffic, VlanTable
+from gateway_api.core.gateways.lab.kept_rates import KeptRate, KeptRates
 from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.journal import Journal
@@ -74,9 +76,15 @@ class World:
     """
 
     def __init__(
-        self, configuration: Configuration, population: Population, journal: Journal, now: float
+        self,
+        configuration: Configuration,
+        population: Population,
+        journal: Journal,
+        now: float,
+        kept: KeptRates | None = None,
     ) -> None:
         self.configuration = configuration
+        self._kept = kept
         self._journal = journal
         self.started = self._at = now
         self.ahead = 0
@@ -95,6 +103,8 @@ class World:
         for _ in range(population.sessions):
             self._arrive(now, self._crowd.age(), limited=False)
         self._due = self._crowd.next_event(len(self.sessions))
+        if kept is not None:
+            self._restore_rates(kept, now)
 
     def advance(self, now: float, most: int) -> bool:
         """Makes the arrivals and departures that are due, at most so many. True when more are due."""
@@ -123,12 +133,24 @@ class World:
             self._leave(session.id, "admin_disconnect", now)
         self._draw_next_event(now)
 
-    def set_rate(self, before: LabSession, down_bps: int, up_bps: int, now: float) -> LabSession:
-        """Shapes a session, which must exist, at other rates. Returns the changed session."""
+    def set_rate(
+        self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
+    ) -> LabSession:
+        """Shapes a session, which must exist, at other rates. Returns the changed session. Raises NotDone."""
+        if self._kept is not None and expiry is not None:
+            self._kept.put(before.acct_session_id, KeptRate(down_bps, up_bps, expiry))
+        elif self._kept is not None and before.expiry is not None:
+            self._kept.forget(before.acct_session_id)
+        return self._shape(before, down_bps, up_bps, expiry, now)
+
+    def _shape(
+        self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
+    ) -> LabSession:
         after = replace(
             before,
             summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
             traffic=before.traffic.moving(up_bps, down_bps, now),
+            expiry=expiry,
         )
         self.sessions.replace(after)
         self.vlans.changed(before, after, now)
@@ -155,6 +177,14 @@ class World:
         self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
         self._draw_next_event(now)
+
+    def _restore_rates(self, kept: KeptRates, now: float) -> None:
+        rates = kept.all()
+        for session in self.sessions.all() if rates else ():
+            if rate := rates.pop(session.acct_session_id, None):
+                self._shape(session, rate.down_bps, rate.up_bps, rate.expiry, now)
+        for id in rates:
+            kept.forget(id)
 
     def _lost_vlans(self, configuration: Configuration) -> list[ManagedVlan]:
         """Those on trunks that a new configuration does not have."""
@@ -229,6 +259,8 @@ class World:
 
     def _leave(self, id: int, reason: str, now: float) -> None:
         session = self.sessions.remove(id)
+        if self._kept is not None and session.expiry is not None:
+            self._kept.forget(session.acct_session_id)
         self._roster.remove(id)
         self.vlans.leave(session, now)
         pool = self._pools.pop(id)

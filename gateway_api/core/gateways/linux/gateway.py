@@ -14,6 +14,7 @@ from gateway_api.base.errors import NotDone
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
@@ -23,6 +24,7 @@ from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.interfaces import Links
+from gateway_api.core.gateways.linux.machine_errors import not_done
 from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 from gateway_api.core.gateways.linux.netlink.reader import Reader
@@ -161,17 +163,19 @@ class LinuxGateway:
         self._links.forget()
         return [end.session for end in ends]
 
-    def set_rate(self, id: int, down_bps: int, up_bps: int) -> tuple[SessionDetail, SessionDetail] | None:
+    def set_rate(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[SessionDetail, SessionDetail] | None:
         """As Gateway. Raises NotDone where the kernel or the disk refuses."""
         session = self.sessions.get(id)
         if session is None:
             return None
         counted, wanted = self._traffic(session), wanted_by(session)
-        with _not_done("shape the session"):
+        with not_done("shape the session"):
             # The kernel first: it may refuse.
             self._plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
             try:
-                changed = self._tracker.set_rates(id, down_bps, up_bps)
+                changed = self._tracker.set_rates(id, down_bps, up_bps, expiry)
             except SessionStoreUnavailable:
                 self._plane.apply(wanted)
                 raise
@@ -179,7 +183,7 @@ class LinuxGateway:
         return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
 
     def interfaces(self) -> Rows:
-        with _not_done("read the interfaces"):
+        with not_done("read the interfaces"):
             links = self._links.now()
         vlans = [served.vlan for served in self._demux.vlans()]
         return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
@@ -193,7 +197,7 @@ class LinuxGateway:
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat
         tables = [MAIN, cgnat.vrf_table] if cgnat.enabled else [MAIN]
-        with _not_done("read the routes"):
+        with not_done("read the routes"):
             entries, links = self._reader.routes(tables), self._links.now()
         return route_rows(entries, links.names(), self.sessions.all())
 
@@ -273,11 +277,11 @@ class LinuxGateway:
         return session.detail(self._traffic(session), faults)
 
     def _traffic(self, session: LinuxSession) -> Counters:
-        with _not_done("read the counters of the session"):
+        with not_done("read the counters of the session"):
             return session.traffic(self._counters.now(session.interface))
 
     def _managed_vlans(self) -> ManagedVlans:
-        with _not_done("read the interfaces"):
+        with not_done("read the interfaces"):
             links = self._links.now()
         ahead = self._clock.wall() - self._clock.steady()
         return ManagedVlans(self._demux.vlans(), links, self.sessions, ahead)
@@ -285,15 +289,5 @@ class LinuxGateway:
     def _has_interface(self, name: str) -> bool:
         if self.sessions.has_interface(name):
             return True
-        with _not_done("read the interfaces"):
+        with not_done("read the interfaces"):
             return name in self._links.now()
-
-
-@contextmanager
-def _not_done(step: str) -> Iterator[None]:
-    """Errors of the machine as those of the port. Their texts have no secret, and nothing that a subscriber
-    sent."""
-    try:
-        yield
-    except (KernelError, SessionStoreUnavailable) as error:
-        raise NotDone(step, str(error)) from error

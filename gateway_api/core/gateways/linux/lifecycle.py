@@ -27,6 +27,7 @@ import msgspec
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.session import LinuxSession, SessionRecord
 from gateway_api.core.gateways.linux.session_store import (
     GIVE_IDS,
@@ -146,13 +147,15 @@ class Lifecycle:
             self._records |= {session.key: msgspec.json.encode(session.record) for session in found}
             self.settle()
 
-    def set_rates(self, id: int, down_bps: int, up_bps: int) -> tuple[LinuxSession, LinuxSession] | None:
+    def set_rates(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[LinuxSession, LinuxSession] | None:
         """The session before and after. None for an unknown id. If the disk fails, nothing is changed."""
         with self._lock:
             before = self.sessions.get(id)
             if before is None:
                 return None
-            record = before.record.shaped(down_bps, up_bps)
+            record = before.record.shaped(down_bps, up_bps, expiry)
             self._records[before.key] = msgspec.json.encode(record)
             if not self.settle():
                 # It is unknown what is on disk now.

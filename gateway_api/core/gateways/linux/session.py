@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
 from gateway_api.core.gateways.linux.session_store import SessionKey
 from gateway_api.core.gateways.linux.sources.source import START_JITTER, SourceSession
@@ -34,11 +35,12 @@ class SessionTerms(Record, frozen=True):
 
 class SessionRecord(Record, frozen=True):
     """A session but for its id. The rates of `terms` are those in force; `baseline` is what the session's
-    device had counted at its start."""
+    device had counted at its start, `expiry` is that of temporary rates."""
 
     listed: SourceSession
     terms: SessionTerms
     baseline: Counters
+    expiry: Expiry | None = None
 
     @classmethod
     def new(
@@ -71,14 +73,17 @@ class SessionRecord(Record, frozen=True):
             terms = replace(terms, rate_down=listed.rate_down)
         if listed.rate_up is not None and listed.rate_up != before.rate_up:
             terms = replace(terms, rate_up=listed.rate_up)
-        return replace(self, listed=listed, terms=terms)
+        # A rate that the source was told is for good.
+        expiry = self.expiry if terms is self.terms else None
+        return replace(self, listed=listed, terms=terms, expiry=expiry)
 
-    def shaped(self, down_bps: int, up_bps: int) -> "SessionRecord":
+    def shaped(self, down_bps: int, up_bps: int, expiry: Expiry | None = None) -> "SessionRecord":
         """With other rates in force."""
-        return replace(self, terms=replace(self.terms, rate_down=down_bps, rate_up=up_bps))
+        terms = replace(self.terms, rate_down=down_bps, rate_up=up_bps)
+        return replace(self, terms=terms, expiry=expiry)
 
 
-class LinuxSession(Session, frozen=True):
+class LinuxSession(Session, frozen=True, kw_only=True):
     key: SessionKey
     record: SessionRecord
 
@@ -114,6 +119,7 @@ class LinuxSession(Session, frozen=True):
             acct_session_id=listed.acct_session_id,
             vrf_steered=vrf_steered,
             shared_address=shared_address,
+            expiry=record.expiry,
             key=key,
             record=record,
         )

@@ -12,6 +12,7 @@ from functools import partial
 from gateway_api.base.errors import StillConnected
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.disconnection import Disconnection
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.lifecycle import Lifecycle
@@ -121,10 +122,12 @@ class Tracker:
         """Applies a new CGNAT configuration to all sessions."""
         self._lifecycle.configure(cgnat)
 
-    def set_rates(self, id: int, down_bps: int, up_bps: int) -> tuple[LinuxSession, LinuxSession] | None:
+    def set_rates(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[LinuxSession, LinuxSession] | None:
         """Changes the rates in the table and on disk, and returns the session before and after. None for an
         unknown id. Raises SessionStoreUnavailable: then nothing is changed."""
-        return self._lifecycle.set_rates(id, down_bps, up_bps)
+        return self._lifecycle.set_rates(id, down_bps, up_bps, expiry)
 
     def disconnect(self, id: int) -> SessionEnd | None:
         """Ends a session, and returns when it is gone. None if there is no such session, or if it has ended

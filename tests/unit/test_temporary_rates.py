@@ -1,0 +1,212 @@
+"""Rates for a time: when the former ones return, and which."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import NotDone
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.kept_rates import KeptRates
+from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.journal import Journal
+from gateway_api.core.rates import Changed, Rates, Wanted
+from gateway_api.wire.core.rates import LONGEST_EXPIRY
+from gateway_api.wire.core.sessions import SessionDetail
+from gateway_api.wire.varlink.protocol import ErrorReply
+from tests.support.clocks import NOW, StillClock
+
+#: Of etc/factory.json and the tests' document.
+DEFAULT = (100_000_000, 20_000_000)
+MEGABIT = 1_000_000
+
+
+class Core:
+    """A lab with three sessions, its rates, and which of them have returned."""
+
+    def __init__(self, document: dict[str, Any], clock: StillClock, folder: Path) -> None:
+        configuration = RunningConfiguration.of(document).sections
+        self.clock = clock
+        self.kept = KeptRates(folder)
+        population = Population(3, 0.0, 1)
+        self.gateway = LabGateway(configuration, population, Journal("life"), clock, self.kept)
+        self.returned: list[Changed] = []
+        self.rates = Rates(self.gateway, clock, self.returned.append)
+
+    def change(self, id: int = 2, **wanted: int | None) -> None:
+        names = ("down", "up", "expires_in", "until")
+        change = Wanted(*(wanted.get(name) for name in names)).checked(self.clock)
+        assert self.rates.change(id, change) is not None
+
+    def detail(self, id: int = 2) -> SessionDetail:
+        found = self.gateway.detail(id)
+        assert found is not None
+        return found
+
+    def now(self, id: int = 2) -> tuple[int, int]:
+        return self.detail(id).rate_down_bps, self.detail(id).rate_up_bps
+
+    def later(self, seconds: float) -> tuple[int, int]:
+        """The rates after so many seconds."""
+        self.clock.now += seconds
+        self.rates.return_due()
+        return self.now()
+
+
+@pytest.fixture
+def start(document: dict[str, Any], tmp_path: Path) -> Callable[[StillClock], Core]:
+    """Starts the core again on the same disk."""
+    return lambda clock: Core(document, clock, tmp_path)
+
+
+@pytest.fixture
+def core(start: Callable[[StillClock], Core]) -> Core:
+    return start(StillClock())
+
+
+def test_the_former_rates_return_after_the_seconds_and_not_before(core: Core) -> None:
+    core.change(down=300 * MEGABIT, up=30 * MEGABIT, expires_in=60)
+    assert core.later(59.9) == (300 * MEGABIT, 30 * MEGABIT)
+    assert core.later(0.2) == DEFAULT
+    ((before, after),) = core.returned
+    assert (before.rate_down_bps, after.rate_down_bps) == (300 * MEGABIT, DEFAULT[0])
+    assert core.later(3600) == DEFAULT
+    assert len(core.returned) == 1
+
+
+def test_they_return_at_a_given_time(core: Core) -> None:
+    core.change(down=300 * MEGABIT, up=30 * MEGABIT, until=NOW + 60)
+    assert core.later(59.9) == (300 * MEGABIT, 30 * MEGABIT)
+    assert core.later(0.2) == DEFAULT
+
+
+def test_one_direction_leaves_the_other_as_it_is(core: Core) -> None:
+    core.change(up=5 * MEGABIT)
+    core.change(down=300 * MEGABIT, expires_in=60)
+    assert core.now() == (300 * MEGABIT, 5 * MEGABIT)
+    assert core.later(61) == (DEFAULT[0], 5 * MEGABIT)
+
+
+def test_detail_and_qos_show_the_expiry_and_the_detail_what_returns(core: Core) -> None:
+    def shown() -> tuple[int | None, int | None, int | None, list[int | None]]:
+        detail = core.detail()
+        qos = [record.rate_expires_at for record in core.gateway.sessions.qos().records()]
+        return detail.rate_expires_at, detail.former_rate_down_bps, detail.former_rate_up_bps, qos
+
+    core.change(down=300 * MEGABIT, expires_in=60)
+    assert shown() == (NOW + 60, *DEFAULT, [None, NOW + 60, None])
+    core.later(60)
+    assert shown() == (None, None, None, [None, None, None])
+
+
+def test_a_further_change_cancels_the_return(core: Core) -> None:
+    core.change(down=300 * MEGABIT, expires_in=60)
+    core.change(down=200 * MEGABIT)
+    assert core.detail().rate_expires_at is None
+    assert core.later(61) == (200 * MEGABIT, DEFAULT[1])
+
+
+def test_after_several_temporary_changes_the_rates_before_the_first_one_return(core: Core) -> None:
+    core.change(down=50 * MEGABIT, up=5 * MEGABIT)
+    core.change(down=300 * MEGABIT, expires_in=60)
+    core.change(up=40 * MEGABIT, until=NOW + 120)
+    assert core.later(61) == (300 * MEGABIT, 40 * MEGABIT)
+    assert core.later(60) == (50 * MEGABIT, 5 * MEGABIT)
+
+
+def test_temporary_rates_and_their_end_outlast_a_restart(
+    core: Core, start: Callable[[StillClock], Core]
+) -> None:
+    core.change(down=50 * MEGABIT, up=5 * MEGABIT)
+    core.change(down=300 * MEGABIT, expires_in=60)
+    core.later(30)
+    again = start(core.clock)
+    assert again.later(29.9) == (300 * MEGABIT, 5 * MEGABIT)
+    assert again.later(0.2) == (50 * MEGABIT, 5 * MEGABIT)
+    assert start(core.clock).detail().rate_expires_at is None
+
+
+def test_the_time_of_a_reboot_counts(core: Core, start: Callable[[StillClock], Core]) -> None:
+    core.change(down=300 * MEGABIT, expires_in=60)
+    core.clock.now += 30
+    core.clock.reboot()
+    again = start(core.clock)
+    assert again.later(28) == (300 * MEGABIT, DEFAULT[1])
+    assert again.later(2) == DEFAULT
+
+
+def test_what_ended_before_the_restart_has_no_rates_to_return(
+    core: Core, start: Callable[[StillClock], Core]
+) -> None:
+    core.change(down=300 * MEGABIT, expires_in=60)
+    core.gateway.disconnect(2)
+    assert start(core.clock).now() == DEFAULT
+
+
+@pytest.mark.parametrize("ahead", [-86_400, 86_400])
+def test_a_clock_that_is_set_moves_no_number_of_seconds_but_the_time_that_is_shown(
+    core: Core, ahead: int
+) -> None:
+    core.change(down=300 * MEGABIT, expires_in=60)
+    core.clock.ahead = ahead
+    assert core.later(30) == (300 * MEGABIT, DEFAULT[1])
+    assert core.detail().rate_expires_at == NOW + 60 + ahead
+    assert core.later(31) == DEFAULT
+
+
+def test_a_given_time_follows_a_clock_that_is_set(core: Core) -> None:
+    core.change(down=300 * MEGABIT, until=NOW + 3600)
+    core.clock.ahead = 3600
+    assert core.later(1) == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        (Wanted(None, None, 60, None), "rate_down_bps"),
+        (Wanted(1, None, 60, NOW + 60), "until"),
+        (Wanted(1, None, None, NOW), "until"),
+        (Wanted(1, None, None, NOW + LONGEST_EXPIRY + 1), "until"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(core: Core, wanted: Wanted, named: str) -> None:
+    with pytest.raises(ErrorReply) as raised:
+        wanted.checked(core.clock)
+    assert bytes(raised.value.parameters) == b'{"parameter":"%s"}' % named.encode()
+
+
+def test_a_return_that_fails_is_tried_again_and_holds_up_no_other(
+    core: Core, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_rate = core.gateway.set_rate
+
+    def refuses_one(id: int, *more: Any) -> Any:
+        if id == 1:
+            raise NotDone("shape the session", "No buffer space available")
+        return set_rate(id, *more)
+
+    for id in (1, 2):
+        core.change(id, down=300 * MEGABIT, expires_in=60)
+    with monkeypatch.context() as patched:
+        patched.setattr(core.gateway, "set_rate", refuses_one)
+        for _ in range(100):
+            core.later(0.7)
+    assert (core.now(1)[0], core.now(2)[0]) == (300 * MEGABIT, DEFAULT[0])
+    assert "former rates of session 1 do not return yet: Cannot shape" in caplog.text
+    # Every 5 s, not each time.
+    assert len(caplog.records) == 2
+    core.later(5)
+    assert core.now(1) == DEFAULT
+
+
+def test_a_rate_that_cannot_be_kept_is_not_in_force(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise NotDone("store temporary rates", "database or disk is full")
+
+    monkeypatch.setattr(core.kept, "put", full)
+    with pytest.raises(NotDone):
+        core.change(down=300 * MEGABIT, expires_in=60)
+    assert core.now() == DEFAULT
+    assert core.detail().rate_expires_at is None
