@@ -126,14 +126,14 @@ class CoreService:
         return listing("sessions", rows, call.page, order)
 
     def get_session(self, call: GetSession) -> SessionReply:
-        with _errors():
+        with errors():
             session = self._gateway.detail(call.id)
         if session is None:
             raise CORE.error(SessionNotFoundError(call.id))
         return SessionReply(session)
 
     def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> SessionReply:
-        with _errors():
+        with errors():
             session = self._gateway.disconnect(call.id)
         if session is None:
             raise CORE.error(SessionNotFoundError(call.id))
@@ -147,7 +147,7 @@ class CoreService:
                 before = {"interface": call.interface, "sessions": ended}
                 self._note("subscribers.disconnect_by_interface", peer, before)
 
-        with _errors():
+        with errors():
             try:
                 found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
             except StillConnected as error:
@@ -161,7 +161,7 @@ class CoreService:
 
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
         wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
-        with _errors():
+        with errors():
             changed = self.rates.change(call.id, wanted.checked(self._clock))
         if changed is None:
             raise CORE.error(SessionNotFoundError(call.id))
@@ -177,11 +177,11 @@ class CoreService:
         return self._journal.follow(call.boot_id, call.after_sequence)
 
     def list_interfaces(self, call: SelectingMethod[Any]) -> Reply:
-        with _errors():
+        with errors():
             return selected(self._gateway.interfaces(), call)
 
     def list_vlans(self, call: SelectingMethod[Any]) -> Reply:
-        with _errors():
+        with errors():
             return selected(self._gateway.vlans(), call)
 
     def list_qos(self, call: SelectingMethod[Any]) -> Reply:
@@ -191,18 +191,18 @@ class CoreService:
         return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
 
     def get_bgp_summary(self, _: Method[Any]) -> dict[str, Any]:
-        with _errors():
+        with errors():
             return {"summary": self._gateway.bgp_summary()}
 
     def list_routes(self, call: SelectingMethod[Any]) -> Reply:
-        with _errors():
+        with errors():
             return selected(self._gateway.routes(), call)
 
     def list_cgnat_sessions(self, call: SelectingMethod[Any]) -> Reply:
         return selected(self._sessions.cgnat_sessions(), call)
 
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
-        with _errors():
+        with errors():
             vlans, rate_limited_total = self._gateway.demux_vlans()
         return selected(vlans, call, rate_limited_total=rate_limited_total)
 
@@ -218,7 +218,7 @@ class CoreService:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def errors() -> Iterator[None]:
     """The gateway's errors as those of the interface."""
     try:
         yield

@@ -27,6 +27,7 @@ from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.impact import CommitDropsSessionsError
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.jobs import MOST_RUNNING
 from gateway_api.wire.core.rates import LONGEST_EXPIRY
 from gateway_api.wire.varlink.client import Client, NoSocket, TooLarge, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply, Reply
@@ -194,6 +195,9 @@ def decoded(type: type[T], raw: msgspec.Raw) -> T:
 _TEXTS: dict[str, tuple[type[GatewayApiError], str]] = {
     "SessionNotFound": (NotFound, "No such session"),
     "InterfaceNotFound": (NotFound, "No such interface"),
+    "JobNotFound": (NotFound, "No such job"),
+    "JobEnded": (Conflict, "The job has ended"),
+    "TooManyJobs": (Conflict, f"{MOST_RUNNING} jobs run already; wait, or cancel one"),
     "UserNotFound": (NotFound, "No such user"),
     "RevisionNotFound": (NotFound, "No such revision"),
     "ReplyTooLarge": (ListTooLarge, "The whole list is too large for one answer; use limit"),

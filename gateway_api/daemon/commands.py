@@ -13,7 +13,7 @@ from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, Listed, Question, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
-from gateway_api.wire.core import sessions
+from gateway_api.wire.core import jobs, sessions
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
@@ -97,6 +97,19 @@ class Daemon(Calls):
         """The session before the change, and its rates after it. Raises NotFound."""
         reply = self.reply(sessions.SetSessionRate(id, rate_down_bps, rate_up_bps, expires_in, until))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
+
+    def start_rate_job(
+        self, filter: Mapping[str, str], per_second: int, author: str, **change: Any
+    ) -> jobs.Job:
+        """`change` has the parameters of the same name. Raises Conflict while too many jobs run."""
+        wanted = msgspec.convert(filter, sessions.SessionFilter)
+        call = jobs.StartRateJob(wanted, per_second=per_second, author=author, **change)
+        return self.reply(call).job
+
+    def start_disconnect_job(self, filter: Mapping[str, str], per_second: int, author: str) -> jobs.Job:
+        """Raises Conflict while too many jobs run."""
+        wanted = msgspec.convert(filter, sessions.SessionFilter)
+        return self.reply(jobs.StartDisconnectJob(wanted, per_second, author)).job
 
     def sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
         """The sections of a configuration, secrets masked, and the entity tag."""

@@ -145,6 +145,8 @@ def _conditions(connection: sqlite3.Connection, wanted: Wanted) -> tuple[list[st
         conditions.append(condition)
         values.extend(given)
 
+    if wanted.type is not None:
+        require("lower(type) = ?", wanted.type)
     if wanted.username is not None:
         require(f"session.username = {_NUMBER}", wanted.username)
     if wanted.mac_address is not None:

@@ -52,6 +52,8 @@ class Wanted(NamedTuple):
     """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
     `base.texts` parses them."""
 
+    #: `pppoe` or `dhcp`.
+    type: str | None = None
     username: str | None = None
     mac_address: str | None = None
     ip_address: str | None = None

@@ -81,6 +81,11 @@ def session_id(text: str) -> int:
     return _number(text, "No such session")
 
 
+def job_id(text: str) -> int:
+    """The id in a path. Raises NotFound for any other text."""
+    return _number(text, "No such job")
+
+
 def revision(text: str) -> int:
     """The number in a path. Raises NotFound for any other text."""
     return _number(text, "No such revision")
@@ -96,7 +101,7 @@ class SessionSegment(BaseConverter):
     """A session's id in a path. Without the names that may stand in its place: a wrong method on one of those
     would be taken for a session that does not exist."""
 
-    regex = r"(?!(?:summary|history|flapping|disconnect-by-interface)\Z)[^/]+"
+    regex = r"(?!(?:summary|history|flapping|jobs|rate|disconnect|disconnect-by-interface)\Z)[^/]+"
 
 
 @cache

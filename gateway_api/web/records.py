@@ -142,6 +142,14 @@ class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
     sessions: Annotated[tuple[sessions.SessionSummary, ...], about("The sessions that would end.")]
 
 
+class JobPreview(Record, frozen=True):
+    """A dry run of a job."""
+
+    message: Annotated[str, done("120 sessions would be disconnected")]
+    count: Annotated[int, count("Number of sessions that match.", 120)]
+    sessions: Annotated[tuple[sessions.SessionSummary, ...], about("The first hundred of them.")]
+
+
 class RateChanged(Record, frozen=True, kw_only=True):
     """A change of rates."""
 

@@ -70,12 +70,14 @@ class ViewResponse:
     """The response of a view that succeeds.
 
     `records` are the possible structs of the envelope's data, or of the body if it is `bare`. Without any,
-    the data is null, or the body any text. `events` are the structs of a stream's events, by event name.
+    the data is null, or the body any text. `preview` is the record of a dry run, with 200 instead of
+    `status`. `events` are the structs of a stream's events, by event name.
     `headers` are names besides those of every response; `optional` ones need not be there. `conditional`: a
-    client that sends the ETag gets 304.
-    `errors` are statuses besides those of every view with this access and request."""
+    client that sends the ETag gets 304. `errors` are statuses besides those of every view with this access
+    and request."""
 
     records: tuple[type[msgspec.Struct], ...] = ()
+    preview: type[msgspec.Struct] | None = None
     status: int = 200
     media_type: str = JSON
     bare: bool = False

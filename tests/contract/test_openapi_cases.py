@@ -60,6 +60,8 @@ _UNSTATED = re.compile(
     r"|must be at least 1 bit/s|must not be over 400 Gbit/s"
     # Which texts are a time, in the many forms of ISO 8601.
     r"|must be epoch seconds, or a time .*"
+    # Which times are in the future.
+    r"|must be in the next 366 days"
     # What an address means, and how long a name is.
     r"|must not be a link-local, .*|must name a host.*|must have an IPv6 .*|must have a port .*"
 )
@@ -139,6 +141,7 @@ class Run:
         there: dict[str, Callable[[], Any]] = {
             "id": lambda: self._api.get("/subscribers", params={"limit": 1})["sessions"][0]["id"],
             "revision": lambda: 1,
+            "job": lambda: next((one["id"] for one in self._api.get("/subscribers/jobs")["jobs"]), 1),
             "webhook": lambda: next((one["id"] for one in self._api.get("/webhooks")["webhooks"]), "none"),
         }
         return {name: value() for name, value in there.items() if f"{{{name}}}" in operation.path}

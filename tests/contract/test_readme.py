@@ -16,7 +16,7 @@ def test_every_endpoint_has_a_curl_line() -> None:
     text = "".join(BLOCKS)
     for route in (route for route in ROUTES if not route.part_of_a_page):
         relative = route.path.replace("{id}", "$SESSION").replace("{revision}", "1")
-        relative = relative.replace("{webhook}", "$WEBHOOK")
+        relative = relative.replace("{webhook}", "$WEBHOOK").replace("{job}", "$JOB")
         path = relative if relative == "/metrics" else f"/api/v1{relative}"
         assert re.search(re.escape("$GATEWAY_URL" + path) + r'["?]', text), route
         if route.method in ("PUT", "DELETE"):

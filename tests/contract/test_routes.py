@@ -61,6 +61,15 @@ def webhook(api: Api) -> str:
     return id
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _cancelled(api: Api) -> Iterator[None]:
+    """No job goes on in other modules."""
+    yield
+    for job in api.get("/subscribers/jobs")["jobs"]:
+        if job["state"] == "running":
+            api.send("DELETE", f"/subscribers/jobs/{job['id']}")
+
+
 def send(
     api: Api,
     route: Route,
@@ -68,6 +77,7 @@ def send(
     id: object = 1,
     revision: object = 1,
     webhook: object = None,
+    job: object = None,
     **more: Any,
 ) -> requests.Response:
     """The request of a route as it would work, unless `more` changes it."""
@@ -75,12 +85,23 @@ def send(
     if "data" not in more and body is not None:
         more.setdefault("json", body)
     path = route.path.replace("{id}", str(id)).replace("{revision}", str(revision))
+    if "{job}" in path:
+        path = path.replace("{job}", str(job or running_job(api)))
     if "{webhook}" in path:
         (registered, *_) = api.get("/webhooks")["webhooks"]
         path = path.replace("{webhook}", str(webhook or registered["id"]))
     answer = api.send(route.method, path, role, **more)
     assert_civil(answer)
     return answer
+
+
+def running_job(api: Api) -> int:
+    jobs = [job["id"] for job in api.get("/subscribers/jobs")["jobs"] if job["state"] == "running"]
+    if jobs:
+        return int(jobs[0])
+    # A session a second, on one VLAN: other tests have the others.
+    body = {"filter": {"interface": "trunk0.1000"}, "rate_down": "50 Mbit", "per_second": 1}
+    return int(api.send("POST", "/subscribers/rate", json=body).json()["data"]["id"])
 
 
 def fits(route: Route, answer: requests.Response) -> None:
@@ -214,7 +235,7 @@ def test_the_pages_together_are_the_whole(api: Api, route: Route) -> None:
 @named(WITH_ID)
 def test_an_id_of_nothing_is_404(api: Api, route: Route) -> None:
     for id in ("0", "abc", "99999999"):
-        assert_unknown(send(api, route, "admin", id=id, revision=id, webhook=id), id)
+        assert_unknown(send(api, route, "admin", id=id, revision=id, webhook=id, job=id), id)
 
 
 @pytest.mark.parametrize("path", ["/subscribers/{id}", "/system/config/archive/{id}", "/webhooks/{id}"])

@@ -10,7 +10,7 @@ from gateway_api.web import configuration_records, records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
 from gateway_api.wire.contract import PagedMethod, reply_of
-from gateway_api.wire.core import configuration, faults, network, sessions
+from gateway_api.wire.core import configuration, faults, jobs, network, sessions
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
@@ -18,11 +18,11 @@ ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 @dataclass(frozen=True)
 class Route:
     """`path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}` for an archived one,
-    `{webhook}` for a registration. `data` is the record in the envelope, `nothing` means that it is null;
-    `bare` is the record of a response without an envelope, `paged` that of a page. `body` is one that works
-    and must be, `may_have` one that may be left out; `free` are fields that take any JSON. A route that
-    `streams` never ends by itself. One that has `more_for_admins` rejects a part of what it does for
-    others."""
+    `{webhook}` for a registration, `{job}` for a job that runs. `data` is the record in the envelope,
+    `nothing` means that it is null; `bare` is the record of a response without an envelope, `paged` that of a
+    page. `body` is one that works and must be, `may_have` one that may be left out; `free` are fields that
+    take any JSON. A route that `streams` never ends by itself. One that has `more_for_admins` rejects a part
+    of what it does for others."""
 
     method: str
     path: str
@@ -53,6 +53,7 @@ _CONFIRM = {"confirm_seconds": 600}
 _RATE = {"path": "qos.default_down", "value": "150mbit"}
 #: One direction is enough.
 _RATES = {"rate_down": "50 Mbit"}
+_NOBODY = {"username": "nobody"}
 
 ROUTES = (
     Route("POST", "/auth/login", OPEN, bare=records.Token, body={"username": "x", "password": "y"}),
@@ -79,6 +80,11 @@ ROUTES = (
         body={"interface": "lo"},
     ),
     Route("PUT", "/subscribers/{id}/rate", ADMIN, data=records.RateChanged, body=_RATES),
+    Route("POST", "/subscribers/rate", ADMIN, data=jobs.Job, body={**_RATES, "filter": _NOBODY}, status=202),
+    Route("POST", "/subscribers/disconnect", ADMIN, data=jobs.Job, body={"filter": _NOBODY}, status=202),
+    Route("GET", "/subscribers/jobs", ANY_ROLE, data=listing(jobs.ListJobs)),
+    Route("GET", "/subscribers/jobs/{job}", ANY_ROLE, data=jobs.Job),
+    Route("DELETE", "/subscribers/jobs/{job}", ADMIN, data=jobs.Job),
     Route("GET", "/system/version", ALWAYS, data=records.Version),
     Route("GET", "/system/health", ALWAYS, data=sessions.Health),
     Route("GET", "/health", ALWAYS, data=sessions.Health),

@@ -50,6 +50,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "SetSessionRate": {"id": 1, "rate_down_bps": 7_000_000, "rate_up_bps": 600_000},
     "DisconnectInterface": {"interface": "trunk0.1000", "dry_run": True},
     "DisconnectSession": {"id": 2},
+    # It lasts until it is cancelled.
+    "StartRateJob": {"filter": {"type": "pppoe"}, "rate_up_bps": 600_000, "per_second": 1},
+    "StartDisconnectJob": {"filter": {"username": "nobody"}},
+    "ListJobs": {},
+    "GetJob": {"id": 1},
+    "CancelJob": {"id": 1},
     "GetConfiguration": {},
     "CheckAccess": {"usernames": ["admin", "nobody"]},
     "GetLogin": {"username": "admin"},
@@ -272,8 +278,8 @@ def test_the_reply_of_a_method_has_exactly_the_fields_of_the_file(shared: Path, 
 
 @pytest.mark.parametrize("method", CALLS)
 def test_the_package_s_client_can_call_a_method(shared: Path, method: str) -> None:
-    # Another session than the raw calls disconnect.
-    parameters = {**CALLS[method], **({"id": 3} if method == "DisconnectSession" else {})}
+    # Another session than the raw calls disconnect, and the job after those that they start.
+    parameters = {**CALLS[method], **({"id": 3} if method in ("DisconnectSession", "CancelJob") else {})}
     with client(shared) as core:
         reply = getattr(core, method)(**parameters)
     assert set(reply) <= set(MEMBERS[method].out_type.fields)

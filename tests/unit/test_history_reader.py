@@ -41,6 +41,8 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         ({}, [4, 3, 2, 1]),
         ({"username": "bob_b"}, [2]),
         ({"username": "BOB_B"}, []),
+        ({"type": "pppoe", "until": AT + 100}, [1]),
+        ({"type": "dhcp"}, []),
         ({"mac_address": "02:00:00:00:ab:01"}, [4, 1]),
         ({"ip_address": "100.64.3.7"}, [4, 2, 1]),
         ({"ip_address": "2001:db8::7"}, [1]),

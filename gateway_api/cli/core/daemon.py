@@ -26,6 +26,9 @@ from gateway_api.core.configuration.services import GatewayServices, check
 from gateway_api.core.configuration.store import StepFailed, Store, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
+from gateway_api.core.job_service import JobService
+from gateway_api.core.job_store import JobStore
+from gateway_api.core.jobs import Jobs
 from gateway_api.core.journal import Journal
 from gateway_api.core.service import IDENTITY, CoreService
 from gateway_api.wire.varlink.dispatcher import Dispatcher
@@ -103,7 +106,9 @@ def serve(
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         service = CoreService(gateway, journal, workspace, changes, clock)
-        server = Server(options.socket, Dispatcher(IDENTITY, [service.interface()]))
+        jobs = Jobs(JobStore(options.configuration / "jobs"), clock)
+        of_jobs = JobService(gateway, service.rates, jobs, changes, clock)
+        server = Server(options.socket, Dispatcher(IDENTITY, [service.interface(of_jobs)]))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1

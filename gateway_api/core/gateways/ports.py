@@ -45,6 +45,10 @@ class Gateway(Protocol):
         """Ends a session, and returns its last record. None for an unknown id. Raises StillConnected, with
         EndedSession records."""
 
+    def disconnect_many(self, ids: Sequence[int]) -> Sequence[int]:
+        """Ends sessions, and returns the ids of those that it has ended: not of those that had ended before.
+        Raises StillConnected, with EndedSession records."""
+
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[Session] | None:
         """Ends, or only finds, the sessions that arrived on an interface. None for an unknown interface,
         of whatever type. Raises StillConnected, with EndedSession records."""

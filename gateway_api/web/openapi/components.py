@@ -136,6 +136,7 @@ PATH = {
         "Number in the archive, 1 being the newest.",
         {"type": "integer", "minimum": 1, "examples": [1]},
     ),
+    "job": _path("job", "Job id.", {"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [3]}),
     "webhook": _path("webhook", "Webhook id.", {"type": "string", "examples": ["wh_0123456789abcdef"]}),
 }
 IF_MATCH = _header(

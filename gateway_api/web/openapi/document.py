@@ -32,6 +32,7 @@ _TAGS = {
     "login": "Log in and out.",
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
     "history": "Sessions that are up or have ended, and what happened to subscribers.",
+    "jobs": "Work on many sessions at a time, which the core daemon does by itself.",
     "system": "The product, and the health of the gateway.",
     "configuration": """\
 The running configuration, the candidate, and commits.
@@ -56,6 +57,7 @@ _ACCESS = {
     Access.ANY_ROLE: "For admins and operators.",
     Access.ADMIN: "For admins.",
 }
+_DONE = {201: "Created.", 202: "Started."}
 _ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
 
 
@@ -94,7 +96,7 @@ def document(app: Flask) -> dict[str, Any]:
         response = response_of(view)
         if response is None:
             continue
-        records.update(response.records, response.events.values())
+        records.update(response.records, response.events.values(), filter(None, [response.preview]))
         tag = rule.endpoint.partition(".")[0]
         id = _unused(rule.endpoint.replace(".", "_"), ids)
         ids.add(id)
@@ -154,14 +156,20 @@ def _operation(
     if takes.body is not None:
         content = {JSON: {"schema": components.request_reference(converter, takes.body)}}
         described["requestBody"] = {"required": not takes.optional, "content": content}
-    success = {
-        "description": "Created." if response.status == 201 else "Done.",
+    successes = {str(response.status): _success(response)}
+    if response.preview is not None:
+        successes["200"] = _success(ViewResponse((response.preview,)))
+    references = {str(status): components.error_reference(status) for status in sorted(errors)}
+    described["responses"] = {**successes, **references}
+    return described
+
+
+def _success(response: ViewResponse) -> dict[str, Any]:
+    return {
+        "description": _DONE.get(response.status, "Done."),
         "headers": components.headers(*response.headers, optional=response.optional),
         "content": {response.media_type: {"schema": _schema(response)}},
     }
-    references = {str(status): components.error_reference(status) for status in sorted(errors)}
-    described["responses"] = {str(response.status): success, **references}
-    return described
 
 
 def _schema(response: ViewResponse) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 
 from gateway_api.web import access, parse, responses
 from gateway_api.web.records import FlappingSubscriberList, PastSessionList
-from gateway_api.web.schemas.queries import FlappingQuery, HistoryQuery
+from gateway_api.web.schemas.history import FlappingQuery, HistoryQuery
 from gateway_api.web.services import services
 
 routes = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")

@@ -11,7 +11,6 @@ from gateway_api.audit.record import RESULTS, Filter
 from gateway_api.base.fields import Parsed, Schema, Text, says
 from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
-from gateway_api.history.record import Wanted
 from gateway_api.wire.columns import Column, columns
 from gateway_api.wire.contract import MAX_LIMIT, Enumeration, Page, SelectingMethod
 from gateway_api.wire.core.sessions import SessionSummary
@@ -30,6 +29,19 @@ def _whole(numbers: range, rule: str) -> Callable[[str], int]:
         return int(match[1])
 
     return parse
+
+
+def most(description: str, **options: Any) -> Parsed:
+    """The most records of a response."""
+    rule = f"must be an integer from 1 to {MAX_LIMIT}"
+    about = says(description, 100, type="integer", minimum=1, maximum=MAX_LIMIT)
+    return Parsed(_whole(range(1, MAX_LIMIT + 1), rule), metadata=about, **options)
+
+
+def time(description: str, example: str, **options: Any) -> Parsed:
+    """A time, loaded as epoch seconds."""
+    about = says(f"{description} Unix epoch seconds, or ISO 8601 with its offset.", example)
+    return Parsed(epoch_seconds, metadata=about, **options)
 
 
 def _sort(fields: Sequence[str], default: str, example: str) -> Parsed:
@@ -105,10 +117,7 @@ class EventsQuery(Schema):
 class ListQuery(Schema):
     """Loaded as `filter`; `sort`, or None; and `page`, a Page or None for the whole list."""
 
-    limit = Parsed(
-        _whole(range(1, MAX_LIMIT + 1), f"must be an integer from 1 to {MAX_LIMIT}"),
-        metadata=says("Most records of a page.", 100, type="integer", minimum=1, maximum=MAX_LIMIT),
-    )
+    limit = most("Most records of a page.")
     cursor = Text(
         validate=validate.Length(1, 1024, error="must have 1 to 1024 characters"),
         # No example: only a page gives a valid cursor.
@@ -133,8 +142,8 @@ class ListQuery(Schema):
         return False
 
 
-class SubscribersQuery(ListQuery):
-    """Filters of the list, all of which must hold, and its order."""
+class SessionConditions(Schema):
+    """Which sessions: all conditions must hold."""
 
     type = _session_type("Sessions of this type only.")
     username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
@@ -163,6 +172,11 @@ class SubscribersQuery(ListQuery):
             "000006",
         ),
     )
+
+
+class SubscribersQuery(SessionConditions, ListQuery):
+    """Filters of the list, all of which must hold, and its order."""
+
     sort = _sort(SessionSummary.__struct_fields__, "by id if none", "-started_at")
 
     @classmethod
@@ -207,65 +221,6 @@ def _member(kind: type[Enumeration]) -> Callable[[str], str]:
     return parse
 
 
-_TIMES = "Unix epoch seconds, or ISO 8601 with its offset."
-
-
-class HistoryQuery(ListQuery):
-    """Filters of the history of sessions, all of which must hold, loaded as `wanted`."""
-
-    username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
-    ip_address = Parsed(
-        ip_address,
-        metadata=says(
-            "With this IPv4 address only; or with this IPv6 address, assigned or in a prefix of the session.",
-            "100.64.0.5",
-            **_SPELLINGS["ip_address"][1],
-        ),
-    )
-    mac_address = Parsed(
-        mac_address,
-        metadata=says(
-            "With this MAC address only, in any spelling.",
-            "02:00:00:00:00:06",
-            **_SPELLINGS["mac_address"][1],
-        ),
-    )
-    interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
-    at = Parsed(epoch_seconds, metadata=says(f"Sessions that were up then. {_TIMES}", "2026-03-01T18:00:00Z"))
-    since = Parsed(epoch_seconds, metadata=says(f"Sessions that were up then or later. {_TIMES}", "1795271513"))
-    until = Parsed(epoch_seconds, metadata=says(f"Sessions that started before then. {_TIMES}", "1795275113"))
-    reason = Text(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
-    search = Text(
-        validate=validate.Length(1, 256, error="must have 1 to 256 characters"),
-        metadata=says(
-            "Part of a username or of the name of an interface, in any case, or of a MAC address in any "
-            "spelling; or an IPv4 address or prefix.",
-            "000006",
-        ),
-    )
-
-    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"wanted": Wanted(**data)}
-
-
-class FlappingQuery(Schema):
-    """A window of time. `until` is None for now, and `since` None for a day before it."""
-
-    since = Parsed(
-        epoch_seconds,
-        load_default=None,
-        metadata=says(f"Start of the window, a day before its end if none. {_TIMES}", "1795185113"),
-    )
-    until = Parsed(
-        epoch_seconds, load_default=None, metadata=says(f"End of the window, now if none. {_TIMES}", "1795271513")
-    )
-    limit = Parsed(
-        _whole(range(1, MAX_LIMIT + 1), f"must be an integer from 1 to {MAX_LIMIT}"),
-        load_default=20,
-        metadata=says("Most records.", 20, type="integer", minimum=1, maximum=MAX_LIMIT),
-    )
-
-
 class AuditQuery(ListQuery):
     """Filters of the audit log, all of which must hold, loaded as `wanted`."""
 
@@ -276,8 +231,8 @@ class AuditQuery(ListQuery):
         validate=validate.OneOf(RESULTS, error="must be one of {choices}"),
         metadata=says("Result of the operation.", "done"),
     )
-    since = Parsed(epoch_seconds, metadata=says(f"Records from then on. {_TIMES}", "2026-03-01T00:00:00Z"))
-    until = Parsed(epoch_seconds, metadata=says(f"Records before then. {_TIMES}", "1795271513"))
+    since = time("Records from then on.", "2026-03-01T00:00:00Z")
+    until = time("Records before then.", "1795271513")
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"wanted": Filter(**data)}

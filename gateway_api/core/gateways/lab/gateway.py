@@ -100,6 +100,12 @@ class LabGateway:
             self._world.disconnect([session], now)
             return session.detail_at(now)
 
+    def disconnect_many(self, ids: Sequence[int]) -> list[int]:
+        with self._present() as now:
+            found = [session for session in map(self.sessions.get, ids) if session is not None]
+            self._world.disconnect(found, now)
+            return [session.id for session in found]
+
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
         with self._present() as now:
             if not self._has_interface(interface, now):

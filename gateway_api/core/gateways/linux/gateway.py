@@ -153,6 +153,11 @@ class LinuxGateway:
         self._links.forget()
         return None if end is None else end.session.detail(end.traffic)
 
+    def disconnect_many(self, ids: Sequence[int]) -> list[int]:
+        ends = self._tracker.disconnect_many(ids)
+        self._links.forget()
+        return [end.session.id for end in ends]
+
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[LinuxSession] | None:
         if not self._has_interface(interface):
             return None

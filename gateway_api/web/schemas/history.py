@@ -1,0 +1,37 @@
+"""Schemas of queries about the history of sessions."""
+
+from typing import Any
+
+from marshmallow import validate
+
+from gateway_api.base.fields import Schema, Text, says
+from gateway_api.history.record import Wanted
+from gateway_api.web.schemas.queries import ListQuery, SessionConditions, most, time
+
+
+class HistoryQuery(SessionConditions, ListQuery):
+    """Filters of the history of sessions, all of which must hold, loaded as `wanted`."""
+
+    at = time("Sessions that were up then.", "2026-03-01T18:00:00Z")
+    since = time("Sessions that were up then or later.", "1795271513")
+    until = time("Sessions that started before then.", "1795275113")
+    reason = Text(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
+    search = Text(
+        validate=validate.Length(1, 256, error="must have 1 to 256 characters"),
+        metadata=says(
+            "Part of a username or of the name of an interface, in any case, or of a MAC address in any "
+            "spelling; or an IPv4 address or prefix.",
+            "000006",
+        ),
+    )
+
+    def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {"wanted": Wanted(**data)}
+
+
+class FlappingQuery(Schema):
+    """A window of time. `until` is None for now, and `since` None for a day before it."""
+
+    since = time("Start of the window, a day before its end if none.", "1795185113", load_default=None)
+    until = time("End of the window, now if none.", "1795271513", load_default=None)
+    limit = most("Most subscribers.", load_default=20)

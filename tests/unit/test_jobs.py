@@ -1,0 +1,203 @@
+"""Jobs: each session once, at their pace, and what a restart leaves of them."""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gateway_api.base.errors import NotDone
+from gateway_api.core.job_store import JobStore
+from gateway_api.core.jobs import Act, Ended, Jobs, Outcome, TooManyJobs
+from gateway_api.wire.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
+from tests.support.clocks import NOW, StillClock
+from tests.support.stack import PATIENCE, wait_for
+from tests.support.workspaces import no_file_longer_than
+
+WANTED = Job(
+    id=0, kind=JobKind.RATE, state=JobState.RUNNING, filter={"type": "pppoe"}, per_second=100, author="alice",
+    total=0, done=0, gone=0, failed=0, errors=(), started_at=0, finished_at=None,
+)  # fmt: skip
+IDS = range(1, 251)
+
+
+class World:
+    """Jobs on a disk, whose clock goes on when a job sleeps."""
+
+    def __init__(self, folder: Path, held: int = 100) -> None:
+        self.clock = StillClock()
+        self.folder = folder
+        self.held = held
+        self.start_again()
+
+    def start_again(self) -> None:
+        """As after a restart of the core."""
+        self.jobs = Jobs(JobStore(self.folder, self.held), self.clock, self._sleep)
+
+    def run(self, act: Act, ids: Sequence[int] = IDS, **more: int) -> Job:
+        return self.jobs.start(replace(WANTED, **more), ids, act)
+
+    def ended(self, job: Job) -> Job:
+        """The job when it does not run any more."""
+        wait_for("the end of the job", lambda: self.job(job).state is not JobState.RUNNING)
+        return self.job(job)
+
+    def job(self, job: Job) -> Job:
+        found = self.jobs.get(job.id)
+        assert found is not None
+        return found
+
+    def _sleep(self, seconds: float) -> None:
+        # No sleep is shorter: the clock could not count it.
+        self.clock.now += max(seconds, 0.001)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "jobs")
+
+
+class Held:
+    """Acts on sessions, and waits before each batch but the first ones until it is released."""
+
+    def __init__(self, free: int = 0) -> None:
+        self.taken: list[int] = []
+        self.released = threading.Event()
+        self._free = free
+
+    def __call__(self, ids: Sequence[int]) -> Outcome:
+        if len(self.taken) >= self._free:
+            assert self.released.wait(PATIENCE)
+        self.taken += ids
+        return Outcome(done=len(ids))
+
+
+def test_a_job_acts_on_each_session_once_in_order(world: World) -> None:
+    taken: list[int] = []
+
+    def act(ids: Sequence[int]) -> Outcome:
+        taken.extend(ids)
+        return Outcome(done=len(ids))
+
+    job = world.run(act)
+    assert (job.state, job.total, job.done, job.started_at) == (JobState.RUNNING, 250, 0, NOW)
+    ended = world.ended(job)
+    assert taken == list(IDS)
+    assert (ended.state, ended.done, ended.filter, ended.author) == ("done", 250, {"type": "pppoe"}, "alice")
+
+
+@pytest.mark.parametrize("per_second", [1, 7, 100, 10_000])
+def test_no_second_has_more_sessions_than_allowed(world: World, per_second: int) -> None:
+    seconds: Counter[int] = Counter()
+
+    def act(ids: Sequence[int]) -> Outcome:
+        seconds[int(world.clock.now - NOW)] += len(ids)
+        # A slow gateway, now and then: the sessions that it delayed come no faster afterwards.
+        world.clock.now += 2.5 * (sum(seconds.values()) == per_second)
+        return Outcome(done=len(ids))
+
+    world.ended(world.run(act, per_second=per_second))
+    assert sum(seconds.values()) == 250
+    # A batch of a tenth of a second may be at the border of two.
+    assert max(seconds.values()) <= per_second + max(1, per_second // 10)
+    assert world.clock.now - NOW >= 250 / per_second - 1
+
+
+def test_a_job_counts_what_came_of_its_sessions_and_keeps_the_first_failures(world: World) -> None:
+    def act(ids: Sequence[int]) -> Outcome:
+        errors = tuple(JobError(id, f"no {id}") for id in ids if id % 10 == 0)
+        gone = sum(id % 10 == 1 for id in ids)
+        return Outcome(len(ids) - gone - len(errors), gone, errors)
+
+    job = world.ended(world.run(act))
+    assert (job.state, job.done, job.gone, job.failed) == ("done", 200, 25, 25)
+    assert [error.session_id for error in job.errors] == list(range(10, 101, 10))
+    assert job.errors[0].message == "no 10"
+
+
+def test_a_job_that_is_cancelled_takes_no_further_session(world: World) -> None:
+    act = Held(free=20)
+    job = world.run(act)
+    wait_for("some sessions", lambda: world.job(job).done == 20)
+    cancelled = world.jobs.cancel(job.id)
+    assert cancelled is not None
+    assert (cancelled.state, cancelled.finished_at is None) == ("cancelled", False)
+    act.released.set()
+    # The batch that was under way still counts.
+    wait_for("the end of the batch", lambda: world.job(job).done == len(act.taken) == 30)
+    with pytest.raises(Ended):
+        world.jobs.cancel(job.id)
+    assert world.jobs.cancel(99) is None
+
+
+def test_a_job_that_a_restart_interrupts_is_listed_with_its_count_and_does_not_continue(world: World) -> None:
+    act = Held(free=40)
+    job = world.run(act)
+    wait_for("some sessions", lambda: world.job(job).done == 40)
+    world.start_again()
+    assert world.job(job) == replace(job, state=JobState.INTERRUPTED, done=40)
+    world.start_again()
+    assert world.job(job).state is JobState.INTERRUPTED
+    act.released.set()
+
+
+def test_jobs_that_ended_are_the_same_after_a_restart_and_no_id_comes_again(world: World) -> None:
+    jobs = [world.ended(world.run(lambda ids: Outcome(done=len(ids)), ids=range(5))) for _ in range(3)]
+    world.start_again()
+    assert world.jobs.all() == jobs[::-1]
+    assert world.run(lambda ids: Outcome(done=len(ids))).id == 4
+
+
+def test_only_the_last_jobs_are_kept_and_those_that_run(tmp_path: Path) -> None:
+    world, act = World(tmp_path / "jobs", held=3), Held()
+    first = world.run(act)
+    for _ in range(6):
+        last = world.ended(world.run(lambda ids: Outcome(done=len(ids))))
+    assert [job.id for job in world.jobs.all()] == [last.id, last.id - 1, last.id - 2, first.id]
+    act.released.set()
+    world.ended(first)
+    world.start_again()
+    assert [job.id for job in world.jobs.all()] == [last.id, last.id - 1, last.id - 2, first.id]
+
+
+def test_only_so_many_jobs_run_at_a_time(world: World) -> None:
+    act = Held()
+    jobs = [world.run(act) for _ in range(MOST_RUNNING)]
+    with pytest.raises(TooManyJobs):
+        world.run(act)
+    act.released.set()
+    for job in jobs:
+        world.ended(job)
+    world.ended(world.run(act))
+
+
+def test_a_job_whose_work_fails_unexpectedly_ends_and_says_why_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def act(ids: Sequence[int]) -> Outcome:
+        raise RuntimeError("what nobody thought of")
+
+    assert world.ended(world.run(act)).state is JobState.INTERRUPTED
+    assert "what nobody thought of" in caplog.text
+
+
+def test_a_job_that_the_disk_refuses_does_not_start(world: World) -> None:
+    act = Held()
+    with no_file_longer_than(0), pytest.raises(NotDone, match="store jobs"):
+        world.run(act)
+    assert world.jobs.all() == []
+    assert act.taken == []
+    act.released.set()
+    assert world.ended(world.run(act)).done == 250
+
+
+def test_a_damaged_list_of_jobs_is_set_aside(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for path in world.folder.iterdir():
+        path.unlink()
+    (world.folder / "jobs.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    world.start_again()
+    assert world.jobs.all() == []
+    assert "damaged" in caplog.text
+    assert world.ended(world.run(lambda ids: Outcome(done=len(ids)))).done == 250
