@@ -10,6 +10,7 @@ from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.jobs import Act, Ended, Jobs, Outcome, TooManyJobs
+from gateway_api.core.journal import Journal
 from gateway_api.core.rates import Rates, Wanted
 from gateway_api.core.service import errors
 from gateway_api.wire.contract import Command
@@ -39,8 +40,17 @@ from gateway_api.wire.varlink.protocol import Peer
 class JobService:
     """Serves the jobs of one gateway. `changes` gets those that did not come through the API."""
 
-    def __init__(self, gateway: Gateway, rates: Rates, jobs: Jobs, changes: ChangeLog, clock: Clock) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        journal: Journal,
+        rates: Rates,
+        jobs: Jobs,
+        changes: ChangeLog,
+        clock: Clock,
+    ) -> None:
         self._gateway = gateway
+        self._journal = journal
         self._rates = rates
         self._jobs = jobs
         self._changes = changes
@@ -49,10 +59,10 @@ class JobService:
     def start_rate_job(self, call: StartRateJob, peer: Peer | None) -> JobReply:
         wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
         wanted.checked(self._clock)
-        return self._started(JobKind.RATE, call, peer, lambda ids: self._change(ids, wanted))
+        return self._started(JobKind.RATE, call, peer, lambda ids: self._change(ids, wanted, call.author))
 
     def start_disconnect_job(self, call: StartDisconnectJob, peer: Peer | None) -> JobReply:
-        return self._started(JobKind.DISCONNECT, call, peer, self._disconnect)
+        return self._started(JobKind.DISCONNECT, call, peer, lambda ids: self._disconnect(ids, call.author))
 
     def list_jobs(self, _: ListJobs) -> JobsReply:
         jobs = tuple(self._jobs.all())
@@ -98,16 +108,17 @@ class JobService:
         self._note(f"jobs.{kind}", call, peer, started)
         return JobReply(started)
 
-    def _change(self, ids: Sequence[int], wanted: Wanted) -> Outcome:
+    def _change(self, ids: Sequence[int], wanted: Wanted, author: str | None) -> Outcome:
         done, failures = 0, []
         for id in ids:
             try:
-                done += self._rates.change(id, wanted) is not None
+                done += self._rates.change(id, wanted, author) is not None
             except NotDone as error:
                 failures.append(JobError(id, str(error)))
         return Outcome(done, len(ids) - done - len(failures), tuple(failures))
 
-    def _disconnect(self, ids: Sequence[int]) -> Outcome:
+    def _disconnect(self, ids: Sequence[int], author: str | None) -> Outcome:
+        self._journal.disconnects(author, ids)
         try:
             return Outcome(done := len(self._gateway.disconnect_many(ids)), len(ids) - done)
         except StillConnected as error:

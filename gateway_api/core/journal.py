@@ -4,7 +4,7 @@ An event is encoded once, when it happens. Any thread may add and follow.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -30,6 +30,8 @@ class Journal:
         self.boot_id = boot_id
         self._ring: Ring[msgspec.Raw] = Ring(held)
         self._grown = threading.Condition()
+        #: Of sessions that are to end, by id.
+        self._authors: dict[int, str | None] = {}
 
     def session_up(self, session: SessionSummary, at: float) -> None:
         """A session was established. `at` is epoch seconds."""
@@ -38,12 +40,28 @@ class Journal:
     def session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
         """A session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or
         admin_disconnect."""
+        with self._grown:
+            author = self._authors.pop(session.id, None)
         self._add(
             EventName.DOWN, session, at,
+            # After an order that failed, the session may have ended otherwise.
+            author=author if reason == "admin_disconnect" else None,
             reason=reason, **asdict(counters),
             # A clock that was set back would make it negative.
             duration_seconds=max(0, int(at) - session.started_at),
         )  # fmt: skip
+
+    def session_rate(
+        self, session: SessionSummary, at: float, expires_at: int | None, author: str | None
+    ) -> None:
+        """The rates of a session are other ones now, until `expires_at` in epoch seconds if it is given."""
+        rates = {"rate_down": session.rate_down, "rate_up": session.rate_up, "rate_expires_at": expires_at}
+        self._add(EventName.RATE, session, at, author=author, **rates)
+
+    def disconnects(self, author: str | None, ids: Iterable[int]) -> None:
+        """A user orders the end of sessions. The events of these ends name the user."""
+        with self._grown:
+            self._authors |= dict.fromkeys(ids, author)
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """The events after one of a run, without end; from now on if both are None. When some of them are
@@ -75,7 +93,7 @@ class Journal:
         with self._grown:
             return self._grown.wait_for(lambda: self._ring.newest > position, _WAIT)
 
-    def _add(self, name: EventName, session: SessionSummary, at: float, **ended: Any) -> None:
+    def _add(self, name: EventName, session: SessionSummary, at: float, **more: Any) -> None:
         with self._grown:
             event = SessionEvent(
                 sequence=self._ring.newest + 1,
@@ -94,7 +112,7 @@ class Journal:
                 outer_vlan_id=session.outer_vlan_id,
                 inner_vlan_id=session.inner_vlan_id,
                 started_at=session.started_at,
-                **ended,
+                **more,
             )
             self._ring.add(msgspec.Raw(msgspec.json.encode(event)))
             self._grown.notify_all()

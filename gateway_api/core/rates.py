@@ -10,6 +10,7 @@ from gateway_api.base.errors import NotDone
 from gateway_api.core.clock import Clock
 from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.ports import Gateway
+from gateway_api.core.journal import Journal
 from gateway_api.core.orders import Ordering
 from gateway_api.core.session import Session
 from gateway_api.core.sessions import SessionTable
@@ -49,11 +50,14 @@ class Wanted(NamedTuple):
 
 
 class Rates:
-    """The rates of a gateway's sessions. `returned` is called with the records of a session before and after
-    its former rates have returned. Any thread may call."""
+    """The rates of a gateway's sessions. Their changes are in the `journal`. `returned` is called with the
+    records of a session before and after its former rates have returned. Any thread may call."""
 
-    def __init__(self, gateway: Gateway, clock: Clock, returned: Callable[[Changed], None]) -> None:
+    def __init__(
+        self, gateway: Gateway, journal: Journal, clock: Clock, returned: Callable[[Changed], None]
+    ) -> None:
         self._gateway = gateway
+        self._journal = journal
         self._sessions: SessionTable[Any] = gateway.sessions
         self._clock = clock
         self._returned = returned
@@ -62,7 +66,7 @@ class Rates:
         #: By the id of a session whose return failed, the time of the next attempt.
         self._again: dict[int, float] = {}
 
-    def change(self, id: int, wanted: Wanted) -> Changed | None:
+    def change(self, id: int, wanted: Wanted, author: str | None = None) -> Changed | None:
         """The session before and after. None for an unknown id. Raises NotDone."""
         with self._lock:
             session = self._sessions.get(id)
@@ -71,7 +75,7 @@ class Rates:
             now = session.summary
             down = now.rate_down if wanted.down is None else wanted.down
             up = now.rate_up if wanted.up is None else wanted.up
-            return self._gateway.set_rate(id, down, up, self._expiry(session, wanted))
+            return self._set(id, down, up, self._expiry(session, wanted), author)
 
     def return_due(self) -> None:
         """Returns the former rates whose time has come. A failure is logged, and tried again later."""
@@ -89,7 +93,7 @@ class Rates:
                 return
             try:
                 if expiry.has_come(self._clock):
-                    changed = self._gateway.set_rate(id, expiry.former_down, expiry.former_up)
+                    changed = self._set(id, expiry.former_down, expiry.former_up)
                     if changed is not None:
                         self._returned(changed)
                 elif (following := expiry.following(self._clock)) is not expiry:
@@ -100,6 +104,16 @@ class Rates:
                 self._again[id] = self._clock.steady() + _AGAIN
             else:
                 self._again.pop(id, None)
+
+    def _set(
+        self, id: int, down: int, up: int, expiry: Expiry | None = None, author: str | None = None
+    ) -> Changed | None:
+        changed = self._gateway.set_rate(id, down, up, expiry)
+        session = self._sessions.get(id)
+        if changed is not None and session is not None:
+            expires_at = None if expiry is None else expiry.at
+            self._journal.session_rate(session.summary, self._clock.wall(), expires_at, author)
+        return changed
 
     def _expiry(self, session: Session, wanted: Wanted) -> Expiry | None:
         if wanted.expires_in is None and wanted.until is None:

@@ -76,7 +76,7 @@ class CoreService:
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
         self._whole = WholeSessions()
-        self.rates = Rates(gateway, clock, self._note_return)
+        self.rates = Rates(gateway, journal, clock, self._note_return)
 
     def interface(self, *others: object) -> ServedInterface:
         """The interface with a handler for each of its methods, some of which `others` have."""
@@ -133,6 +133,7 @@ class CoreService:
         return SessionReply(session)
 
     def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> SessionReply:
+        self._journal.disconnects(call.author, [call.id])
         with errors():
             session = self._gateway.disconnect(call.id)
         if session is None:
@@ -147,6 +148,9 @@ class CoreService:
                 before = {"interface": call.interface, "sessions": ended}
                 self._note("subscribers.disconnect_by_interface", peer, before)
 
+        if not call.dry_run:
+            arrived = self._sessions.on_access_interface(call.interface)
+            self._journal.disconnects(call.author, [session.id for session in arrived])
         with errors():
             try:
                 found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
@@ -162,7 +166,7 @@ class CoreService:
     def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
         wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
         with errors():
-            changed = self.rates.change(call.id, wanted.checked(self._clock))
+            changed = self.rates.change(call.id, wanted.checked(self._clock), call.author)
         if changed is None:
             raise CORE.error(SessionNotFoundError(call.id))
         before, after = changed

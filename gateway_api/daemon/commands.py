@@ -77,13 +77,15 @@ class Daemon(Calls):
         """The session's record. Raises NotFound."""
         return self.fields(sessions.GetSession(id), "session")["session"]
 
-    def disconnect_session(self, id: int) -> sessions.SessionSnapshot:
+    def disconnect_session(self, id: int, author: str | None = None) -> sessions.SessionSnapshot:
         """The session at its end. Raises NotFound."""
-        return sessions.SessionSnapshot.of(self.reply(sessions.DisconnectSession(id)).session)
+        return sessions.SessionSnapshot.of(self.reply(sessions.DisconnectSession(id, author)).session)
 
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
+    def disconnect_interface(
+        self, interface: str, *, dry_run: bool, author: str | None = None
+    ) -> list[msgspec.Raw]:
         """The records of the sessions that ended or, in a dry run, would end. Raises NotFound."""
-        reply = self.fields(sessions.DisconnectInterface(interface, dry_run), "sessions")
+        reply = self.fields(sessions.DisconnectInterface(interface, dry_run, author), "sessions")
         return decoded(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
@@ -93,9 +95,11 @@ class Daemon(Calls):
         rate_up_bps: int | None = None,
         expires_in: int | None = None,
         until: int | None = None,
+        author: str | None = None,
     ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
         """The session before the change, and its rates after it. Raises NotFound."""
-        reply = self.reply(sessions.SetSessionRate(id, rate_down_bps, rate_up_bps, expires_in, until))
+        call = sessions.SetSessionRate(id, rate_down_bps, rate_up_bps, expires_in, until, author)
+        reply = self.reply(call)
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
     def start_rate_job(

@@ -118,5 +118,9 @@ class Broadcast:
 
 
 def entries(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[Entry]:
-    """The events as clients get them."""
-    return (Entry(sse.NAMES[e.event], e.type.lower(), sse.block(boot_id, e)) for e in events)
+    """The events as clients get them. Other events of the core have no bytes, but a number."""
+    return (
+        Entry(name, e.type.lower(), sse.block(boot_id, e) if name else b"")
+        for e in events
+        for name in [sse.NAMES.get(e.event, "")]
+    )

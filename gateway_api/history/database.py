@@ -36,7 +36,8 @@ CREATE TABLE IF NOT EXISTS session (
     bytes_in INTEGER,
     bytes_out INTEGER,
     packets_in INTEGER,
-    packets_out INTEGER
+    packets_out INTEGER,
+    author TEXT
 );
 CREATE INDEX IF NOT EXISTS session_id ON session (id, started);
 CREATE INDEX IF NOT EXISTS session_username ON session (username, started);
@@ -53,6 +54,15 @@ CREATE TABLE IF NOT EXISTS network (
     PRIMARY KEY (network, session, kind)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS network_session ON network (session);
+CREATE TABLE IF NOT EXISTS rate (
+    session INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    down INTEGER NOT NULL,
+    up INTEGER NOT NULL,
+    expires INTEGER,
+    author TEXT,
+    PRIMARY KEY (session, at, down, up)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS place (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     boot_id TEXT NOT NULL,

@@ -2,8 +2,6 @@
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
-import base64
-import binascii
 import re
 import sqlite3
 import threading
@@ -14,13 +12,12 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
-from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, Problem
+from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, NotFound, Problem
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.history import keys
+from gateway_api.history import cursors, keys
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, open_to_read
 from gateway_api.history.record import FlappingSubscriber, PastSession, Wanted
+from gateway_api.history.timeline import Entries, timeline
 from gateway_api.wire.contract import Page
 
 T = TypeVar("T")
@@ -38,7 +35,7 @@ _LEAST_DIGITS = 4
 
 _COLUMNS = """
 session.number, session.id, type, name.text, mac.text, ip, own.text, access.text, outer_vlan, inner_vlan,
-started, ended, seen, reason, bytes_in, bytes_out, packets_in, packets_out
+started, ended, seen, reason, bytes_in, bytes_out, packets_in, packets_out, author
 """
 _TABLES = """
 session
@@ -85,6 +82,14 @@ class Reader:
         """The subscribers with the most sessions that started in the window, and more than one."""
         return self._on_thread(_flapping, since, until, limit)
 
+    def timeline(self, id: int, page: Page) -> Entries:
+        """What happened to the subscriber that has or had a session. Raises NotFound if no session had this
+        id, and Invalid for a wrong cursor."""
+        found = self._on_thread(timeline, id, page)
+        if found is None:
+            raise NotFound("No such session")
+        return found
+
     def _on_thread(self, search: Callable[..., T], *arguments: Any) -> T:
         with self._reading:
             try:
@@ -110,7 +115,7 @@ def _sessions(connection: sqlite3.Connection, wanted: Wanted, page: Page | None)
     conditions, values = _conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
-        values += _decoded(page.cursor)
+        values += cursors.decoded(page.cursor, 2)
     most = MOST if page is None else page.limit
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
@@ -121,7 +126,7 @@ def _sessions(connection: sqlite3.Connection, wanted: Wanted, page: Page | None)
     if page is None:
         raise ListTooLarge("The whole list is too large for one answer; use limit")
     number, started = rows[most - 1][0], sessions[-1].started_at
-    return Found(sessions, _encoded(started, number))
+    return Found(sessions, cursors.encoded((started, number)))
 
 
 def _flapping(
@@ -238,20 +243,5 @@ def _record(connection: sqlite3.Connection, row: Sequence[Any]) -> PastSession:
         bytes_out=counters[1],
         packets_in=counters[2],
         packets_out=counters[3],
+        author=counters[4],
     )
-
-
-def _encoded(started: int, number: int) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode([started, number])).rstrip(b"=").decode()
-
-
-def _decoded(cursor: str) -> list[int]:
-    try:
-        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        place = msgspec.json.decode(raw, type=tuple[int, int])
-        if not all(0 <= number < 1 << 63 for number in place):
-            raise ValueError("not of this list")
-    except (binascii.Error, ValueError, RecursionError) as error:
-        message = "must be what the last page gave as next_cursor"
-        raise Invalid(Problem("cursor", "invalid", message)) from error
-    return list(place)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, NamedTuple
 
-from gateway_api.wire.contract import Record, count
+from gateway_api.wire.contract import Enumeration, Record, about, count
 from gateway_api.wire.core import sessions as wire
 
 
@@ -34,6 +34,7 @@ class PastSession(Record, frozen=True):
     bytes_out: Annotated[int | None, wire.SENT]
     packets_in: Annotated[int | None, wire.PACKETS_RECEIVED]
     packets_out: Annotated[int | None, wire.PACKETS_SENT]
+    author: wire.Author
 
 
 class FlappingSubscriber(Record, frozen=True):
@@ -46,6 +47,33 @@ class FlappingSubscriber(Record, frozen=True):
     access_interface: wire.AccessInterface
     started_at: wire.StartedAt
     reason: Annotated[str | None, wire.REASON]
+
+
+class TimelineEvent(Enumeration):
+    """What happened to a subscriber."""
+
+    UP = "session.up", "A session started."
+    RATE = "session.rate", "The rates of a session changed."
+    DOWN = "session.down", "A session ended."
+    LOST = "session.lost", "A session was found to be gone: the history has a hole."
+
+
+class TimelineEntry(Record, frozen=True):
+    """Something that happened to a subscriber. A field that does not belong to the event is null."""
+
+    at: wire.HappenedAt
+    event: Annotated[TimelineEvent, about("What happened.", "session.down")]
+    session_id: wire.SessionId
+    message: Annotated[
+        str, about("The same for people.", "Session 7 ended after 1:02:03, admin_disconnect, by admin")
+    ]
+    author: wire.Author
+    reason: Annotated[str | None, wire.REASON]
+    rate_down: Annotated[int | None, count("New downstream rate, bits per second.", 250_000_000)]
+    rate_up: Annotated[int | None, count("New upstream rate, bits per second.", 50_000_000)]
+    rate_expires_at: Annotated[
+        int | None, count("When the former rates return, Unix epoch seconds.", 1795275113)
+    ]
 
 
 class Wanted(NamedTuple):

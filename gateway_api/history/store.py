@@ -27,9 +27,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number
 """
 _END = """
 UPDATE session SET started = ?, ended = ?, seen = NULL, reason = ?,
-    bytes_in = ?, bytes_out = ?, packets_in = ?, packets_out = ?
+    bytes_in = ?, bytes_out = ?, packets_in = ?, packets_out = ?, author = ?
 WHERE number = ?
 """
+_RATE = "INSERT OR IGNORE INTO rate (session, at, down, up, expires, author) VALUES (?, ?, ?, ?, ?, ?)"
 _LOSE = "UPDATE session SET ended = :now, seen = max(started, min(:seen, :now)) WHERE "
 #: The plus keeps SQLite from the index of `ended`, which has all sessions that are up in one place.
 _FORMER = f"{_LOSE} id = :id AND +ended IS NULL"
@@ -96,10 +97,13 @@ class Store:
         """All of them, or none. An event that is there already changes nothing."""
         with self._transaction():
             for event in events:
-                if event.event == EventName.UP:
-                    self._start(event, event.at if event.started_at is None else event.started_at)
-                else:
-                    self._end(event)
+                match event.event:
+                    case EventName.UP:
+                        self._start(event, event.at if event.started_at is None else event.started_at)
+                    case EventName.DOWN:
+                        self._end(event)
+                    case EventName.RATE:
+                        self._change(event)
             self._set_place(place)
 
     def begin_comparison(self) -> None:
@@ -135,7 +139,8 @@ class Store:
             before = _EVER if too_large else now - limits.days * _DAY
             removed = self._connection.execute(_OLDEST, (before,)).fetchall()
             for number, *texts in removed:
-                self._connection.execute("DELETE FROM network WHERE session = ?", (number,))
+                for table in ("network", "rate"):
+                    self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
                 for text in filter(None, texts):
                     self._connection.execute(_UNUSED, {"text": text})
         # As a script: `execute` would free one page only.
@@ -179,9 +184,15 @@ class Store:
         if is_known:
             return
         counters = event.bytes_in, event.bytes_out, event.packets_in, event.packets_out
-        self._connection.execute(_END, (started, event.at, event.reason, *counters, number))
+        self._connection.execute(_END, (started, event.at, event.reason, *counters, event.author, number))
         # DHCPv6 may have delegated a prefix since the start.
         self._add_networks(number, event)
+
+    def _change(self, event: SessionEvent) -> None:
+        started = event.at if event.started_at is None else event.started_at
+        number = self._up(event.id, started) or self._start(event, started)
+        rates = event.rate_down, event.rate_up, event.rate_expires_at, event.author
+        self._connection.execute(_RATE, (number, event.at, *rates))
 
     def _up(self, id: int, started: int) -> int | None:
         """The session of this id that is up: also one whose start has moved, with the clock."""

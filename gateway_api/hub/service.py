@@ -31,6 +31,7 @@ from gateway_api.hub.sender import Sender
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire import hub as wire
 from gateway_api.wire.contract import served
+from gateway_api.wire.events import DELIVERIES
 from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity
@@ -183,7 +184,8 @@ def _feed(events: Events, registry: Registry) -> None:
             for batch in events.for_ever(time.sleep, all_held=True):
                 if batch.gap:
                     _log.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
-                registry.offer([message_of(batch.boot_id, event) for event in batch.events])
+                messages = [message_of(batch.boot_id, e) for e in batch.events if e.event in DELIVERIES]
+                registry.offer(messages)
         except Exception:  # noqa: BLE001 - logged; if the thread ended, all later events would be lost
             _log.exception("events are lost to the webhooks")
             time.sleep(1)

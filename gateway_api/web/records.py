@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
-from gateway_api.history.record import FlappingSubscriber, PastSession
+from gateway_api.history.record import FlappingSubscriber, PastSession, TimelineEntry
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.hub import MessageId
@@ -101,6 +101,14 @@ class PastSessionList(Record, frozen=True, kw_only=True):
     sessions: Annotated[tuple[PastSession, ...], about("The sessions.")]
     count: _Count
     next_cursor: _NextCursor = UNSET
+
+
+class TimelineEntryList(Record, frozen=True, kw_only=True):
+    """What happened to a subscriber."""
+
+    entries: Annotated[tuple[TimelineEntry, ...], about("The entries.")]
+    count: _Count
+    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
 
 
 class FlappingSubscriberList(Record, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.web.records import FlappingSubscriberList, PastSessionList
+from gateway_api.web.records import FlappingSubscriberList, PastSessionList, TimelineEntryList
 from tests.support.records import assert_is
 from tests.support.stack import Api, wait_for
 
@@ -51,6 +51,26 @@ def test_an_address_and_a_time_tell_whose_address_it_was(api: Api, ended: dict[s
     assert found["username"] == ended["username"]
     (found,) = history(api, ip_address=ended["ipv6_address"], at=ended["started_at"])
     assert found["username"] == ended["username"]
+
+
+def test_the_timeline_tells_who_changed_a_rate_and_who_ended_the_session(api: Api) -> None:
+    id = api.get("/subscribers", params={"limit": 1})["sessions"][0]["id"]
+    rates = {"rate_down": "1 Gbit", "rate_up": "2 Mbit"}
+    assert api.send("PUT", f"/subscribers/{id}/rate", json=rates).ok
+    assert api.send("DELETE", f"/subscribers/{id}").ok
+    admin = api.environment["ADMIN_USER"]
+
+    def entries() -> list[dict[str, Any]]:
+        found = api.get(f"/subscribers/{id}/timeline")
+        assert_is(TimelineEntryList, found)
+        return list(found["entries"])
+
+    wait_for("the end in the timeline", lambda: entries()[0]["event"] == "session.down")
+    ended, changed, started = entries()
+    assert (ended["reason"], ended["author"]) == ("admin_disconnect", admin)
+    assert (changed["event"], changed["author"]) == ("session.rate", admin)
+    assert (changed["rate_down"], changed["rate_up"]) == (1_000_000_000, 2_000_000)
+    assert (started["event"], started["session_id"]) == ("session.up", id)
 
 
 def test_a_mac_address_is_found_in_any_spelling(api: Api, ended: dict[str, Any]) -> None:

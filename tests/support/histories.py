@@ -24,14 +24,45 @@ def up(id: int, at: int, **fields: Any) -> SessionEvent:
     return _event("session.up", listed(id, at, **fields), at)
 
 
-def down(id: int, started_at: int, at: int, reason: str = "user_request", **fields: Any) -> SessionEvent:
-    ended = {"reason": reason, "bytes_in": 10, "bytes_out": 20, "packets_in": 1, "packets_out": 2}
+def down(
+    id: int,
+    started_at: int,
+    at: int,
+    reason: str = "user_request",
+    author: str | None = None,
+    **fields: Any,
+) -> SessionEvent:
+    ended = {
+        "author": author,
+        "reason": reason,
+        "bytes_in": 10,
+        "bytes_out": 20,
+        "packets_in": 1,
+        "packets_out": 2,
+    }
     lasted = {"duration_seconds": at - started_at}
     return _event("session.down", listed(id, started_at, **fields), at, **ended, **lasted)
 
 
+def rate(
+    id: int,
+    started_at: int,
+    at: int,
+    down: int,
+    up: int,
+    expires_at: int | None = None,
+    author: str | None = None,
+    **fields: Any,
+) -> SessionEvent:
+    rates = {"rate_down": down, "rate_up": up, "rate_expires_at": expires_at}
+    return _event("session.rate", listed(id, started_at, **fields), at, author=author, **rates)
+
+
 def _event(name: str, of: SessionSummary, at: int, **more: Any) -> SessionEvent:
-    shared = [field for field in SessionEvent.__struct_fields__ if hasattr(of, field)]
+    shared = {field for field in SessionEvent.__struct_fields__ if hasattr(of, field)} - {
+        "rate_down",
+        "rate_up",
+    }
     return SessionEvent(sequence=1, event=name, at=at, **{f: getattr(of, f) for f in shared}, **more)  # type: ignore[arg-type]
 
 

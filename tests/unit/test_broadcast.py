@@ -1,15 +1,20 @@
 """The events that a worker holds for all of its streams."""
 
+from itertools import islice
+
 import gevent
+import msgspec
 import pytest
 
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.journal import Journal
+from gateway_api.core.session import Counters
 from gateway_api.daemon.events import Events
 from gateway_api.events import sse
-from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span
+from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span, entries
 from gateway_api.events.sse import EventId
-from tests.support.journal import InProcessCore, grow
+from gateway_api.wire.core.sessions import EventsReply
+from tests.support.journal import InProcessCore, grow, session
 
 
 def test_a_span_holds_what_came_after_events_of_its_life_from_where_it_began() -> None:
@@ -61,3 +66,14 @@ def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
         assert not waits.dead
         grow(journal, 1)
     assert waits.get(timeout=5) is broadcast.span
+
+
+def test_an_event_that_clients_do_not_get_has_a_number_and_no_bytes() -> None:
+    journal = Journal("life")
+    grow(journal, 1)
+    journal.session_rate(session(1), 2.0, None, "admin")
+    journal.session_down(session(1), "user_request", 3.0, Counters(0, 0, 0, 0))
+    (reply,) = islice(journal.follow("life", 0), 1)
+    held = msgspec.json.decode(msgspec.json.encode(reply), type=EventsReply)
+    assert [entry.name for entry in entries("life", held.events)] == ["session_up", "", "session_down"]
+    assert [bool(entry.block) for entry in entries("life", held.events)] == [True, False, True]

@@ -3,6 +3,7 @@
 import threading
 from contextlib import closing
 from itertools import islice
+from typing import Any
 
 import msgspec
 import pytest
@@ -57,10 +58,46 @@ def test_an_event_has_all_that_its_readers_need() -> None:
         "duration_seconds": 10,
     }
     nothing = dict.fromkeys(ended)
+    ended["reason"] = "user_request"
+    rates = {"rate_down": None, "rate_up": None, "rate_expires_at": None, "author": None}
     assert [msgspec.json.decode(event) for event in reply.events] == [
-        {"sequence": 1, "event": "session.up", "at": 12, **common, "reason": None, **nothing},
-        {"sequence": 2, "event": "session.down", "at": 13, **common, "reason": "user_request", **ended},
+        {"sequence": 1, "event": "session.up", "at": 12, **common, "reason": None, **nothing, **rates},
+        {
+            "sequence": 2,
+            "event": "session.down",
+            "at": 13,
+            **common,
+            "reason": "user_request",
+            **ended,
+            **rates,
+        },
     ]
+
+
+def events_of(journal: Journal) -> list[dict[str, Any]]:
+    (reply,) = islice(journal.follow("life", 0), 1)
+    return [msgspec.json.decode(event) for event in reply.events]
+
+
+def test_other_rates_are_an_event_with_their_author_and_their_end() -> None:
+    journal = Journal("life")
+    journal.session_rate(session(7), 12.9, 99, "admin")
+    (event,) = events_of(journal)
+    assert (event["event"], event["at"], event["id"]) == ("session.rate", 12, 7)
+    assert (event["rate_down"], event["rate_up"], event["rate_expires_at"]) == (1000, 2000, 99)
+    assert (event["author"], event["reason"]) == ("admin", None)
+
+
+def test_the_end_of_a_session_names_the_user_who_ordered_it() -> None:
+    journal = Journal("life")
+    journal.disconnects("admin", [7, 8])
+    journal.session_down(session(7), "admin_disconnect", 13.1, Counters(0, 0, 0, 0))
+    # The order failed.
+    journal.session_down(session(8), "lost_carrier", 13.1, Counters(0, 0, 0, 0))
+    journal.session_down(session(9), "admin_disconnect", 13.1, Counters(0, 0, 0, 0))
+    # Another run of the same id was not ordered to end.
+    journal.session_down(session(7), "admin_disconnect", 14.1, Counters(0, 0, 0, 0))
+    assert [event["author"] for event in events_of(journal)] == ["admin", None, None, None]
 
 
 def test_no_session_lasted_less_than_no_time_where_the_clock_went_back() -> None:

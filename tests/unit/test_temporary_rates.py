@@ -33,7 +33,7 @@ class Core:
         population = Population(3, 0.0, 1)
         self.gateway = LabGateway(configuration, population, Journal("life"), clock, self.kept)
         self.returned: list[Changed] = []
-        self.rates = Rates(self.gateway, clock, self.returned.append)
+        self.rates = Rates(self.gateway, Journal("life"), clock, self.returned.append)
 
     def change(self, id: int = 2, **wanted: int | None) -> None:
         names = ("down", "up", "expires_in", "until")

@@ -107,7 +107,7 @@ def serve(
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         service = CoreService(gateway, journal, workspace, changes, clock)
         jobs = Jobs(JobStore(options.configuration / "jobs"), clock)
-        of_jobs = JobService(gateway, service.rates, jobs, changes, clock)
+        of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
         server = Server(options.socket, Dispatcher(IDENTITY, [service.interface(of_jobs)]))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)

@@ -6,8 +6,8 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.web import access, parse, responses
-from gateway_api.web.records import FlappingSubscriberList, PastSessionList
-from gateway_api.web.schemas.history import FlappingQuery, HistoryQuery
+from gateway_api.web.records import FlappingSubscriberList, PastSessionList, TimelineEntryList
+from gateway_api.web.schemas.history import FlappingQuery, HistoryQuery, TimelineQuery
 from gateway_api.web.services import services
 
 routes = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
@@ -24,6 +24,16 @@ def index(query: dict[str, Any]) -> Response:
     found = services().history.sessions(**query)
     paged = {} if query["page"] is None else {"next_cursor": found.next_cursor}
     return responses.ok({"sessions": found.sessions, "count": len(found.sessions), **paged})
+
+
+@routes.get("/<session:id>/timeline")
+@access.any_role
+@responses.data(TimelineEntryList)
+@parse.query(TimelineQuery)
+def timeline(query: dict[str, Any], id: str) -> Response:
+    """What happened to the subscriber that has or had a session, the newest first."""
+    found = services().history.timeline(parse.session_id(id), **query)
+    return responses.ok(found._asdict() | {"count": len(found.entries)})
 
 
 @routes.get("/flapping")

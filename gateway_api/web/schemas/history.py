@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from marshmallow import validate
+from marshmallow import post_load, validate
 
 from gateway_api.base.fields import Schema, Text, says
 from gateway_api.history.record import Wanted
-from gateway_api.web.schemas.queries import ListQuery, SessionConditions, most, time
+from gateway_api.web.schemas.queries import ListQuery, SessionConditions, cursor, most, time
+from gateway_api.wire.contract import Page
 
 
 class HistoryQuery(SessionConditions, ListQuery):
@@ -27,6 +28,17 @@ class HistoryQuery(SessionConditions, ListQuery):
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"wanted": Wanted(**data)}
+
+
+class TimelineQuery(Schema):
+    """Loaded as `page`."""
+
+    limit = most("Most entries of a page.", load_default=100)
+    cursor = cursor()
+
+    @post_load
+    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {"page": Page(data["limit"], data.get("cursor"))}
 
 
 class FlappingQuery(Schema):

@@ -38,6 +38,12 @@ def most(description: str, **options: Any) -> Parsed:
     return Parsed(_whole(range(1, MAX_LIMIT + 1), rule), metadata=about, **options)
 
 
+def cursor(description: str = "The `next_cursor` of the page before.") -> Text:
+    rule = validate.Length(1, 1024, error="must have 1 to 1024 characters")
+    # No example: only a page gives a valid cursor.
+    return Text(validate=rule, metadata={"description": description})
+
+
 def time(description: str, example: str, **options: Any) -> Parsed:
     """A time, loaded as epoch seconds."""
     about = says(f"{description} Unix epoch seconds, or ISO 8601 with its offset.", example)
@@ -118,11 +124,7 @@ class ListQuery(Schema):
     """Loaded as `filter`; `sort`, or None; and `page`, a Page or None for the whole list."""
 
     limit = most("Most records of a page.")
-    cursor = Text(
-        validate=validate.Length(1, 1024, error="must have 1 to 1024 characters"),
-        # No example: only a page gives a valid cursor.
-        metadata={"description": "The `next_cursor` of the page before, with `limit`."},
-    )
+    cursor = cursor("The `next_cursor` of the page before, with `limit`.")
 
     @post_load
     def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:

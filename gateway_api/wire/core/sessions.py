@@ -71,8 +71,10 @@ class EventName(Enumeration):
 
     UP = "session.up", "The session started."
     DOWN = "session.down", "The session ended."
+    RATE = "session.rate", "The rates of the session changed."
 
 
+Author = Annotated[str | None, about("User of the API that did it, null for another cause.", "admin")]
 SessionId = Annotated[int, about("Session id.", 7)]
 Type = Annotated[SessionType, about("Session type.", "PPPoE")]
 State = Annotated[SessionState, about("Session state.", "active")]
@@ -345,6 +347,7 @@ class DisconnectSession(Command[SessionReply], frozen=True):
     """Ends one session. When the reply comes, no list has the session. The reply has its last record."""
 
     id: SessionId
+    author: Author = None
 
 
 class DisconnectInterfaceReply(Record, frozen=True):
@@ -357,6 +360,7 @@ class DisconnectInterface(Command[DisconnectInterfaceReply], frozen=True):
 
     interface: Annotated[str, about("Name of the access interface.", "trunk0.1000")]
     dry_run: Annotated[bool, about("Lists the sessions, and ends none.", True)]
+    author: Author = None
 
 
 class SessionRateReply(Record, frozen=True):
@@ -374,14 +378,16 @@ class SetSessionRate(Command[SessionRateReply], frozen=True):
     rate_up_bps: NewRateUp = None
     expires_in: ExpiresIn = None
     until: Until = None
+    author: Author = None
 
 
 # Events
 
 
 class SessionEvent(Record, frozen=True):
-    """The start or the end of a session. reason and the fields after it are set for session.down, and null
-    for session.up."""
+    """What happened to a session. reason and the fields after it up to duration_seconds are set for
+    session.down; the fields after that up to rate_expires_at are set for session.rate, but rate_expires_at is
+    null for rates without an end."""
 
     sequence: Annotated[int, about("Number of the event, from 1 on, without holes.", 57)]
     event: Annotated[EventName, about("Event name.", "session.up")]
@@ -405,6 +411,12 @@ class SessionEvent(Record, frozen=True):
     packets_in: Annotated[int | None, PACKETS_RECEIVED] = None
     packets_out: Annotated[int | None, PACKETS_SENT] = None
     duration_seconds: Annotated[int | None, DURATION] = None
+    rate_down: Annotated[int | None, count("New downstream rate, bits per second.", 250_000_000)] = None
+    rate_up: Annotated[int | None, count("New upstream rate, bits per second.", 50_000_000)] = None
+    rate_expires_at: Annotated[
+        int | None, count("When the former rates return, Unix epoch seconds.", 1795275113)
+    ] = None
+    author: Author = None
 
 
 class EventsReply(Record, frozen=True):

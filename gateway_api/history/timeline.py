@@ -1,0 +1,97 @@
+"""What happened to one subscriber, the newest first."""
+
+# ruff: noqa: S608 - values of requests are never in a text of SQL.
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from gateway_api.base.texts import rate_text
+from gateway_api.history import cursors, keys
+from gateway_api.history.record import TimelineEntry, TimelineEvent
+from gateway_api.wire.contract import Page
+
+_UP, _RATE, _DOWN = range(3)
+_USERNAME = "SELECT username FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"
+_ENTRIES = f"""
+SELECT * FROM (
+    SELECT started AS at, number, {_UP} AS kind, 0 AS down, 0 AS up, NULL AS expires, NULL AS author
+    FROM session WHERE username = :username
+    UNION ALL
+    SELECT rate.at, rate.session, {_RATE}, rate.down, rate.up, rate.expires, rate.author
+    FROM rate JOIN session ON session.number = rate.session WHERE username = :username
+    UNION ALL
+    SELECT ended, number, {_DOWN}, 0, 0, NULL, author
+    FROM session WHERE username = :username AND ended IS NOT NULL
+) AS entry WHERE (at, number, kind, down, up) < (:at, :number, :kind, :down, :up)
+ORDER BY at DESC, number DESC, kind DESC, down DESC, up DESC LIMIT :limit
+"""
+_SESSION = """
+SELECT id, started, ended, seen, reason, ip, access.text FROM session
+JOIN text AS access ON access.number = session.access WHERE session.number = ?
+"""
+_FIRST = (1 << 62,) * 5
+
+
+class Entries(NamedTuple):
+    """`next_cursor` is None at the end."""
+
+    entries: list[TimelineEntry]
+    next_cursor: str | None
+
+
+def timeline(connection: sqlite3.Connection, id: int, page: Page) -> Entries | None:
+    """Of the subscriber that has or had the session; None if no session had this id. Raises Invalid for a
+    wrong cursor."""
+    known = connection.execute(_USERNAME, (id,)).fetchone()
+    if known is None:
+        return None
+    place = _FIRST if page.cursor is None else cursors.decoded(page.cursor, len(_FIRST))
+    values = dict(zip(("at", "number", "kind", "down", "up"), place, strict=True))
+    query = values | {"username": known[0], "limit": page.limit + 1}
+    rows = connection.execute(_ENTRIES, query).fetchall()
+    entries = [_entry(connection, row) for row in rows[: page.limit]]
+    last = None if len(rows) <= page.limit else cursors.encoded(rows[page.limit - 1][: len(_FIRST)])
+    return Entries(entries, last)
+
+
+def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
+    at, number, kind, down, up, expires, author = row
+    id, started, ended, seen, reason, ip, access = connection.execute(_SESSION, (number,)).fetchone()
+    is_rate = kind == _RATE
+    if kind == _UP:
+        event = TimelineEvent.UP
+        address = "no IPv4 address" if ip is None else keys.ipv4_text(ip)
+        message = f"Session {id} started on {access} with {address}"
+    elif is_rate:
+        event = TimelineEvent.RATE
+        until = "" if expires is None else f" until {_time(expires)}"
+        message = f"Session {id} got {rate_text(down)} down and {rate_text(up)} up{until}{_by(author)}"
+    elif seen is None:
+        event = TimelineEvent.DOWN
+        message = (
+            f"Session {id} ended after {timedelta(seconds=max(0, ended - started))}, {reason}{_by(author)}"
+        )
+    else:
+        event = TimelineEvent.LOST
+        message = f"Session {id} ended between {_time(seen)} and {_time(ended)}: nobody saw the end"
+    return TimelineEntry(
+        at=at,
+        event=event,
+        session_id=id,
+        message=message,
+        author=author,
+        reason=reason if event is TimelineEvent.DOWN else None,
+        rate_down=down if is_rate else None,
+        rate_up=up if is_rate else None,
+        rate_expires_at=expires,
+    )
+
+
+def _by(author: str | None) -> str:
+    return "" if author is None else f", by {author}"
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,89 @@
+"""What happened to a subscriber, in its order."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway_api.base.errors import Invalid, NotFound
+from gateway_api.wire.contract import Page
+from tests.support.histories import History, down, history, listed, rate, up
+
+AT = 1_700_000_000
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Iterator[History]:
+    """A session with other rates for a time, which an admin ended; one with a hole; and one of another."""
+    with history(tmp_path / "history.sqlite") as opened:
+        one = {"username": "ann"}
+        opened.add(
+            up(1, AT, **one),
+            rate(1, AT, AT + 10, 250_000_000, 50_000_000, AT + 20, "admin", **one),
+            rate(1, AT, AT + 20, 1000, 2000, **one),
+            down(1, AT, AT + 3723, "admin_disconnect", author="admin", **one),
+            up(2, AT + 4000, ip_address=None, **one),
+            up(3, AT + 4001, username="bob"),
+            at=AT + 4100,
+        )
+        opened.compare(listed(3, AT + 4001, username="bob"), at=AT + 4200)
+        yield opened
+
+
+MESSAGES = [
+    "Session 2 ended between 2023-11-14T23:21:40Z and 2023-11-14T23:23:20Z: nobody saw the end",
+    "Session 2 started on trunk0.7 with no IPv4 address",
+    "Session 1 ended after 1:02:03, admin_disconnect, by admin",
+    "Session 1 got 1 kbit/s down and 2 kbit/s up",
+    "Session 1 got 250 Mbit/s down and 50 Mbit/s up until 2023-11-14T22:13:40Z, by admin",
+    "Session 1 started on trunk0.7 with 100.64.0.7",
+]
+
+
+def messages(past: History, id: int) -> list[str]:
+    return [entry.message for entry in past.reader.timeline(id, Page(100)).entries]
+
+
+@pytest.mark.parametrize("id", [1, 2])
+def test_a_timeline_has_all_that_happened_to_the_subscriber_of_a_session(past: History, id: int) -> None:
+    assert messages(past, id) == MESSAGES
+
+
+def test_an_entry_has_the_fields_of_its_event(past: History) -> None:
+    lost, _, ended, back, temporary, started = past.reader.timeline(1, Page(100)).entries
+    assert (lost.event, lost.at, lost.reason, lost.author) == ("session.lost", AT + 4200, None, None)
+    assert (ended.event, ended.reason, ended.author) == ("session.down", "admin_disconnect", "admin")
+    assert (back.event, back.rate_down, back.rate_up, back.author) == ("session.rate", 1000, 2000, None)
+    assert (temporary.rate_down, temporary.rate_expires_at) == (250_000_000, AT + 20)
+    assert (started.event, started.session_id, started.rate_down) == ("session.up", 1, None)
+
+
+def test_pages_have_each_entry_once(past: History) -> None:
+    found, cursor = [], None
+    while True:
+        page = past.reader.timeline(1, Page(1, cursor))
+        found += [entry.message for entry in page.entries]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert found == MESSAGES
+
+
+def test_rates_that_come_again_change_nothing(past: History) -> None:
+    past.add(rate(1, AT, AT + 20, 1000, 2000, username="ann"))
+    assert messages(past, 1) == MESSAGES
+
+
+def test_the_newest_session_of_an_id_says_whose_timeline_it_is(past: History) -> None:
+    past.add(up(1, AT + 5000, username="bob"))
+    assert len(messages(past, 1)) == 2
+
+
+def test_an_id_that_no_session_had_has_no_timeline(past: History) -> None:
+    with pytest.raises(NotFound):
+        past.reader.timeline(4, Page(100))
+
+
+def test_a_cursor_that_no_page_gave_is_refused(past: History) -> None:
+    with pytest.raises(Invalid):
+        past.reader.timeline(1, Page(100, "WzEsMl0"))
