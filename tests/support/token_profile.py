@@ -33,7 +33,7 @@ class ListSubscribers(PagedMethod[SubscribersReply], frozen=True):
     """The list."""
 
 
-class SubscriberDetail(SessionDetail, frozen=True):
+class SubscriberDetail(SessionDetail, frozen=True, kw_only=True):
     speed_down: Speed
     speed_up: Speed
     uptime: Uptime
