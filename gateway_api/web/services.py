@@ -117,6 +117,11 @@ def caller() -> Claims:
     return cast(Claims, g.caller)
 
 
+def author() -> str | None:
+    """The user of this request, as the log names it; None before its access check."""
+    return cast(str | None, request.environ.get(http.USER))
+
+
 def identify(username: str, role: str) -> None:
     """Gives the log lines of the current request its user."""
     request.environ |= {http.USER: username, http.ROLE: role}

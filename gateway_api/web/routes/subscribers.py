@@ -18,7 +18,7 @@ from gateway_api.web.records import (
 )
 from gateway_api.web.schemas.queries import SubscribersQuery
 from gateway_api.web.schemas.requests import DisconnectInterface, RateChange
-from gateway_api.web.services import caller, daemon
+from gateway_api.web.services import author, daemon
 from gateway_api.wire.core.sessions import EndedSession, GetStatistics, ListSessions, SessionDetail
 
 routes = Blueprint("subscribers", __name__, url_prefix="/api/v1/subscribers")
@@ -59,7 +59,7 @@ def show(id: str) -> Response:
 def disconnect(id: str) -> Response:
     """Disconnects a session. It has ended when the response arrives."""
     session = parse.session_id(id)
-    audit.note(before=daemon().disconnect_session(session, caller().sub))
+    audit.note(before=daemon().disconnect_session(session, author()))
     return responses.ok(Message(f"Session {session} disconnected"))
 
 
@@ -71,7 +71,7 @@ def disconnect_by_interface(body: dict[str, Any]) -> Response:
     """Ends all sessions on an access interface, or lists them."""
     interface, dry_run = body["interface"], body["dry_run"]
     try:
-        sessions = daemon().disconnect_interface(interface, dry_run=dry_run, author=caller().sub)
+        sessions = daemon().disconnect_interface(interface, dry_run=dry_run, author=author())
     except StillConnected as error:
         audit.note(before={"sessions": error.ended})
         raise
@@ -94,7 +94,7 @@ def change_rate(body: dict[str, Any], id: str) -> Response:
     return.
     """
     session = parse.session_id(id)
-    before, after = daemon().set_session_rate(session, **body["change"], author=caller().sub)
+    before, after = daemon().set_session_rate(session, **body["change"], author=author())
     audit.note(before=before, after=after)
     message = f"Rate change requested for session {session}"
     return responses.ok(RateChanged.of(message, body["sent"], after))
