@@ -1,9 +1,10 @@
-"""Texts with a form of their own: addresses, rates, and paths in a configuration."""
+"""Texts with a form of their own: addresses, rates, times, and paths in a configuration."""
 
 import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from ipaddress import IPv6Address
 
@@ -90,6 +91,14 @@ def rate_text(bps: int) -> str:
     whole, rest = divmod(bps, factor)
     fraction = str(factor + rest)[1:].rstrip("0")
     return f"{whole}.{fraction} {unit}" if fraction else f"{whole} {unit}"
+
+
+# Times
+
+
+def utc_text(at: float) -> str:
+    """ISO 8601 in UTC, in whole seconds: `2026-03-01T12:00:00Z`. `at` is epoch seconds."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 # Paths in a configuration: segments joined by dots, such as `interfaces.trunks.0`. A segment is a name, the

@@ -25,6 +25,7 @@ from gateway_api.core.whole_sessions import WholeSessions
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, SelectingMethod, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
+from gateway_api.wire.core.dependencies import DependenciesReply
 from gateway_api.wire.core.faults import FaultKind, RepairCount
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import (
@@ -204,6 +205,9 @@ class CoreService:
 
     def list_faults(self, call: SelectingMethod[Any]) -> Reply:
         return selected(self._gateway.faults(), call)
+
+    def get_dependencies(self, _: Method[Any]) -> DependenciesReply:
+        return DependenciesReply(tuple(self._gateway.dependencies()))
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
         self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))

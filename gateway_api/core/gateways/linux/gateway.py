@@ -20,6 +20,7 @@ from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
 from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.interfaces import Links
@@ -27,6 +28,7 @@ from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 from gateway_api.core.gateways.linux.netlink.reader import Reader
 from gateway_api.core.gateways.linux.netlink.watcher import Changed, Watcher
+from gateway_api.core.gateways.linux.not_done import not_done
 from gateway_api.core.gateways.linux.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.reading import Reading
 from gateway_api.core.gateways.linux.routes import MAIN, route_rows
@@ -38,6 +40,7 @@ from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Counters
+from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
@@ -69,6 +72,7 @@ class LinuxGateway:
         services: LinuxServices,
         frr: Frr,
         hooks: HookSocket,
+        dependencies: DependencyWatch,
     ) -> None:
         self._configuration = configuration
         self._clock = clock
@@ -83,6 +87,7 @@ class LinuxGateway:
         self._services = services
         self._frr = frr
         self._hooks = hooks
+        self._dependencies = dependencies
         self._links = Reading(lambda: Links(reader), clock.steady)
         self.sessions = tracker.sessions
 
@@ -105,6 +110,7 @@ class LinuxGateway:
             self._demux.run,
             self._watch_links,
             self._count,
+            self._dependencies.run,
         ):
             threading.Thread(target=guarded, args=(loop,), daemon=True).start()
         raise failures.get()
@@ -118,6 +124,7 @@ class LinuxGateway:
         self._steer()
         self._raise_trunks()
         self._demux.configure(configuration.demux)
+        self._dependencies.configure(configuration)
         if self._provision.address != address:
             self._demux.serve_again(SessionType.DHCP)
         if ending:
@@ -167,7 +174,7 @@ class LinuxGateway:
         if session is None:
             return None
         counted, wanted = self._traffic(session), wanted_by(session)
-        with _not_done("shape the session"):
+        with not_done("shape the session"):
             # The kernel first: it may refuse.
             self._plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
             try:
@@ -179,7 +186,7 @@ class LinuxGateway:
         return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
 
     def interfaces(self) -> Rows:
-        with _not_done("read the interfaces"):
+        with not_done("read the interfaces"):
             links = self._links.now()
         vlans = [served.vlan for served in self._demux.vlans()]
         return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
@@ -193,7 +200,7 @@ class LinuxGateway:
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat
         tables = [MAIN, cgnat.vrf_table] if cgnat.enabled else [MAIN]
-        with _not_done("read the routes"):
+        with not_done("read the routes"):
             entries, links = self._reader.routes(tables), self._links.now()
         return route_rows(entries, links.names(), self.sessions.all())
 
@@ -215,6 +222,9 @@ class LinuxGateway:
 
     def unavailable_sources(self) -> Sequence[str]:
         return self._tracker.unavailable_sources
+
+    def dependencies(self) -> Sequence[Dependency]:
+        return self._dependencies.now()
 
     def _ended_by(self, configuration: Configuration) -> dict[int, str]:
         """The ids of the sessions on a trunk that the demux loses, ascending, with their trunks. One that
@@ -273,11 +283,11 @@ class LinuxGateway:
         return session.detail(self._traffic(session), faults)
 
     def _traffic(self, session: LinuxSession) -> Counters:
-        with _not_done("read the counters of the session"):
+        with not_done("read the counters of the session"):
             return session.traffic(self._counters.now(session.interface))
 
     def _managed_vlans(self) -> ManagedVlans:
-        with _not_done("read the interfaces"):
+        with not_done("read the interfaces"):
             links = self._links.now()
         ahead = self._clock.wall() - self._clock.steady()
         return ManagedVlans(self._demux.vlans(), links, self.sessions, ahead)
@@ -285,15 +295,5 @@ class LinuxGateway:
     def _has_interface(self, name: str) -> bool:
         if self.sessions.has_interface(name):
             return True
-        with _not_done("read the interfaces"):
+        with not_done("read the interfaces"):
             return name in self._links.now()
-
-
-@contextmanager
-def _not_done(step: str) -> Iterator[None]:
-    """Errors of the machine as those of the port. Their texts have no secret, and nothing that a subscriber
-    sent."""
-    try:
-        yield
-    except (KernelError, SessionStoreUnavailable) as error:
-        raise NotDone(step, str(error)) from error
