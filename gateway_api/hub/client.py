@@ -20,14 +20,15 @@ class Hub:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def reply(self, call: Method[R]) -> R:
+    def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
+        """`timeout` is in seconds; None is the client's own."""
         reply: type[R] = reply_of(type(call))
-        return msgspec.json.decode(self.raw(call), type=reply)
+        return msgspec.json.decode(self.raw(call, timeout=timeout), type=reply)
 
-    def raw(self, call: Method[Any]) -> msgspec.Raw:
+    def raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
         """The whole reply, unparsed."""
         try:
-            return self._client.call(HUB.method(type(call)), call)
+            return self._client.call(HUB.method(type(call)), call, timeout=timeout)
         except Unreachable as error:
             raise HubUnavailable(str(error)) from error
         except ErrorReply as error:

@@ -15,7 +15,7 @@ from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.process import keep_loaded
-from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
+from gateway_api.base.settings import USERS, BadSetting, Settings, certificate, has_secret
 from gateway_api.hub import service as hub
 from gateway_api.serving import slots
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
@@ -26,7 +26,7 @@ _log = logging.getLogger("gunicorn.error")
 globals().update(common(USERS))
 
 bind = os.environ.get("GATEWAY_API_BIND") or USERS.bind
-certfile = os.environ.get("GATEWAY_API_CERTIFICATE") or "/etc/gateway-api/tls/certificate.pem"
+certfile = certificate(os.environ)
 keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
 
 

@@ -19,6 +19,7 @@ from gateway_api.daemon.events import Events
 from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
+from gateway_api.web.dependencies import Host
 from gateway_api.web.headers import request_id
 from gateway_api.wire.varlink.client import Client
 
@@ -53,6 +54,7 @@ class Services(Parts):
     streams: Streams
     hub: Hub
     login: Login
+    host: Host
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
@@ -69,6 +71,7 @@ class Services(Parts):
             authorization=authorization,
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
             streams=Streams(Events(core), authorization.still_allowed),
+            host=Host.from_settings(settings),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )
 
