@@ -37,7 +37,7 @@ class Host:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Host":
-        """To be called when the worker starts: later, the file may hold another certificate than it serves."""
+        """To be called when the worker starts: later, the file may be newer than what it serves."""
         folders = {"the login ledger": settings.state, "the audit log": settings.audit}
         return cls(end_of(settings.certificate), folders)
 

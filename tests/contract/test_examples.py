@@ -1151,6 +1151,30 @@ def test_a_source_that_does_not_reply_is_at_least_a_warning_with_its_name(
     assert ended.out.startswith(f"GATEWAY {state} - {said}, ")
 
 
+def test_dependencies_that_are_ill_are_named_and_the_worst_counts(faulty: Api, tmp_path: Path) -> None:
+    desk = Desk(faulty, tmp_path)
+    ended = desk.run("check_gateway", "-d")
+    assert ended.status == CRITICAL
+    assert ended.out.startswith("GATEWAY CRITICAL - accel-ppp failed, radius degraded: no reply from ")
+    # But not without the option.
+    assert desk.run("check_gateway").status == WARNING
+
+
+def test_dependencies_that_are_well_change_nothing(desk: Desk) -> None:
+    ended = desk.run("check_gateway", "-d")
+    assert (ended.status, ended.out.partition(" sessions")[0]) == (OK, f"GATEWAY OK - {SESSIONS}")
+
+
+def test_metrics_without_dependencies_are_critical(gateway: Gateway, desk: Desk) -> None:
+    health = {"status": "ok", "data": gateway.api.get("/health", None)}
+    reply = answer(200, "Connection: close", body=json.dumps(health).encode())
+    with Receiver(reply, tls=_server_tls(gateway)) as receiver:
+        url = f"https://localhost:{receiver.port}"
+        assert desk.run("check_gateway", "-u", url).status == OK
+        ended = desk.run("check_gateway", "-d", "-u", url)
+    assert ended == (CRITICAL, "GATEWAY CRITICAL - the metrics have no dependencies\n", "")
+
+
 def test_a_core_that_is_away_is_critical(gateway: Gateway, desk: Desk) -> None:
     with away(gateway):
         assert desk.run("check_gateway") == (CRITICAL, "GATEWAY CRITICAL - Core daemon unreachable\n", "")
