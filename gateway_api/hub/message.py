@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gateway_api.base.receivers import key_of
 from gateway_api.base.texts import utc_text
 from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.events import (
@@ -54,14 +55,3 @@ def headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str
         digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
         made["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     return made
-
-
-def key_of(secret: str) -> bytes:
-    """The key in a secret. Raises ValueError with the rule."""
-    try:
-        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except ValueError:
-        key = b""
-    if not 24 <= len(key) <= 64:
-        raise ValueError("must be base64 of 24 to 64 bytes, with whsec_ before it or without")
-    return key

@@ -42,21 +42,22 @@ class Host:
         return cls(end_of(settings.certificate), folders)
 
     @property
-    def certificate_days(self) -> float | None:
-        """Days until the certificate ends."""
-        return None if self.certificate_ends is None else (self.certificate_ends - self.clock()) / _DAY
+    def certificate_remaining(self) -> float | None:
+        """Seconds until the certificate ends, None if that is not known."""
+        return None if self.certificate_ends is None else self.certificate_ends - self.clock()
 
     def dependencies(self) -> list[Dependency]:
         disks = [_disk(holds, folder) for holds, folder in self.folders.items()]
         return [self._certificate(), min(disks, key=itemgetter(0))[1]]
 
     def _certificate(self) -> Dependency:
-        days = self.certificate_days
-        if days is None:
+        remaining = self.certificate_remaining
+        if remaining is None:
             message = "The end of the TLS certificate cannot be read."
             return Dependency("certificate", DependencyState.UNKNOWN, message)
-        if days <= 0:
+        if remaining <= 0:
             return Dependency("certificate", DependencyState.FAILED, "The TLS certificate has expired.")
+        days = remaining / _DAY
         state = DependencyState.OK if days >= _DAYS else DependencyState.DEGRADED
         return Dependency("certificate", state, f"Days until the TLS certificate ends: {int(days)}.")
 

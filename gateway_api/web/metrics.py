@@ -224,6 +224,6 @@ class _State(Collector):
         for one in found:
             states.add_metric([one.name], one.state.severity)
         yield states
-        if (days := self._host.certificate_days) is not None:
-            text = "Days until the TLS certificate of the API ends"
-            yield GaugeMetricFamily("gateway_certificate_days_left", text, days)
+        if (left := self._host.certificate_remaining) is not None:
+            text = "Time until the TLS certificate of the API ends"
+            yield GaugeMetricFamily("gateway_certificate_remaining_seconds", text, left)

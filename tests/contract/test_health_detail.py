@@ -180,6 +180,6 @@ def test_a_certificate_that_ends_soon_is_reported(stack: Stack, tmp_path: Path) 
     # Without TLS, for the client looks at another file.
     with running_api(state / "core.sock", state, tls=False, GATEWAY_API_CERTIFICATE=str(certificate)) as url:
         plain = Api({**api.environment, "GATEWAY_URL": url})
-        health, days = found(plain)["certificate"], samples(plain)["gateway_certificate_days_left"]
+        health, left = found(plain)["certificate"], samples(plain)["gateway_certificate_remaining_seconds"]
     assert (health["state"], health["message"]) == ("degraded", "Days until the TLS certificate ends: 1.")
-    assert 1.9 < days <= 2
+    assert 1.9 < left / 86400 <= 2

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
+from gateway_api.base.receivers import Denied
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import destination
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
 from gateway_api.hub.client import Hub
-from gateway_api.hub.destination import Denied, DeniedNetworks
+from gateway_api.hub.destination import DeniedNetworks
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult, Sender
 from gateway_api.hub.service import MAX_WEBHOOKS, Registry
@@ -59,7 +60,7 @@ class Refusing:
     def __init__(self, error: str) -> None:
         self._error = error
 
-    def call(self, *_: object) -> None:
+    def call(self, *_: object, **__: object) -> None:
         raise ErrorReply.of(self._error)
 
 
