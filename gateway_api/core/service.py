@@ -12,6 +12,7 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.configuration.receivers import ReceiversService
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
@@ -74,11 +75,13 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
+        self._receivers = ReceiversService(lambda: workspace.view.running.sections.api.webhooks.receivers)
+        workspace.follow(self._receivers.committed)
         self._whole = WholeSessions()
 
     def interface(self) -> ServedInterface:
         """The interface with a handler for each of its methods."""
-        return served(CORE, self, self._configuration)
+        return served(CORE, self, self._configuration, self._receivers)
 
     def get_health(self, _: Method[Any]) -> Health:
         return Health(

@@ -54,7 +54,8 @@ class Sender:
         self, url: str, secret: str | None, denied: Callable[[], Iterable[str]], certificates: str | None
     ) -> None:
         self._url = url
-        self._secret = secret
+        #: A commit may change it.
+        self.secret = secret
         self._denied = denied
         self._verify = certificates or True
         self._adapter = _Adapter(self._connect)
@@ -131,7 +132,7 @@ class Sender:
             headers={
                 **_HEADERS,
                 "Content-Length": str(len(message.body)),
-                **headers(message, self._secret, time.time()),
+                **headers(message, self.secret, time.time()),
             },
             redirect=False,
             retries=self._adapter.max_retries,

@@ -43,7 +43,7 @@ def when_ready(server: Any) -> None:
     keep_loaded()
     # gunicorn does not call it at a reload: the hub must not start twice.
     try:
-        hub.start(Settings.from_environment(os.environ))
+        hub.start(Settings.from_environment(os.environ), lambda: len(server.WORKERS) >= server.num_workers)
         # After the hub, which fails to start if another service uses the folder.
         slots.empty()
     except (GatewayApiError, OSError) as error:

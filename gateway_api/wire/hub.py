@@ -24,8 +24,23 @@ Events = Annotated[
 MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8343baf37f9-57")]
 
 
+class WebhookOrigin(Enumeration):
+    """Where a webhook comes from."""
+
+    REGISTERED = "registered", "A request registered it. It ends with the API."
+    DECLARED = "declared", "The running configuration declares it."
+
+
+class WebhookState(Enumeration):
+    """How the deliveries of a webhook go."""
+
+    WELL = "well", "The last attempt succeeded, or there was none yet."
+    FAILING = "failing", "The last attempt failed."
+    PAUSED = "paused", "Attempts failed in a row. New messages wait for the end of the pause."
+
+
 class Webhook(Record, frozen=True):
-    """A registration."""
+    """A receiver of events, registered or declared."""
 
     id: WebhookId
     url: Url
@@ -38,6 +53,12 @@ class Webhook(Record, frozen=True):
             None,
         ),
     ]
+    origin: Annotated[WebhookOrigin, about("Where it comes from.", "registered")] = WebhookOrigin.REGISTERED
+    state: Annotated[WebhookState, about("How its deliveries go.", "well")] = WebhookState.WELL
+    failing_since: Annotated[
+        float | None,
+        about("First failure since the last success, Unix epoch seconds; null while it is well.", None),
+    ] = None
 
 
 class Delivery(Record, frozen=True):
@@ -110,7 +131,8 @@ class AddWebhook(Method[WebhookReply], frozen=True):
 
 
 class RemoveWebhook(Method[WebhookReply], frozen=True):
-    """Deletes a registration, and all messages that wait for it. The reply has its last record."""
+    """Deletes a registration, and all messages that wait for it. The reply has its last record. Fails for a
+    declared webhook."""
 
     id: WebhookId
 
@@ -144,6 +166,14 @@ class WebhookNotFoundError(Failure, frozen=True):
     id: WebhookId
 
 
+class WebhookDeclaredError(Failure, frozen=True):
+    """The configuration declares the webhook: it ends with a commit."""
+
+    path: Annotated[
+        str, about("Its path in the configuration.", 'api.webhooks.receivers."https://noc.example/hook"')
+    ]
+
+
 class TooManyWebhooksError(Failure, frozen=True):
     """The number of registrations is at its limit."""
 
@@ -155,5 +185,5 @@ HUB = Contract(
     """The hub of the management API, one for all of its workers. Only they call it, at a socket of their own.
     Times are Unix epoch seconds.""",
     (GetCounts, ListWebhooks, GetWebhook, AddWebhook, RemoveWebhook, ListDeliveries, TestWebhook),
-    (WebhookNotFoundError, TooManyWebhooksError),
+    (WebhookNotFoundError, WebhookDeclaredError, TooManyWebhooksError),
 )

@@ -56,7 +56,14 @@ def test_the_end_of_a_certificate_is_that_of_its_file(tmp_path: Path) -> None:
     assert end_of(pair) == end
 
 
-@pytest.mark.parametrize("text", [None, "", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        *(f"-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n" for der in ("", "AAAA", "MIIB")),
+    ],
+)
 def test_a_certificate_that_cannot_be_read_is_unknown(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "certificate.pem"
     if text is not None:

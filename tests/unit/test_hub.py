@@ -21,13 +21,14 @@ from gateway_api.base.receivers import Denied
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import destination
+from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
 from gateway_api.hub.client import Hub
 from gateway_api.hub.destination import DeniedNetworks
 from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.registry import MAX_WEBHOOKS, Registry
 from gateway_api.hub.sender import AttemptResult, Sender
-from gateway_api.hub.service import MAX_WEBHOOKS, Registry
 from gateway_api.wire import hub as wire
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
@@ -475,7 +476,7 @@ def watched(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reg
             registry.watch()
 
     passing = Passing()
-    monkeypatch.setattr(hub, "time", passing)
+    monkeypatch.setattr(registries, "time", passing)
     monkeypatch.setattr(senders, "TIMEOUT", 0.5)
     thread = threading.Thread(target=watch)
     thread.start()

@@ -3,14 +3,14 @@
 from typing import Any
 
 from gateway_api.wire.contract import Contract, Failure, Method
-from gateway_api.wire.core import configuration, dependencies, faults, impact, network, sessions
+from gateway_api.wire.core import configuration, dependencies, faults, impact, network, receivers, sessions
 
 
 def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     """The classes of a kind, in the order of the modules that declare them."""
     return tuple(
         member
-        for module in (sessions, configuration, impact, network, faults, dependencies)
+        for module in (sessions, configuration, impact, network, faults, dependencies, receivers)
         for member in vars(module).values()
         if isinstance(member, type) and issubclass(member, kind) and member.__module__ == module.__name__
     )
