@@ -197,7 +197,7 @@ class _State(Collector):
 
     def _of_hub(self, counts: WebhookCounts) -> Iterator[Metric]:
         for name, text, value in (
-            ("webhooks", "Registered webhooks", counts.webhooks),
+            ("webhooks", "Webhooks, registered and declared", counts.webhooks),
             ("webhook_paused", "Webhooks that are paused since they fail in a row", counts.paused),
             ("webhook_waiting", "Messages that wait for a webhook's next attempt", counts.waiting),
         ):

@@ -1,4 +1,4 @@
-"""Webhooks that the configuration declares: there after each start and commit, and not a request's to delete."""
+"""Webhooks that the configuration declares: there after each start and commit, and ended by a commit only."""
 
 import json
 import os
@@ -263,7 +263,7 @@ def test_what_is_wrong_is_named_and_nothing_is_staged(
 def test_one_url_is_declared_once(gateway: Gateway) -> None:
     twice = [{"url": "http://noc.example/", "events": events} for events in (DOWN, BOTH)]
     refused = gateway.api.send("POST", "/system/config/set", json={"path": PATH, "value": twice})
-    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, PATH)
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, f"{PATH}.1.url")
 
 
 @pytest.mark.parametrize("process", [core_of, master_of])
