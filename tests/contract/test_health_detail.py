@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -165,9 +166,46 @@ def test_a_core_and_a_hub_that_hang_are_reported_within_a_second(stack: Stack) -
     wait_for("both", lambda: {found(api)[name]["state"] for name in ("core", "hub")} == {"ok"})
 
 
-def test_without_a_core_the_detail_says_so(api: Api, state: Path, tmp_path: Path) -> None:
-    with running_api(tmp_path / "core.sock", state, GATEWAY_API_RUNTIME=str(tmp_path)) as url:
-        health = found(Api({**api.environment, "GATEWAY_URL": url}), token=api.token("operator"))
+@pytest.fixture(scope="module")
+def lone(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, Path]]:
+    """An API without a core, and the socket at which it looks for one."""
+    api, _ = stack
+    folder = tmp_path_factory.mktemp("lone")
+    state = Path(api.environment["GATEWAY_CA"]).parent
+    with running_api(folder / "core.sock", state, GATEWAY_API_RUNTIME=str(folder)) as url:
+        yield Api({**api.environment, "GATEWAY_URL": url}), folder / "core.sock"
+
+
+@contextmanager
+def lying_core(socket: Path, mode: str, *arguments: str) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.liar", str(socket), "--mode", mode, *arguments]
+    )
+    try:
+        wait_for("the liar", socket.exists)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        socket.unlink()
+
+
+@pytest.mark.parametrize("lie", ["hang", "half", "trickle", "garbage", "endless", "hangup", "full"])
+@pytest.mark.parametrize("is_honest_of_access", [True, False])
+def test_a_core_that_lies_is_reported_within_a_second(
+    stack: Stack, lone: tuple[Api, Path], lie: str, is_honest_of_access: bool
+) -> None:
+    (api, _), (alone, socket) = stack, lone
+    honest = ("--honest", api.environment["CORE_SOCKET"]) if is_honest_of_access else ()
+    with lying_core(socket, lie, *honest):
+        with within_a_second(alone):
+            health = found(alone, token=api.token("operator"))
+        assert health["core"]["state"] == "failed"
+        assert list(health) == ["whole", "core", *OWN]
+
+
+def test_without_a_core_the_detail_says_so(stack: Stack, lone: tuple[Api, Path]) -> None:
+    health = found(lone[0], token=stack[0].token("operator"))
     assert "No core daemon is running" in health["core"]["message"]
 
 
