@@ -175,7 +175,8 @@ def test_radius_is_unknown_while_accel_ppp_does_not_reply(statistics: Statistics
 
 def test_accel_ppp_without_its_radius_module_has_to_be_restarted(statistics: Statistics) -> None:
     statistics.reply = stat(None)
-    assert radius(RADIUS, statistics.client).state == "failed"
+    found = radius(RADIUS, statistics.client)
+    assert (found.state, "has to be restarted" in found.message) == ("failed", True)
 
 
 def test_radius_is_unused_without_a_server_and_unknown_behind_pppd(statistics: Statistics) -> None:
