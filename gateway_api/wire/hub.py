@@ -82,8 +82,8 @@ class Delivery(Record, frozen=True):
 
 
 class WebhookCounts(Record, frozen=True):
-    webhooks: Annotated[int, count("Registrations.", 1)]
-    paused: Annotated[int, count("Registrations whose receiver is paused.", 0)]
+    webhooks: Annotated[int, count("Webhooks.", 1)]
+    paused: Annotated[int, count("Webhooks whose receiver is paused.", 0)]
     waiting: Annotated[int, count("Messages that wait to be delivered.", 0)]
     delivered: Annotated[int, count("Messages that were delivered.", 57)]
     failed: Annotated[int, count("Attempts that failed.", 0)]
@@ -96,14 +96,14 @@ class GetCounts(Method[WebhookCounts], frozen=True):
 
 
 class WebhooksReply(Record, frozen=True):
-    """The registrations."""
+    """The webhooks."""
 
-    webhooks: Annotated[tuple[Webhook, ...], about("All registrations, the oldest first.")]
+    webhooks: Annotated[tuple[Webhook, ...], about("All webhooks, the oldest first.")]
     count: Annotated[int, count("How many there are.", 1)]
 
 
 class ListWebhooks(Method[WebhooksReply], frozen=True):
-    """All registrations, the oldest first."""
+    """All webhooks, the oldest first."""
 
 
 class WebhookReply(Record, frozen=True):
@@ -111,7 +111,7 @@ class WebhookReply(Record, frozen=True):
 
 
 class GetWebhook(Method[WebhookReply], frozen=True):
-    """One registration."""
+    """One webhook."""
 
     id: WebhookId
 
@@ -161,7 +161,7 @@ class TestWebhook(Method[TestReply], frozen=True):
 
 
 class WebhookNotFoundError(Failure, frozen=True):
-    """There is no registration with that id."""
+    """There is no webhook with that id."""
 
     id: WebhookId
 
