@@ -157,8 +157,8 @@ def test_a_new_secret_signs_the_next_message_and_the_log_goes_on(
         id = gateway.declared(receiver.url)[receiver.url]["id"]
 
         def arrives_signed(secret: str = secret) -> bool:
-            gateway.disconnect()
             seen = len(receiver.received)
+            gateway.disconnect()
             return signed(received(receiver, seen + 1)[-1], secret)
 
         wait_for("a message with the new signature", arrives_signed)
