@@ -144,6 +144,8 @@ class Settings:
     secret: bytes = field(repr=False)
     #: A folder that outlives a reboot.
     state: Path = Path("/var/lib/gateway-api")
+    #: The file with the TLS certificate of the API.
+    certificate: Path = Path("/etc/gateway-api/tls/certificate.pem")
     #: A file with the certificate authorities of webhook receivers; None for those of the system.
     webhook_certificates: str | None = None
     #: The folder of the audit log, and the most bytes of each of its two trails.
@@ -198,6 +200,7 @@ class Settings:
             runtime=folder(profile.runtime, f"/run/{profile.name}"),
             state=state,
             secret=_secret(environment) if has_users else b"",
+            certificate=Path(certificate(environment)),
             webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
             audit=folder(profile.audit, state / "audit"),
             audit_size=_audit_mebibytes(environment) << 20,
@@ -231,6 +234,11 @@ def _secret(environment: Mapping[str, str]) -> bytes:
 def _credential(environment: Mapping[str, str]) -> Path | None:
     folder = environment.get(_CREDENTIALS)
     return Path(folder) / "secret" if folder else None
+
+
+def certificate(environment: Mapping[str, str]) -> str:
+    """The file with the TLS certificate of the API."""
+    return environment.get("GATEWAY_API_CERTIFICATE") or str(Settings.certificate)
 
 
 def core_socket(environment: Mapping[str, str]) -> Path:

@@ -1,10 +1,10 @@
-"""Texts with a form of their own: addresses, rates, and paths in a configuration."""
+"""Texts with a form of their own: addresses, rates, times, and paths in a configuration."""
 
 import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from ipaddress import IPv6Address
 
@@ -108,6 +108,11 @@ def epoch_seconds(text: str) -> float:
     except (ValueError, OverflowError) as error:
         rule = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
         raise ValueError(rule) from error
+
+
+def utc_text(at: float) -> str:
+    """ISO 8601 in UTC, in whole seconds: `2026-03-01T12:00:00Z`. `at` is epoch seconds."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 # Paths in a configuration: segments joined by dots, such as `interfaces.trunks.0`. A segment is a name, the

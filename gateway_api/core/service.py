@@ -12,6 +12,7 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.configuration.receivers import ReceiversService
 from gateway_api.core.configuration.service import ConfigurationService
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
@@ -26,6 +27,7 @@ from gateway_api.core.whole_sessions import WholeSessions
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import Method, SelectingMethod, served
 from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
+from gateway_api.wire.core.dependencies import DependenciesReply
 from gateway_api.wire.core.faults import FaultKind, RepairCount
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import (
@@ -75,12 +77,14 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
+        self._receivers = ReceiversService(lambda: workspace.view.running.sections.api.webhooks.receivers)
+        workspace.follow(self._receivers.committed)
         self._whole = WholeSessions()
         self.rates = Rates(gateway, journal, clock, self._note_return)
 
     def interface(self, *others: object) -> ServedInterface:
         """The interface with a handler for each of its methods, some of which `others` have."""
-        return served(CORE, self, self._configuration, *others)
+        return served(CORE, self, self._configuration, self._receivers, *others)
 
     def get_health(self, _: Method[Any]) -> Health:
         return Health(
@@ -212,6 +216,9 @@ class CoreService:
 
     def list_faults(self, call: SelectingMethod[Any]) -> Reply:
         return selected(self._gateway.faults(), call)
+
+    def get_dependencies(self, _: Method[Any]) -> DependenciesReply:
+        return DependenciesReply(tuple(self._gateway.dependencies()))
 
     def _note_return(self, changed: tuple[SessionDetail, SessionDetail]) -> None:
         before, after = changed

@@ -4,10 +4,10 @@
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
-from gateway_api.base.texts import rate_text
+from gateway_api.base.texts import rate_text, utc_text
 from gateway_api.history import cursors, keys
 from gateway_api.history.record import TimelineEntry, TimelineEvent
 from gateway_api.wire.contract import Page
@@ -66,7 +66,7 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
         message = f"Session {id} started on {access} with {address}"
     elif is_rate:
         event = TimelineEvent.RATE
-        until = "" if expires is None else f" until {_time(expires)}"
+        until = "" if expires is None else f" until {utc_text(expires)}"
         message = f"Session {id} got {rate_text(down)} down and {rate_text(up)} up{until}{_by(author)}"
     elif seen is None:
         event = TimelineEvent.DOWN
@@ -75,7 +75,7 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
         )
     else:
         event = TimelineEvent.LOST
-        message = f"Session {id} ended between {_time(seen)} and {_time(ended)}: nobody saw the end"
+        message = f"Session {id} ended between {utc_text(seen)} and {utc_text(ended)}: nobody saw the end"
     return TimelineEntry(
         at=at,
         event=event,
@@ -91,7 +91,3 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
 
 def _by(author: str | None) -> str:
     return "" if author is None else f", by {author}"
-
-
-def _time(at: int) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"

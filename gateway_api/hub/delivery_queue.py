@@ -85,6 +85,8 @@ class DeliveryQueue:
         #: Epoch seconds from which the next message is sent, as a probe. None while the receiver is not
         #: paused.
         self.paused_until: float | None = None
+        #: Epoch seconds of the first failure since the last success. None while the last attempt succeeded.
+        self.failing_since: float | None = None
         #: The receiver counts as quick until this time. A quick attempt makes it infinite.
         self._takes_until = math.inf
         self._closed = False
@@ -201,12 +203,14 @@ class DeliveryQueue:
                 result = DeliveryResult.DELIVERED
                 self._counts.delivered += 1
                 self._pause.end()
-                self.paused_until = None
+                self.paused_until = self.failing_since = None
                 if outcome.seconds < _QUICK:
                     self._takes_until = math.inf
             else:
                 result = DeliveryResult.FAILED if attempts <= len(RETRIES) else DeliveryResult.SKIPPED
                 self._counts.failed += 1
+                if self.failing_since is None:
+                    self.failing_since = started
                 now = self._clock()
                 pause = self._pause.failed(now, probe=one.new)
                 if pause is not None:

@@ -5,10 +5,11 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import msgspec
 
+from gateway_api.base.receivers import key_of
+from gateway_api.base.texts import utc_text
 from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.events import (
     Empty,
@@ -34,15 +35,15 @@ def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
     """The message about an event."""
     made: SessionUpDelivery | SessionDownDelivery
     if event.event == EventName.UP:
-        made = SessionUpDelivery("session.up", _time(event.at), data_of(event, SessionUpOnInterface))
+        made = SessionUpDelivery("session.up", utc_text(event.at), data_of(event, SessionUpOnInterface))
     else:
-        made = SessionDownDelivery("session.down", _time(event.at), data_of(event, SessionDown))
+        made = SessionDownDelivery("session.down", utc_text(event.at), data_of(event, SessionDown))
     return WebhookMessage(f"{boot_id}-{event.sequence}", made.event, msgspec.json.encode(made))
 
 
 def test_message(now: float) -> WebhookMessage:
     """A message that shows whether the receiver can be reached. `now` is epoch seconds."""
-    made = TestDelivery("webhook.test", _time(int(now)), Empty())
+    made = TestDelivery("webhook.test", utc_text(int(now)), Empty())
     return WebhookMessage(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
 
 
@@ -54,18 +55,3 @@ def headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str
         digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
         made["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     return made
-
-
-def key_of(secret: str) -> bytes:
-    """The key in a secret. Raises ValueError with the rule."""
-    try:
-        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except ValueError:
-        key = b""
-    if not 24 <= len(key) <= 64:
-        raise ValueError("must be base64 of 24 to 64 bytes, with whsec_ before it or without")
-    return key
-
-
-def _time(at: int) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"

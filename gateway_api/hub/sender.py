@@ -19,7 +19,8 @@ from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 
-from gateway_api.hub import destination
+from gateway_api.base.receivers import Address, Denied, check
+from gateway_api.hub.destination import connect
 from gateway_api.hub.message import WebhookMessage, headers
 
 _log = logging.getLogger(__name__)
@@ -53,14 +54,15 @@ class Sender:
         self, url: str, secret: str | None, denied: Callable[[], Iterable[str]], certificates: str | None
     ) -> None:
         self._url = url
-        self._secret = secret
+        #: A commit may change it.
+        self.secret = secret
         self._denied = denied
         self._verify = certificates or True
         self._adapter = _Adapter(self._connect)
         self._pool: HTTPConnectionPool | None = None
         self._path = ""
         #: The address at the other end of the open connection.
-        self._peer: destination.Address | None = None
+        self._peer: Address | None = None
         #: A second descriptor of the connection, for `cut`.
         self._watched: socket.socket | None = None
         self._deadline: float | None = None
@@ -75,7 +77,7 @@ class Sender:
         status, error = None, None
         try:
             response = self._post(message)
-        except destination.Denied as denied:
+        except Denied as denied:
             error = str(denied)
         except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
             error = "timeout" if time.monotonic() >= deadline else _reason(failure)
@@ -117,8 +119,8 @@ class Sender:
     def _post(self, message: WebhookMessage) -> BaseHTTPResponse:
         if self._peer is not None:
             try:
-                destination.check(self._peer, self._denied())
-            except destination.Denied:
+                check(self._peer, self._denied())
+            except Denied:
                 self.close()
                 raise
         # Not through a Session or the adapter: they use proxies and passwords of the environment, keep
@@ -130,7 +132,7 @@ class Sender:
             headers={
                 **_HEADERS,
                 "Content-Length": str(len(message.body)),
-                **headers(message, self._secret, time.time()),
+                **headers(message, self.secret, time.time()),
             },
             redirect=False,
             retries=self._adapter.max_retries,
@@ -165,7 +167,7 @@ class Sender:
         response.release_conn()
 
     def _connect(self, host: str, port: int, timeout: float | None) -> socket.socket:
-        connection, self._peer = destination.connect(host, port, timeout, self._denied)
+        connection, self._peer = connect(host, port, timeout, self._denied)
         if self._watched is not None:
             self._watched.close()
         # TLS takes over the descriptor of the socket. The duplicate stays valid.

@@ -15,7 +15,7 @@ from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.process import keep_loaded
-from gateway_api.base.settings import USERS, BadSetting, Settings, has_secret
+from gateway_api.base.settings import USERS, BadSetting, Settings, certificate, has_secret
 from gateway_api.history import store as history
 from gateway_api.hub import service as hub
 from gateway_api.serving import slots
@@ -27,7 +27,7 @@ _log = logging.getLogger("gunicorn.error")
 globals().update(common(USERS))
 
 bind = os.environ.get("GATEWAY_API_BIND") or USERS.bind
-certfile = os.environ.get("GATEWAY_API_CERTIFICATE") or "/etc/gateway-api/tls/certificate.pem"
+certfile = certificate(os.environ)
 keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
 
 
@@ -44,7 +44,7 @@ def when_ready(server: Any) -> None:
     keep_loaded()
     # gunicorn does not call it at a reload: the hub must not start twice.
     try:
-        hub.start(Settings.from_environment(os.environ))
+        hub.start(Settings.from_environment(os.environ), lambda: len(server.WORKERS) >= server.num_workers)
         # After the hub, which fails to start if another service uses the folder.
         slots.empty()
     except (GatewayApiError, OSError) as error:

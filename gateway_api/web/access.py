@@ -26,6 +26,7 @@ from gateway_api.web.services import daemon, identify, services, settle
 
 _MARK = "__access__"
 _TOGETHER = "__together__"
+_WITHOUT_CORE = "__without_core__"
 _ADMIN = "admin"
 _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
 
@@ -69,6 +70,13 @@ def together(view: View) -> View:
     return view
 
 
+def without_core(view: View) -> View:
+    """Marks a view that is `together` and responds while the core is unavailable. Then a valid token that was
+    not revoked is enough: nobody knows whether its user was changed since the login."""
+    setattr(view, _WITHOUT_CORE, True)
+    return view
+
+
 class _UserToken:
     def require_enabled(self) -> None:
         try:
@@ -93,6 +101,13 @@ class _UserToken:
             g.claims = services().tokens.read(_bearer_token())
         claims: Claims = g.claims
         return claims
+
+    def without_core(self) -> None:
+        claims = self.plausible()
+        if services().revocations.is_revoked(claims.jti):
+            raise NotAuthenticated("the token was revoked")
+        g.caller = claims
+        identify(claims.sub, claims.role)
 
     def role(self) -> str:
         claims = self.plausible()
@@ -119,6 +134,9 @@ class _StaticToken:
     def plausible(self) -> str:
         return _bearer_token()
 
+    def without_core(self) -> None:
+        raise NotAuthenticated("only the core knows the token")
+
     def role(self) -> str:
         if not is_token(_bearer_token(), g.auth_token):
             raise NotAuthenticated("another token")
@@ -127,7 +145,8 @@ class _StaticToken:
 
 
 # `require_enabled` calls the core each time, so that a commit counts on the next request. `plausible` raises
-# NotAuthenticated, without the core, for a token that cannot be valid. `role` comes last.
+# NotAuthenticated, without the core, for a token that cannot be valid. `role` comes last, or `without_core`
+# instead of it.
 _CHECKS: dict[Authentication, _UserToken | _StaticToken] = {
     Authentication.USER_TOKEN: _UserToken(),
     Authentication.STATIC_TOKEN: _StaticToken(),
@@ -141,7 +160,11 @@ def install(app: Flask, profile: Profile) -> None:
             raise NoAccessMark(f"the view {endpoint} has no access mark")
     check = _CHECKS[profile.authentication]
 
-    def complete(access: Access) -> None:
+    def complete(access: Access, view: View | None = None) -> None:
+        question = g.get("question")
+        if hasattr(view, _WITHOUT_CORE) and question is not None and question.reply is None:
+            check.without_core()
+            return
         check.require_enabled()
         if check.role() != _ADMIN and access is Access.ADMIN:
             raise NotAllowed
@@ -154,7 +177,7 @@ def install(app: Flask, profile: Profile) -> None:
         if access is Access.ALWAYS:
             return
         if hasattr(view, _TOGETHER) and check.may_wait():
-            g.settle = partial(complete, access)
+            g.settle = partial(complete, access, view)
             return
         try:
             if access in (Access.OPEN, Access.STATIC):

@@ -7,7 +7,7 @@ a million paths adds one series, not a million.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import cast
 
@@ -20,15 +20,19 @@ from prometheus_flask_exporter import PrometheusMetrics
 
 from gateway_api.base import logs
 from gateway_api.base.errors import CoreUnavailable, HubUnavailable
+from gateway_api.daemon.calls import Question
 from gateway_api.daemon.commands import Daemon
 from gateway_api.events.streams import Streams
 from gateway_api.hub.client import Hub
 from gateway_api.version import VERSION
+from gateway_api.web import dependencies
+from gateway_api.web.dependencies import Host
 from gateway_api.web.headers import request_id
 from gateway_api.web.parse import template
 from gateway_api.web.services import Services
-from gateway_api.wire.core.sessions import GetStatistics
-from gateway_api.wire.hub import GetCounts
+from gateway_api.wire.core.dependencies import Dependency, GetDependencies
+from gateway_api.wire.core.sessions import GetStatistics, Statistics
+from gateway_api.wire.hub import GetCounts, WebhookCounts
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +80,7 @@ def install(app: Flask, services: Services) -> None:
     )
     _count(app, services.streams, exporter.registry)
     state = CollectorRegistry()
-    state.register(_State(services.daemon, services.hub))
+    state.register(_State(services.daemon, services.hub, services.host))
     pool = gevent.get_hub().threadpool
 
     def make() -> str:
@@ -136,26 +140,40 @@ class _State(Collector):
     """The same from every worker. There are no samples of a core or hub that is unavailable: a zero would be
     wrong, and cause an alert."""
 
-    def __init__(self, daemon: Daemon, hub: Hub) -> None:
+    def __init__(self, daemon: Daemon, hub: Hub, host: Host) -> None:
         self._daemon = daemon
         self._hub = hub
+        self._host = host
 
     def collect(self) -> Iterator[Metric]:
+        found = self._host.dependencies()
         info = GaugeMetricFamily("gateway_api_build_info", "The version that runs", labels=["version"])
         info.add_metric([VERSION], 1)
         yield info
         try:
-            yield from self._of_core()
+            counts, told = self._ask_core()
+            yield from self._of_core(counts)
+            found += dependencies.core_replied(told)
         except CoreUnavailable as error:
+            found.append(dependencies.core_failed(error))
             _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=request_id()))
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
-            yield from self._of_hub()
+            waiting = self._hub.reply(GetCounts())
+            yield from self._of_hub(waiting)
+            found.append(dependencies.hub_replied(waiting))
         except HubUnavailable as error:
+            found.append(dependencies.hub_failed())
             _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=request_id()))
+        yield from self._of_dependencies(found)
 
-    def _of_core(self) -> Iterator[Metric]:
-        counts = self._daemon.reply(GetStatistics())
+    def _ask_core(self) -> tuple[Statistics, tuple[Dependency, ...]]:
+        """In one exchange: a core that hangs delays the scrape once."""
+        question = Question(GetDependencies())
+        daemon = self._daemon.for_request(request_id(), question)
+        return daemon.reply(GetStatistics()), daemon.answer(question).dependencies
+
+    def _of_core(self, counts: Statistics) -> Iterator[Metric]:
         for name, text, value in (
             ("gateway_api_core_up", "Whether the core daemon replies", 1),
             ("svc_active_sessions_total", "Total active subscriber sessions", counts.active_sessions),
@@ -177,10 +195,9 @@ class _State(Collector):
             repairs.add_metric([kind.kind], kind.repairs)
         yield repairs
 
-    def _of_hub(self) -> Iterator[Metric]:
-        counts = self._hub.reply(GetCounts())
+    def _of_hub(self, counts: WebhookCounts) -> Iterator[Metric]:
         for name, text, value in (
-            ("webhooks", "Registered webhooks", counts.webhooks),
+            ("webhooks", "Webhooks, registered and declared", counts.webhooks),
             ("webhook_paused", "Webhooks that are paused since they fail in a row", counts.paused),
             ("webhook_waiting", "Messages that wait for a webhook's next attempt", counts.waiting),
         ):
@@ -197,3 +214,16 @@ class _State(Collector):
         yield CounterMetricFamily(
             "gateway_api_webhook_dropped", "Messages dropped because too many waited", counts.dropped
         )
+
+    def _of_dependencies(self, found: Iterable[Dependency]) -> Iterator[Metric]:
+        states = GaugeMetricFamily(
+            "gateway_dependency_state",
+            "Health of a dependency: 0 ok or unused, 1 unknown, 2 degraded, 3 failed",
+            labels=["dependency"],
+        )
+        for one in found:
+            states.add_metric([one.name], one.state.severity)
+        yield states
+        if (left := self._host.certificate_remaining) is not None:
+            text = "Time until the TLS certificate of the API ends"
+            yield GaugeMetricFamily("gateway_certificate_remaining_seconds", text, left)

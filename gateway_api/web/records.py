@@ -13,6 +13,7 @@ from gateway_api.base.errors import CoreAbsent
 from gateway_api.history.record import FlappingSubscriber, PastSession, TimelineEntry
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
+from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.hub import MessageId
 
 Object = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"additionalProperties": {}})]
@@ -73,6 +74,13 @@ class Version(Record, frozen=True):
     product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
     version: Annotated[str, about("Version of the product.", "0.1.0")]
     component: Annotated[str, about("Part of the product that responds.", "gateway-api")]
+
+
+class HealthDetail(Record, frozen=True):
+    """The health of the gateway, and of all that it depends on."""
+
+    state: Annotated[DependencyState, about("The worst of them; what is unused does not count.", "degraded")]
+    dependencies: Annotated[tuple[Dependency, ...], about("What the gateway depends on.")]
 
 
 class OpenApi(Record, frozen=True):

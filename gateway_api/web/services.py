@@ -20,6 +20,7 @@ from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
 from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
+from gateway_api.web.dependencies import Host
 from gateway_api.web.headers import request_id
 from gateway_api.wire.varlink.client import Client
 
@@ -55,6 +56,7 @@ class Services(Parts):
     hub: Hub
     history: Reader
     login: Login
+    host: Host
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
@@ -72,6 +74,7 @@ class Services(Parts):
             hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
             history=Reader(settings.history, pool),
             streams=Streams(Events(core), authorization.still_allowed),
+            host=Host.from_settings(settings),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )
 

@@ -24,8 +24,23 @@ Events = Annotated[
 MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8343baf37f9-57")]
 
 
+class WebhookOrigin(Enumeration):
+    """Where a webhook comes from."""
+
+    REGISTERED = "registered", "A request registered it. It ends with the API."
+    DECLARED = "declared", "The running configuration declares it."
+
+
+class WebhookState(Enumeration):
+    """How the deliveries of a webhook go."""
+
+    WELL = "well", "The last attempt succeeded, or there was none yet."
+    FAILING = "failing", "The last attempt failed."
+    PAUSED = "paused", "Attempts failed in a row. New messages wait for the end of the pause."
+
+
 class Webhook(Record, frozen=True):
-    """A registration."""
+    """A receiver of events, registered or declared."""
 
     id: WebhookId
     url: Url
@@ -38,6 +53,12 @@ class Webhook(Record, frozen=True):
             None,
         ),
     ]
+    origin: Annotated[WebhookOrigin, about("Where it comes from.", "registered")] = WebhookOrigin.REGISTERED
+    state: Annotated[WebhookState, about("How its deliveries go.", "well")] = WebhookState.WELL
+    failing_since: Annotated[
+        float | None,
+        about("First failure since the last success, Unix epoch seconds; null while it is well.", None),
+    ] = None
 
 
 class Delivery(Record, frozen=True):
@@ -61,8 +82,8 @@ class Delivery(Record, frozen=True):
 
 
 class WebhookCounts(Record, frozen=True):
-    webhooks: Annotated[int, count("Registrations.", 1)]
-    paused: Annotated[int, count("Registrations whose receiver is paused.", 0)]
+    webhooks: Annotated[int, count("Webhooks.", 1)]
+    paused: Annotated[int, count("Webhooks whose receiver is paused.", 0)]
     waiting: Annotated[int, count("Messages that wait to be delivered.", 0)]
     delivered: Annotated[int, count("Messages that were delivered.", 57)]
     failed: Annotated[int, count("Attempts that failed.", 0)]
@@ -75,14 +96,14 @@ class GetCounts(Method[WebhookCounts], frozen=True):
 
 
 class WebhooksReply(Record, frozen=True):
-    """The registrations."""
+    """The webhooks."""
 
-    webhooks: Annotated[tuple[Webhook, ...], about("All registrations, the oldest first.")]
+    webhooks: Annotated[tuple[Webhook, ...], about("All webhooks, the oldest first.")]
     count: Annotated[int, count("How many there are.", 1)]
 
 
 class ListWebhooks(Method[WebhooksReply], frozen=True):
-    """All registrations, the oldest first."""
+    """All webhooks, the oldest first."""
 
 
 class WebhookReply(Record, frozen=True):
@@ -90,7 +111,7 @@ class WebhookReply(Record, frozen=True):
 
 
 class GetWebhook(Method[WebhookReply], frozen=True):
-    """One registration."""
+    """One webhook."""
 
     id: WebhookId
 
@@ -110,7 +131,8 @@ class AddWebhook(Method[WebhookReply], frozen=True):
 
 
 class RemoveWebhook(Method[WebhookReply], frozen=True):
-    """Deletes a registration, and all messages that wait for it. The reply has its last record."""
+    """Deletes a registration, and all messages that wait for it. The reply has its last record. Fails for a
+    declared webhook."""
 
     id: WebhookId
 
@@ -139,9 +161,17 @@ class TestWebhook(Method[TestReply], frozen=True):
 
 
 class WebhookNotFoundError(Failure, frozen=True):
-    """There is no registration with that id."""
+    """There is no webhook with that id."""
 
     id: WebhookId
+
+
+class WebhookDeclaredError(Failure, frozen=True):
+    """The configuration declares the webhook: it ends with a commit."""
+
+    path: Annotated[
+        str, about("Its path in the configuration.", 'api.webhooks.receivers."https://noc.example/hook"')
+    ]
 
 
 class TooManyWebhooksError(Failure, frozen=True):
@@ -155,5 +185,5 @@ HUB = Contract(
     """The hub of the management API, one for all of its workers. Only they call it, at a socket of their own.
     Times are Unix epoch seconds.""",
     (GetCounts, ListWebhooks, GetWebhook, AddWebhook, RemoveWebhook, ListDeliveries, TestWebhook),
-    (WebhookNotFoundError, TooManyWebhooksError),
+    (WebhookNotFoundError, WebhookDeclaredError, TooManyWebhooksError),
 )

@@ -63,6 +63,8 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 BOTH = ["session.up", "session.down"]
 DOWN = ["session.down"]
+#: Of a webhook that was registered, and to which no attempt failed.
+WELL = {"paused_until": None, "origin": "registered", "state": "well", "failing_since": None}
 Process = "subprocess.Popen[bytes]"
 
 
@@ -186,7 +188,7 @@ def test_a_registration_is_answered_with_its_record_and_its_place(api: Api) -> N
     answered = api.send("POST", "/webhooks", json=body)
     assert answered.status_code == 201
     record = answered.json()["data"]
-    assert answered.json() == {"status": "ok", "data": {"id": record["id"], **body, "paused_until": None}}
+    assert answered.json() == {"status": "ok", "data": {"id": record["id"], **body, **WELL}}
     assert re.fullmatch(r"wh_[0-9a-f]{16}", record["id"])
     assert answered.headers["Location"].endswith(f"/api/v1/webhooks/{record['id']}")
     assert api.get(f"/webhooks/{record['id']}") == record
@@ -205,8 +207,8 @@ def test_webhooks_are_listed_with_their_count_the_oldest_first(gateway: Gateway)
     ):
         assert gateway.api.get("/webhooks") == {
             "webhooks": [
-                {"id": first, "url": "http://example.com/1", "events": DOWN, "paused_until": None},
-                {"id": second, "url": "http://example.com/2", "events": BOTH, "paused_until": None},
+                {"id": first, "url": "http://example.com/1", "events": DOWN, **WELL},
+                {"id": second, "url": "http://example.com/2", "events": BOTH, **WELL},
             ],
             "count": 2,
         }

@@ -103,6 +103,8 @@ class Faults:
     ipoe: str | None = None
     #: Interfaces that exist; None for any.
     links: list[str] | None = None
+    #: The server of the module `radius`: whether it is failed, and requests sent, lost, lost in five minutes.
+    radius: tuple[bool, int, int, int] | None = None
 
 
 class World:
@@ -146,6 +148,8 @@ class World:
         match line.split():
             case ["show", "version"]:
                 return f"{VERSION}\r\n".encode()
+            case ["show", "stat"]:
+                return stat(self.faults.radius)
             case ["show", "sessions", columns]:
                 return self._table(columns.split(","))
             case ["terminate", "sid", sid, ("soft" | "hard") as how]:
@@ -209,6 +213,17 @@ def table(columns: list[str], rows: list[list[bytes]]) -> bytes:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append(b" " + b" | ".join(cells) + b" ")
     return b"".join(line + b"\r\n" for line in lines)
+
+
+def stat(radius: tuple[bool, int, int, int] | None) -> bytes:
+    """As `show stat`, with the requests of authentication alone."""
+    lines = ["uptime: 0.00:00:06", "cpu: 0%", "sessions:", "  starting: 0", "  active: 3"]
+    if radius is not None:
+        failed, sent, lost, lately = radius
+        lines += ["radius(1, 192.0.2.1):", f"  state: {'failed' if failed else 'active'}", "  fail count: 0"]
+        lines += ["  request count: 0", "  queue length: 0", f"  auth sent: {sent}"]
+        lines += [f"  auth lost(total/5m/1m): {lost}/{lately}/0", "  auth avg query time(5m/1m): 0/0 ms"]
+    return "".join(f"{line}\r\n" for line in lines).encode()
 
 
 def _serve(port: int, answer: Callable[[socket.socket], None]) -> None:

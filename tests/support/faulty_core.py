@@ -17,6 +17,7 @@ from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab.access import LabSession
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.paging import Rows
+from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.core.faults import Fault, FaultKind
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState
 from tests.support.stack import Api, running_api, running_core
@@ -34,6 +35,13 @@ FAULTS = (
 )
 REPAIRS = {kind: number for number, kind in enumerate(FaultKind)}
 SOURCES = ("accel-ppp", "dnsmasq")
+DEPENDENCIES = (
+    Dependency("accel-ppp", DependencyState.FAILED, "accel-ppp has not replied since 2026-03-01T12:00:00Z."),
+    Dependency("dnsmasq", DependencyState.UNKNOWN, "dnsmasq has not replied yet."),
+    Dependency("radius", DependencyState.DEGRADED, "2 requests timed out in the last 5 minutes."),
+    Dependency("frr", DependencyState.OK, "All BGP sessions are established: 2."),
+    Dependency("clock", DependencyState.UNUSED, "Nobody needs the time."),
+)
 #: The ids of sessions whose source does not reply.
 STALE = (1, 2, 3)
 
@@ -72,6 +80,9 @@ class FaultyGateway(LabGateway):
 
     def unavailable_sources(self) -> tuple[str, ...]:
         return SOURCES
+
+    def dependencies(self) -> tuple[Dependency, ...]:
+        return DEPENDENCIES
 
 
 @contextmanager

@@ -89,6 +89,7 @@ ROUTES = (
     Route("GET", "/system/version", ALWAYS, data=records.Version),
     Route("GET", "/system/health", ALWAYS, data=sessions.Health),
     Route("GET", "/health", ALWAYS, data=sessions.Health),
+    Route("GET", "/system/health/detail", ANY_ROLE, data=records.HealthDetail),
     _list("/system/faults", faults.ListFaults),
     Route("GET", "/system/config", ANY_ROLE, data=configuration_records.Configuration),
     # In this order each works after the former ones.

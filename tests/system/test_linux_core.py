@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.sources.accel_cli import TIMEOUT
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
 from tests.support.namespaces import can, ip, tc
@@ -137,6 +139,33 @@ def test_a_silent_accel_ppp_makes_sessions_stale_and_ends_none(core: LinuxCore) 
     # What it lists no longer has ended, and nothing else.
     wait_for("its reply", lambda: core.states() == {1: "active"})
     assert core.told() == [("up", 1), ("up", 2), ("down", 2)]
+
+
+def test_dependencies_are_told_at_once_while_accel_ppp_hangs(core: LinuxCore) -> None:
+    def states() -> dict[str, str]:
+        return {one["name"]: one["state"] for one in core.call("GetDependencies")["dependencies"]}
+
+    wait_for("a look at each", lambda: states()["radius"] == "unused")
+    core.accel.faults(radius=(False, 9, 2, 2))
+    core.call(
+        "EditCandidate", edits=[edit("radius.server", "192.0.2.1"), edit("radius.secret", "between-us")]
+    )
+    core.call("CommitCandidate", author="test")
+    wait_for("time-outs of RADIUS", lambda: states()["radius"] == "degraded")
+    assert (states()["accel-ppp"], states()["frr"]) == ("ok", "unused")
+    core.accel.faults(cli="hang", page="hang")
+    wait_for(
+        "accel-ppp to be missed", lambda: (states()["accel-ppp"], states()["radius"]) == ("failed", "unknown")
+    )
+    # A poll of accel-ppp takes ten seconds now.
+    began = time.monotonic()
+    for _ in range(20):
+        states()
+    assert time.monotonic() - began < TIMEOUT
+
+
+def edit(path: str, value: str) -> dict[str, str]:
+    return {"action": "set", "path": path, "value_json": json.dumps(value)}
 
 
 def test_a_killed_core_finds_its_sessions_with_ids_rates_and_steering(core: LinuxCore) -> None:

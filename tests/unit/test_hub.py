@@ -17,18 +17,21 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
+from gateway_api.base.receivers import Denied
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub import destination
+from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
 from gateway_api.hub.client import Hub
-from gateway_api.hub.destination import Denied, DeniedNetworks
+from gateway_api.hub.destination import DeniedNetworks
 from gateway_api.hub.message import WebhookMessage
+from gateway_api.hub.registry import MAX_WEBHOOKS, Registry
 from gateway_api.hub.sender import AttemptResult, Sender
-from gateway_api.hub.service import MAX_WEBHOOKS, Registry
 from gateway_api.wire import hub as wire
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.receivers import Receiver as WireReceiver
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import (
     Dispatcher,
@@ -44,6 +47,7 @@ from tests.support.stack import wait_for
 
 IDENTITY = Identity("v", "p", "1", "urn:example")
 BOTH = ("session.up", "session.down")
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 def message(number: int = 1, event: str = "session.up") -> WebhookMessage:
@@ -59,7 +63,7 @@ class Refusing:
     def __init__(self, error: str) -> None:
         self._error = error
 
-    def call(self, *_: object) -> None:
+    def call(self, *_: object, **__: object) -> None:
         raise ErrorReply.of(self._error)
 
 
@@ -334,6 +338,49 @@ def test_a_webhook_without_a_thread_takes_nothing(registry: Registry) -> None:
     assert counts(registry) == count_of()
 
 
+def test_a_declared_webhook_that_stays_keeps_its_queue_and_gets_its_new_secret(registry: Registry) -> None:
+    with Receiver() as one, Receiver() as other:
+        registry.declare([WireReceiver(one.url, BOTH), WireReceiver(other.url, BOTH)])
+        (first, second), queues = listed(registry), [registry.queue(each.id) for each in listed(registry)]
+        assert (first.origin, first.url, second.url) == (wire.WebhookOrigin.DECLARED, one.url, other.url)
+        registry.declare([WireReceiver(other.url, ("session.up",)), WireReceiver(one.url, BOTH, SECRET)])
+        assert registry.queue(first.id) is queues[0]
+        assert registry.queue(second.id) is not queues[1]
+        assert [(each.id, each.events) for each in listed(registry)] == [
+            (first.id, BOTH),
+            (second.id, ("session.up",)),
+        ]
+        registry.offer([message()])
+        wait_for("both", lambda: delivered(registry, 2), 10)
+        assert [name for name, _ in one.received[0].headers].count("webhook-signature") == 1
+    registry.declare([])
+    assert listed(registry) == []
+    # What they delivered is still counted.
+    assert delivered(registry, 2)
+
+
+def test_a_declared_webhook_is_told_from_a_registered_one_of_the_same_url(registry: Registry) -> None:
+    url = "http://127.0.0.1:9/"
+    registered = add(registry, url)
+    registry.declare([WireReceiver(url, BOTH)])
+    _, declared = listed(registry)
+    with pytest.raises(ErrorReply, match="WebhookDeclared"):
+        remove(registry, declared)
+    remove(registry, registered)
+    assert listed(registry) == [declared]
+    registry.declare([])
+
+
+def test_a_declared_webhook_without_a_thread_comes_with_the_next_try(registry: Registry) -> None:
+    receivers = [WireReceiver("http://127.0.0.1:9/", BOTH)]
+    with no_more_threads(), pytest.raises(RuntimeError):
+        registry.declare(receivers)
+    assert listed(registry) == []
+    registry.declare(receivers)
+    assert len(listed(registry)) == 1
+    registry.declare([])
+
+
 class Watched(WebhookMessage):
     """One that tells when it is gone."""
 
@@ -474,7 +521,7 @@ def watched(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reg
             registry.watch()
 
     passing = Passing()
-    monkeypatch.setattr(hub, "time", passing)
+    monkeypatch.setattr(registries, "time", passing)
     monkeypatch.setattr(senders, "TIMEOUT", 0.5)
     thread = threading.Thread(target=watch)
     thread.start()

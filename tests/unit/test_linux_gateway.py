@@ -23,6 +23,7 @@ from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demand import SessionDemand
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
+from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
 from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.gateway import LinuxGateway
 from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
@@ -113,11 +114,12 @@ class Machine:
         )
         demand = SessionDemand(provision, self.tracker, self.trunks, self.source, self.demux)
         self.reconciler = Reconciler(self.plane, demand, self.clock)
+        # FRR is not there.
+        frr = Frr(FrrFolders(folder, folder, folder, folder), 2)
         self.gateway = LinuxGateway(
             configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
-            # FRR is not there.
-            Frr(FrrFolders(folder, folder, folder, folder), 2), SimpleNamespace(),
+            frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr),
         )  # fmt: skip
         self.source.up(
             listed("a", access_interface="trunk0.1000", interface="ppp0"),

@@ -173,6 +173,14 @@ def choice(choices: tuple[str, ...], error: str = "must be one of {choices}") ->
     return _held(Text, validate=validate.OneOf(choices, error=error))
 
 
+def some_of(choices: tuple[str, ...]) -> Any:
+    """A list of one choice or more, each once."""
+    rules = (validate.Length(1, error="must not be empty"), _unique(lambda item: item))
+    return _held(
+        List, Text(validate=validate.OneOf(choices, error="must be one of {choices}")), validate=rules
+    )
+
+
 def flag() -> Any:
     return _held(Flag)
 

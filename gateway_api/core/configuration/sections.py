@@ -14,6 +14,7 @@ from marshmallow.fields import Nested
 from gateway_api.base.texts import parse_rate
 from gateway_api.core.configuration import fields
 from gateway_api.core.configuration.fields import Section
+from gateway_api.core.configuration.receivers import DeclaredReceiver
 
 #: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
 _NOT_OF_LINUX = validate.NoneOf((253, 254, 255), error="must not be one of Linux's own: 253, 254, 255")
@@ -164,9 +165,10 @@ class User(Section):
 
 @dataclass(frozen=True)
 class Webhooks(Section):
-    """Webhooks are not delivered to addresses in `denied_networks`."""
+    """Webhooks are not delivered to addresses in `denied_networks`. `receivers` always exist."""
 
     denied_networks: tuple[IPv4Network | IPv6Network, ...] = fields.networks()
+    receivers: tuple[DeclaredReceiver, ...] = fields.items(DeclaredReceiver, most=100, load_default=())
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class Api(Section):
     enabled: bool = fields.flag()
     token_lifetime: int = fields.whole(60, 86400, load_default=3600)
     users: tuple[User, ...] = fields.items(User, most=1000, load_default=())
-    webhooks: Webhooks = fields.section(Webhooks, load_default=Webhooks(()))
+    webhooks: Webhooks = fields.section(Webhooks, load_default=Webhooks((), ()))
     auth_token: str | None = fields.text(
         r"[!-~]{16,256}",
         "must be 16 to 256 printable ASCII characters without spaces",

@@ -13,6 +13,7 @@ from gateway_api.core.expiry import Expiry
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Session
 from gateway_api.core.sessions import SessionTable
+from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail
@@ -82,3 +83,6 @@ class Gateway(Protocol):
 
     def unavailable_sources(self) -> Sequence[str]:
         """The names of the sources of sessions that do not reply now. Their sessions are stale."""
+
+    def dependencies(self) -> Sequence[Dependency]:
+        """The sources of sessions, radius, frr and clock, as they were found last. Never waits for one."""

@@ -51,7 +51,8 @@ def subscribers(query: dict[str, Any]) -> Response:
 @access.any_role
 @responses.data(listing(wire.ListWebhooks))
 def list_webhooks() -> Response:
-    """All registrations. A restart of the API ends them.
+    """All webhooks: those that were registered, which a restart of the API ends, and those that the
+    configuration declares.
 
     One that fails three times in a row is paused, see `paused_until`.
     """
@@ -75,15 +76,16 @@ def register(body: dict[str, Any]) -> Response:
 @access.any_role
 @responses.data(wire.Webhook)
 def show(webhook: str) -> Response:
-    """One registration."""
+    """One webhook."""
     return responses.ok(hub().reply(wire.GetWebhook(webhook)).webhook)
 
 
 @webhooks.delete("/<webhook>")
 @access.admin
-@responses.data(Message)
+@responses.data(Message, errors=(409,))
 def delete(webhook: str) -> Response:
-    """Deletes a registration, and the messages that wait for its receiver."""
+    """Deletes a registration, and the messages that wait for its receiver. 409 for a declared one: a commit
+    deletes it."""
     audit.note(before=hub().reply(wire.RemoveWebhook(webhook)).webhook)
     return responses.ok(Message(f"Webhook {webhook} deleted"))
 

@@ -7,10 +7,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.web import access, lists, parse, responses
+from gateway_api.web.dependencies import of_core, of_hub
 from gateway_api.web.metrics import scrapes
-from gateway_api.web.records import AuditRecordList, Version, listing
+from gateway_api.web.records import AuditRecordList, HealthDetail, Version, listing
 from gateway_api.web.schemas.queries import AuditQuery, list_query
 from gateway_api.web.services import daemon, services
+from gateway_api.wire.core.dependencies import worst
 from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.sessions import GetHealth, Health
 
@@ -36,6 +38,17 @@ def version() -> Response:
 def health() -> Response:
     """The state of the gateway, its number of sessions and its uptime. 500 if the core is unavailable."""
     return responses.ok(daemon().reply(GetHealth()))
+
+
+@routes.get("/system/health/detail")
+@access.any_role
+@access.together
+@access.without_core
+@responses.data(HealthDetail)
+def health_detail() -> Response:
+    """The health of what the gateway depends on, and the worst of it. Responds while the core hangs, too."""
+    found = (*of_core(daemon()), of_hub(services().hub), *services().host.dependencies())
+    return responses.ok(HealthDetail(worst(found), found))
 
 
 @routes.get("/system/faults")

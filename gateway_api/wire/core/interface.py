@@ -3,14 +3,27 @@
 from typing import Any
 
 from gateway_api.wire.contract import Contract, Failure, Method
-from gateway_api.wire.core import configuration, faults, history, impact, jobs, network, sessions
+from gateway_api.wire.core import (
+    configuration,
+    dependencies,
+    faults,
+    history,
+    impact,
+    jobs,
+    network,
+    receivers,
+    sessions,
+)
 
 
 def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     """The classes of a kind, in the order of the modules that declare them."""
     return tuple(
         member
-        for module in (sessions, jobs, configuration, history, impact, network, faults)
+        for module in (
+            *(sessions, jobs, configuration, history, impact, network, faults),
+            *(dependencies, receivers),
+        )
         for member in vars(module).values()
         if isinstance(member, type) and issubclass(member, kind) and member.__module__ == module.__name__
     )

@@ -19,6 +19,7 @@ from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
 from gateway_api.core.orders import Ordering
 from gateway_api.core.paging import Chained, Ordered, Rows, Sorted
+from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.network import Interface, Vlan
@@ -27,6 +28,18 @@ from gateway_api.wire.core.sessions import SessionDetail
 _DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
 _AT_ONCE = 500
+#: The lab needs nothing of its machine.
+_DEPENDENCIES = (
+    Dependency("lab", DependencyState.OK, "The lab simulates its subscribers."),
+    *(
+        Dependency(name, DependencyState.UNUSED, f"The lab is a simulation, and {reason}.")
+        for name, reason in (
+            ("radius", "asks no RADIUS server"),
+            ("frr", "runs no FRR"),
+            ("clock", "does not check the clock of its machine"),
+        )
+    ),
+)
 
 
 class LabServices:
@@ -172,6 +185,9 @@ class LabGateway:
 
     def unavailable_sources(self) -> tuple[str, ...]:
         return ()
+
+    def dependencies(self) -> tuple[Dependency, ...]:
+        return _DEPENDENCIES
 
     @contextmanager
     def _present(self) -> Iterator[float]:

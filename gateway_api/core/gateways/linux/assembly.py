@@ -11,6 +11,8 @@ from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demand import SessionDemand
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.dependencies.radius import AccelPppStatistics, Pppd, RadiusClient
+from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
 from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.gateway import LinuxGateway
 from gateway_api.core.gateways.linux.hooks import HookSocket
@@ -84,6 +86,7 @@ class LinuxMachine:
         demand = SessionDemand(provision, tracker, devices, lines, demux)
         reconciler = Reconciler(plane, demand, clock)
         provision.changes = reconciler.changed
+        frr = Frr(FrrFolders(), _ASK_FRR)
         return LinuxGateway(
             configuration=configuration,
             clock=clock,
@@ -96,9 +99,16 @@ class LinuxMachine:
             reader=reader,
             counters=counters,
             services=self.services,
-            frr=Frr(FrrFolders(), _ASK_FRR),
+            frr=frr,
             hooks=HookSocket(places.TRIGGER),
+            dependencies=DependencyWatch(configuration, tracker, self._radius_client(clock), frr),
         )
+
+    def _radius_client(self, clock: Clock) -> RadiusClient | None:
+        """dnsmasq uses no RADIUS."""
+        if "accel-ppp" in self._names:
+            return AccelPppStatistics(lambda: self._command_line.run("show stat"), clock.wall)
+        return Pppd() if "pppoe-server" in self._names else None
 
     def _source(self, name: str, clock: Clock) -> Source:
         match name:

@@ -18,12 +18,13 @@ from gateway_api.core.expiry import Expiry
 from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
 from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.interfaces import Links
+from gateway_api.core.gateways.linux.lost_trunks import ended_by
 from gateway_api.core.gateways.linux.machine_errors import not_done
 from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
@@ -40,6 +41,7 @@ from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Counters
+from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
@@ -71,6 +73,7 @@ class LinuxGateway:
         services: LinuxServices,
         frr: Frr,
         hooks: HookSocket,
+        dependencies: DependencyWatch,
     ) -> None:
         self._configuration = configuration
         self._clock = clock
@@ -85,6 +88,7 @@ class LinuxGateway:
         self._services = services
         self._frr = frr
         self._hooks = hooks
+        self._dependencies = dependencies
         self._links = Reading(lambda: Links(reader), clock.steady)
         self.sessions = tracker.sessions
 
@@ -107,19 +111,24 @@ class LinuxGateway:
             self._demux.run,
             self._watch_links,
             self._count,
+            self._dependencies.run,
         ):
             threading.Thread(target=guarded, args=(loop,), daemon=True).start()
         raise failures.get()
 
     def configure(self, configuration: Configuration) -> None:
         """As Gateway. Sessions on a removed trunk end within seconds."""
-        ending, address = self._ended_by(configuration), self._provision.address
+        ending, address = (
+            ended_by(self.sessions.all(), self._configuration, configuration),
+            self._provision.address,
+        )
         self._configuration = configuration
         self._provision.configure(configuration)
         self._tracker.configure(configuration.cgnat)
         self._steer()
         self._raise_trunks()
         self._demux.configure(configuration.demux)
+        self._dependencies.configure(configuration)
         if self._provision.address != address:
             self._demux.serve_again(SessionType.DHCP)
         if ending:
@@ -137,12 +146,12 @@ class LinuxGateway:
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
-        return Impact.of(list(self._ended_by(configuration)), services)
+        return Impact.of(list(ended_by(self.sessions.all(), self._configuration, configuration)), services)
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
         with self._tracker.standstill():
-            yield list(self._ended_by(configuration))
+            yield list(ended_by(self.sessions.all(), self._configuration, configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
@@ -225,18 +234,8 @@ class LinuxGateway:
     def unavailable_sources(self) -> Sequence[str]:
         return self._tracker.unavailable_sources
 
-    def _ended_by(self, configuration: Configuration) -> dict[int, str]:
-        """The ids of the sessions on a trunk that the demux loses, ascending, with their trunks. One that
-        arrived on no trunk of the demux, such as on an interface of the operator's, is not the
-        configuration's to end."""
-        lost = set(self._configuration.demux.trunks).difference(configuration.demux.trunks)
-        # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
-        trunks = self._configuration.interfaces.trunks
-        return {
-            each.id: vlan.trunk
-            for each in self.sessions.all()
-            if (vlan := AccessVlan.named(each.access_interface, trunks)) is not None and vlan.trunk in lost
-        }
+    def dependencies(self) -> Sequence[Dependency]:
+        return self._dependencies.now()
 
     def _steer(self) -> None:
         try:

@@ -35,6 +35,8 @@ class SourceWatch:
         self._polls = 0
         self._listed: Mapping[str, SourceSession] = lifecycle.known(source.name)
         self.is_available = False
+        #: Epoch seconds from which it has not replied. None while it does, and before the first poll ends.
+        self.silent_since: float | None = None
         self._failure = ""
         self._triggered = threading.Event()
         self._stopped = threading.Event()
@@ -109,6 +111,7 @@ class SourceWatch:
         if not self._failure:
             _log.error("the sessions of %s are stale: %s", self.name, error)
             self._failure = str(error)
+            self.silent_since = self._clock.wall()
         if self.is_available:
             self.is_available = False
             self._set_state(SessionState.STALE)
@@ -117,7 +120,7 @@ class SourceWatch:
         if self._failure:
             _log.info("%s replies again", self.name)
             self._failure = ""
-        self.is_available = True
+        self.is_available, self.silent_since = True, None
         self._set_state(SessionState.ACTIVE)
 
     def _set_state(self, state: SessionState) -> None:

@@ -74,6 +74,11 @@ class Tracker:
         """The names of the sources that do not reply, or did not yet. Their sessions are stale."""
         return [watch.name for watch in self._watches.values() if not watch.is_available]
 
+    @property
+    def watches(self) -> Iterable[SourceWatch]:
+        """One for each source."""
+        return self._watches.values()
+
     def occupied(self) -> set[str] | None:
         """The access interfaces with sessions. None while a source does not reply."""
         if self.unavailable_sources:

@@ -1,0 +1,1 @@
+"""What the gateway on Linux depends on: whether it does its work."""

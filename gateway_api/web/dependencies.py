@@ -1,0 +1,122 @@
+"""The health of what the gateway depends on: what the core tells, and what the API finds itself."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+
+from gateway_api.base.certificate import end_of
+from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
+from gateway_api.base.settings import Settings
+from gateway_api.daemon.commands import Daemon
+from gateway_api.hub.client import Hub
+from gateway_api.wire.core.dependencies import Dependency, DependencyState, GetDependencies
+from gateway_api.wire.hub import GetCounts, WebhookCounts
+
+#: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
+_CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3
+
+_DAY = 86400
+#: A certificate of `gateway-api-setup` is renewed 30 days before its end.
+_DAYS = 21
+#: Percent of a file system.
+_LITTLE, _NOTHING = 10, 1
+_MANY_WAITING = 1000
+
+
+@dataclass(frozen=True)
+class Host:
+    """What this machine has for the API. `certificate_ends` is the end of the served certificate in epoch
+    seconds, None if it cannot be read. `folders` are named by what they hold."""
+
+    certificate_ends: float | None
+    folders: Mapping[str, Path]
+    clock: Callable[[], float] = time.time
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Host":
+        """To be called when the worker starts: later, the file may be newer than what it serves."""
+        folders = {"the login ledger": settings.state, "the audit log": settings.audit}
+        return cls(end_of(settings.certificate), folders)
+
+    @property
+    def certificate_remaining(self) -> float | None:
+        """Seconds until the certificate ends, None if that is not known."""
+        return None if self.certificate_ends is None else self.certificate_ends - self.clock()
+
+    def dependencies(self) -> list[Dependency]:
+        disks = [_disk(holds, folder) for holds, folder in self.folders.items()]
+        return [self._certificate(), min(disks, key=itemgetter(0))[1]]
+
+    def _certificate(self) -> Dependency:
+        remaining = self.certificate_remaining
+        if remaining is None:
+            message = "The end of the TLS certificate cannot be read."
+            return Dependency("certificate", DependencyState.UNKNOWN, message)
+        if remaining <= 0:
+            return Dependency("certificate", DependencyState.FAILED, "The TLS certificate has expired.")
+        days = remaining / _DAY
+        state = DependencyState.OK if days >= _DAYS else DependencyState.DEGRADED
+        return Dependency("certificate", state, f"Days until the TLS certificate ends: {int(days)}.")
+
+
+def _disk(holds: str, folder: Path) -> tuple[float, Dependency]:
+    """The free percentage of a file system, of its bytes or its files, whichever is less; and its health."""
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        message = f"The disk of {holds} cannot be read: {error.strerror}."
+        return 0, Dependency("disk", DependencyState.FAILED, message)
+    # Some file systems have no limit of files.
+    free = [
+        100 * left / total
+        for left, total in ((found.f_bavail, found.f_blocks), (found.f_favail, found.f_files))
+        if total
+    ]
+    least = min(free, default=100.0)
+    state = DependencyState.OK
+    if least < _LITTLE:
+        state = DependencyState.DEGRADED if least >= _NOTHING else DependencyState.FAILED
+    return least, Dependency("disk", state, f"{int(least)} % of the disk of {holds} is free.")
+
+
+def of_core(daemon: Daemon) -> list[Dependency]:
+    """The core, and what it tells. Takes as long as the core may take."""
+    try:
+        return core_replied(daemon.reply(GetDependencies(), timeout=_CORE_TIMEOUT).dependencies)
+    except CoreUnavailable as error:
+        return [core_failed(error)]
+
+
+def core_replied(told: tuple[Dependency, ...]) -> list[Dependency]:
+    return [Dependency("core", DependencyState.OK, "The core daemon replies."), *told]
+
+
+def core_failed(error: CoreUnavailable) -> Dependency:
+    if isinstance(error, CoreAbsent):
+        message = "No core daemon is running, so nothing else is known of what it depends on."
+    else:
+        message = "The core daemon does not reply, so nothing is known of what it depends on."
+    return Dependency("core", DependencyState.FAILED, message)
+
+
+def of_hub(hub: Hub) -> Dependency:
+    try:
+        return hub_replied(hub.reply(GetCounts(), timeout=_HUB_TIMEOUT))
+    except HubUnavailable:
+        return hub_failed()
+
+
+def hub_replied(counts: WebhookCounts) -> Dependency:
+    if not counts.webhooks:
+        return Dependency("hub", DependencyState.OK, "There are no webhooks.")
+    is_well = not counts.paused and counts.waiting <= _MANY_WAITING
+    state = DependencyState.OK if is_well else DependencyState.DEGRADED
+    paused = f"{counts.paused} of {counts.webhooks} webhooks"
+    return Dependency("hub", state, f"Paused after failures: {paused}; messages that wait: {counts.waiting}.")
+
+
+def hub_failed() -> Dependency:
+    return Dependency("hub", DependencyState.FAILED, "The hub, which delivers to webhooks, does not reply.")

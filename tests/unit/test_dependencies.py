@@ -1,0 +1,117 @@
+"""What the API finds of its own dependencies: certificate, disk and hub."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway_api.base.certificate import end_of
+from gateway_api.base.errors import CoreAbsent, CoreUnavailable
+from gateway_api.cli import certificates
+from gateway_api.web import dependencies
+from gateway_api.web.dependencies import Host
+from gateway_api.wire.core.dependencies import Dependency
+from gateway_api.wire.hub import WebhookCounts
+
+DAY = 86400
+NOW = 1_795_271_513
+
+
+def certificate(host: Host) -> Dependency:
+    return host.dependencies()[0]
+
+
+def disk(**folders: Path) -> Dependency:
+    return Host(None, folders).dependencies()[1]
+
+
+@pytest.mark.parametrize(
+    ("days", "state", "said"),
+    [
+        (397, "ok", "397"),
+        (21, "ok", "21"),
+        (20.9, "degraded", "20"),
+        (0.1, "degraded", "0"),
+        (0, "failed", "expired"),
+    ],
+)
+def test_a_certificate_is_degraded_in_its_last_three_weeks_and_failed_after_its_end(
+    tmp_path: Path, days: float, state: str, said: str
+) -> None:
+    found = certificate(Host(NOW + days * DAY, {"the audit log": tmp_path}, lambda: NOW))
+    assert found.state == state
+    assert said in found.message
+
+
+def test_the_end_of_a_certificate_is_that_of_its_file(tmp_path: Path) -> None:
+    made, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificates.ensure(made, key, "localhost")
+    end = end_of(made)
+    assert end is not None
+    left = Host(end, {"the audit log": tmp_path}).certificate_remaining
+    assert left is not None
+    assert certificates.DAYS - 0.1 < left / DAY <= certificates.DAYS
+    # As the unit joins them. The leaf is the first.
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(made.read_bytes() + b"\n" + key.read_bytes())
+    assert end_of(pair) == end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        *(f"-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n" for der in ("", "AAAA", "MIIB")),
+    ],
+)
+def test_a_certificate_that_cannot_be_read_is_unknown(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "certificate.pem"
+    if text is not None:
+        path.write_text(text)
+    found = certificate(Host(end_of(path), {"the audit log": tmp_path}))
+    assert (found.state, str(tmp_path) in found.message) == ("unknown", False)
+
+
+def test_the_disk_is_that_of_the_folder_with_the_least_room(tmp_path: Path) -> None:
+    # /proc has no room and no size, so it counts as free; a folder that is missing counts as full.
+    missing = disk(
+        **{"the audit log": tmp_path, "the login ledger": tmp_path / "none", "proc": Path("/proc")}
+    )
+    assert (missing.state, missing.message) == (
+        "failed",
+        "The disk of the login ledger cannot be read: No such file or directory.",
+    )
+    assert disk(proc=Path("/proc")).message == "100 % of the disk of proc is free."
+
+
+@pytest.mark.parametrize(("free", "state"), [(10, "ok"), (9.9, "degraded"), (1, "degraded"), (0.9, "failed")])
+def test_a_disk_with_little_room_is_degraded_and_without_any_failed(
+    tmp_path: Path, free: float, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Found:
+        f_blocks, f_bavail, f_files, f_favail = 1000, 10 * free, 0, 0
+
+    monkeypatch.setattr("os.statvfs", lambda _: Found)
+    assert disk(one=tmp_path).state == state
+    # The other limit of a file system: it has no more files.
+    Found.f_blocks, Found.f_bavail, Found.f_files, Found.f_favail = 1000, 1000, 1000, 10 * free
+    assert disk(one=tmp_path).state == state
+
+
+@pytest.mark.parametrize(
+    ("webhooks", "paused", "waiting", "state"),
+    [(0, 0, 0, "ok"), (3, 0, 1000, "ok"), (3, 0, 1001, "degraded"), (3, 1, 0, "degraded")],
+)
+def test_the_hub_is_degraded_while_a_webhook_is_paused_or_many_messages_wait(
+    webhooks: int, paused: int, waiting: int, state: str
+) -> None:
+    assert dependencies.hub_replied(WebhookCounts(webhooks, paused, waiting, 0, 0, 0, 0)).state == state
+
+
+def test_a_core_that_is_missing_is_told_from_one_that_hangs() -> None:
+    absent = dependencies.core_failed(CoreAbsent("cannot call at /run/core.sock"))
+    silent = dependencies.core_failed(CoreUnavailable("cannot call at /run/core.sock"))
+    assert absent.state == silent.state == "failed"
+    assert "No core daemon is running" in absent.message
+    assert "does not reply" in silent.message
+    assert "/run" not in absent.message + silent.message

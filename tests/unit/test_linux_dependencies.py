@@ -1,0 +1,313 @@
+"""What the Linux gateway finds of its dependencies: RADIUS, FRR, the clock, and its sources."""
+
+import stat as modes
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.gateways.linux.dependencies.clock import clock
+from gateway_api.core.gateways.linux.dependencies.radius import AccelPppStatistics, Pppd, radius
+from gateway_api.core.gateways.linux.dependencies.routing import frr
+from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
+from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
+from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
+from gateway_api.core.gateways.linux.sources.accel_stat import RadiusServer, radius_servers
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.wire.core.dependencies import Dependency, DependencyState, worst
+from tests.support.accel import stat
+from tests.support.clocks import StillClock
+from tests.support.documents import valid_document
+from tests.support.sources import ListedSource, Lives
+
+#: As accel-ppp 1.14 printed it, after sections without RADIUS.
+CAPTURE = b"""\
+uptime: 0.00:00:06\r
+cpu: 0%\r
+mem(rss/virt): 7216/248652 kB\r
+pppoe:\r
+  starting: 0\r
+  active: 2\r
+  recv PADR(dup): 2(0)\r
+radius(1, 127.0.0.1):\r
+  state: active\r
+  fail count: 0\r
+  request count: 0\r
+  queue length: 0\r
+  auth sent: 3\r
+  auth lost(total/5m/1m): 0/0/0\r
+  auth avg query time(5m/1m): 0/0 ms\r
+  acct sent: 3\r
+  acct lost(total/5m/1m): 0/0/0\r
+  acct avg query time(5m/1m): 1/1 ms\r
+  interim sent: 1\r
+  interim lost(total/5m/1m): 0/0/0\r
+  interim avg query time(5m/1m): 0/0 ms\r
+"""
+
+
+def configured(**sections: object) -> Configuration:
+    document = {**valid_document(), **sections}
+    return RunningConfiguration.of(document).sections
+
+
+RADIUS = configured(radius={"server": "192.0.2.1", "secret": "between-us"}).radius
+BGP = configured(
+    bgp={
+        "as_number": 64512,
+        "router_id": "10.255.0.1",
+        "neighbors": [{"address": f"10.255.0.{host}", "remote_as": 64513} for host in (2, 6)],
+    }
+).bgp
+
+
+class Statistics:
+    """accel-ppp's `show stat`, as a test sets it, and the judgement of it."""
+
+    def __init__(self) -> None:
+        self.clock = StillClock()
+        self.reply: bytes | Exception = b""
+        self.client = AccelPppStatistics(self._ask, self.clock.wall)
+
+    def look(self, *numbers: int, failed: bool = False) -> Dependency:
+        sent, lost, lately = numbers
+        self.reply = stat((failed, sent, lost, lately))
+        return radius(RADIUS, self.client)
+
+    def _ask(self) -> bytes:
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return self.reply
+
+
+@pytest.fixture
+def statistics() -> Statistics:
+    return Statistics()
+
+
+# RADIUS
+
+
+def test_the_requests_of_all_kinds_are_added_up() -> None:
+    assert radius_servers(CAPTURE) == [RadiusServer(False, 7, 0, 0, 0)]
+    worse = CAPTURE.replace(b"state: active", b"state: failed").replace(b"0/0/0", b"5/2/1", 2)
+    assert radius_servers(worse.replace(b"request count: 0", b"request count: 1")) == [
+        RadiusServer(True, 7, 10, 4, 1)
+    ]
+
+
+def test_each_server_is_its_own_and_the_module_may_be_missing() -> None:
+    other = (
+        CAPTURE[CAPTURE.index(b"radius") :].replace(b"(1,", b"(2,").replace(b"auth sent: 3", b"auth sent: 9")
+    )
+    assert [server.sent for server in radius_servers(CAPTURE + other)] == [7, 13]
+    assert radius_servers(CAPTURE[: CAPTURE.index(b"radius")]) == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"command unknown\r\n",
+        CAPTURE.replace(b"sent: 3", b"sent: many"),
+        CAPTURE.replace(b"0/0/0", b"0/0"),
+    ],
+)
+def test_what_is_no_reply_is_unreadable(reply: bytes) -> None:
+    with pytest.raises(UnreadableReply):
+        radius_servers(reply)
+
+
+def test_radius_is_well_while_it_answers_and_tells_when_it_last_did(statistics: Statistics) -> None:
+    assert statistics.look(7, 0, 0).state == "ok"
+    statistics.clock.now += 60
+    assert statistics.look(8, 0, 0) == Dependency(
+        "radius",
+        DependencyState.OK,
+        "No request timed out in the last 5 minutes, and the last answer came at 2023-11-14T22:14:20Z.",
+    )
+
+
+def test_radius_that_answers_some_requests_is_degraded(statistics: Statistics) -> None:
+    statistics.look(7, 0, 0)
+    assert statistics.look(10, 2, 2) == Dependency(
+        "radius",
+        DependencyState.DEGRADED,
+        "2 requests timed out in the last 5 minutes, and the last answer came at 2023-11-14T22:13:20Z.",
+    )
+
+
+def test_radius_that_has_not_answered_for_5_minutes_has_failed(statistics: Statistics) -> None:
+    statistics.look(7, 0, 0)
+    statistics.look(8, 0, 0)
+    statistics.clock.now += 299
+    assert statistics.look(9, 1, 1).state == "degraded"
+    statistics.clock.now += 2
+    found = statistics.look(12, 4, 4)
+    assert (found.state, found.message.partition(":")[0]) == ("failed", "The server does not answer")
+
+
+def test_radius_that_has_never_answered_has_failed_at_its_first_time_out(statistics: Statistics) -> None:
+    assert statistics.look(0, 0, 0).state == "unknown"
+    assert statistics.look(1, 1, 1).state == "failed"
+
+
+def test_radius_that_accel_ppp_has_given_up_has_failed(statistics: Statistics) -> None:
+    statistics.look(7, 0, 0)
+    found = statistics.look(10, 2, 2, failed=True)
+    assert (found.state, found.message.partition(":")[0]) == ("failed", "accel-ppp has given the server up")
+
+
+def test_a_restart_of_accel_ppp_is_no_answer(statistics: Statistics) -> None:
+    statistics.look(7, 0, 0)
+    statistics.clock.now += 60
+    assert "the core has seen no answer" in statistics.look(1, 0, 0).message
+
+
+def test_radius_is_unknown_while_accel_ppp_does_not_reply(statistics: Statistics) -> None:
+    for reply in (SourceUnavailable("cannot command accel-ppp at 127.0.0.1:2001"), b"command unknown\r\n"):
+        statistics.reply = reply
+        found = radius(RADIUS, statistics.client)
+        assert (found.state, "127.0.0.1" in found.message) == ("unknown", False)
+
+
+def test_accel_ppp_without_its_radius_module_has_to_be_restarted(statistics: Statistics) -> None:
+    statistics.reply = stat(None)
+    found = radius(RADIUS, statistics.client)
+    assert (found.state, "has to be restarted" in found.message) == ("failed", True)
+
+
+def test_radius_is_unused_without_a_server_and_unknown_behind_pppd(statistics: Statistics) -> None:
+    assert radius(configured().radius, statistics.client).state == "unused"
+    assert radius(RADIUS, None).state == "unused"
+    assert radius(RADIUS, Pppd()).state == "unknown"
+
+
+# FRR
+
+
+@pytest.fixture
+def vtysh(tmp_path: Path) -> Callable[[str], Frr]:
+    """A vtysh that is this shell script."""
+
+    def install(script: str) -> Frr:
+        program = tmp_path / "vtysh"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(modes.S_IRWXU)
+        return Frr(FrrFolders(tmp_path, tmp_path, tmp_path, tmp_path), 0.5)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("states", "state", "message"),
+    [
+        (("Established", "Established"), "ok", "All BGP sessions are established: 2."),
+        (("Established", "Active"), "degraded", "1 of 2 BGP sessions are not established: 10.255.0.6."),
+        (("Idle", "Active"), "failed", "2 of 2 BGP sessions are not established: 10.255.0.2, 10.255.0.6."),
+    ],
+)
+def test_frr_is_as_well_as_its_neighbours(
+    vtysh: Callable[[str], Frr], states: tuple[str, str], state: str, message: str
+) -> None:
+    one, other = states
+    peers = f'{{"10.255.0.2": {{"state": "{one}"}}, "10.255.0.6": {{"state": "{other}", "pfxRcd": 1}}}}'
+    daemon = vtysh(f"""echo '{{"ipv4Unicast": {{"as": 64512, "peers": {peers}}}}}'""")
+    assert frr(BGP, daemon) == Dependency("frr", DependencyState(state), message)
+
+
+def test_frr_that_hangs_has_failed_and_the_sentence_says_how(vtysh: Callable[[str], Frr]) -> None:
+    found = frr(BGP, vtysh("exec sleep 60"))
+    message = "FRR gave no BGP summary: vtysh did not end within 0.5 s."
+    assert found == Dependency("frr", DependencyState.FAILED, message)
+
+
+def test_frr_that_refuses_or_is_missing_has_failed(vtysh: Callable[[str], Frr], tmp_path: Path) -> None:
+    assert "bgpd is not running" in frr(BGP, vtysh("echo bgpd is not running; exit 1")).message
+    (tmp_path / "vtysh").unlink()
+    folders = FrrFolders(tmp_path, tmp_path, tmp_path, tmp_path)
+    assert frr(BGP, Frr(folders, 0.5)).state == "failed"
+
+
+def test_frr_with_another_summary_is_unknown(vtysh: Callable[[str], Frr]) -> None:
+    assert frr(BGP, vtysh("""echo '{"ipv4Unicast": {"peers": [1]}}'""")).state == "unknown"
+
+
+def test_frr_is_unused_without_neighbours(vtysh: Callable[[str], Frr]) -> None:
+    assert frr(None, vtysh("exit 1")).state == "unused"
+
+
+# The clock
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [("echo yes", "ok"), ("echo no", "degraded"), ("echo maybe", "unknown"), ("echo yes; exit 1", "unknown")],
+)
+def test_the_clock_is_as_timedatectl_says(script: str, state: str) -> None:
+    assert clock(["sh", "-c", script]).state == state
+
+
+def test_the_clock_is_unknown_without_timedatectl() -> None:
+    found = clock(["no-such-timedatectl"])
+    assert (found.state, "/" in found.message) == ("unknown", False)
+
+
+# All of them
+
+
+def test_a_source_is_unknown_until_its_first_reply_and_failed_after_its_last(tmp_path: Path) -> None:
+    source = ListedSource()
+    lives = Lives(tmp_path / "state", source)
+    watch = DependencyWatch(configured(bgp=None), lives.tracker, None, Frr(FrrFolders(), 1), clock)
+
+    def found() -> tuple[str, str]:
+        first = watch.now()[0]
+        assert first.name == "accel-ppp"
+        return first.state, first.message
+
+    assert found() == ("unknown", "accel-ppp has not replied yet: the core has just started.")
+    lives.poll()
+    assert found() == ("ok", "accel-ppp lists its sessions.")
+    source.fails = True
+    lives.poll()
+    since = "2023-11-14T22:13:20Z"
+    assert found() == ("failed", f"accel-ppp has not replied since {since}, and its sessions are stale.")
+    source.fails = False
+    lives.poll()
+    assert found()[0] == "ok"
+    lives.kill()
+
+
+def test_a_look_asks_each_and_a_commit_counts_at_the_next(
+    tmp_path: Path, vtysh: Callable[[str], Frr]
+) -> None:
+    lives = Lives(tmp_path / "state", ListedSource())
+    daemon = vtysh("exit 1")
+    well = Dependency("clock", DependencyState.OK, "It is well.")
+    watch = DependencyWatch(configured(bgp=None), lives.tracker, Pppd(), daemon, lambda: well)
+    assert [one.state for one in watch.now()[1:]] == ["unknown"] * 3
+    watch.look()
+    assert {one.name: one.state for one in watch.now()[1:]} == {
+        "radius": "unused",
+        "frr": "unused",
+        "clock": "ok",
+    }
+    watch.configure(configured(radius={"server": "192.0.2.1", "secret": "between-us"}))
+    watch.look()
+    assert {one.name: one.state for one in watch.now()[1:]}["radius"] == "unknown"
+    lives.kill()
+
+
+def test_the_whole_is_as_bad_as_the_worst_and_what_is_unused_does_not_count() -> None:
+    def whole(*states: DependencyState) -> str:
+        return worst([Dependency("one", state, "") for state in states])
+
+    unused, ok, unknown, degraded, failed = DependencyState
+    assert whole(ok, unused, ok) == "ok"
+    assert whole(ok, unknown) == "unknown"
+    assert whole(unknown, degraded, ok) == "degraded"
+    assert whole(failed, degraded) == "failed"
+    assert [state.severity for state in DependencyState] == [0, 0, 1, 2, 3]

@@ -1,0 +1,115 @@
+"""How a client of the core follows the receivers of webhooks."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from gateway_api.base.errors import CoreUnavailable
+from gateway_api.core.configuration import receivers
+from gateway_api.core.configuration.receivers import DeclaredReceiver, ReceiversService
+from gateway_api.daemon.receivers import Receivers
+from gateway_api.wire.contract import Contract, served
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.receivers import FollowReceivers, Receiver, ReceiversReply
+from gateway_api.wire.varlink.client import Client
+from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity
+from gateway_api.wire.varlink.server import Server
+from tests.support.stack import PATIENCE
+
+ONE = DeclaredReceiver("http://127.0.0.1:9/", ("session.up",), None)
+OTHER = DeclaredReceiver("http://127.0.0.1:9/other", ("session.down",), "a secret")
+
+
+class Declared:
+    """The receivers of a configuration, and the service that tells of them."""
+
+    def __init__(self, *declared: DeclaredReceiver) -> None:
+        self.declared = declared
+        self.service = ReceiversService(lambda: self.declared)
+
+    def commit(self, *declared: DeclaredReceiver) -> None:
+        self.declared = declared
+        self.service.committed(None)
+
+
+def reply(*declared: DeclaredReceiver) -> ReceiversReply:
+    return ReceiversReply(tuple(Receiver(one.url, one.events, one.secret) for one in declared))
+
+
+def test_a_follower_gets_the_receivers_of_now_and_those_of_each_commit() -> None:
+    core = Declared(ONE)
+    replies = core.service.follow_receivers(FollowReceivers())
+    assert next(replies) == reply(ONE)
+    core.commit(ONE, OTHER)
+    assert next(replies) == reply(ONE, OTHER)
+    core.commit()
+    assert next(replies) == reply()
+
+
+def test_a_commit_wakes_a_follower_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receivers, "_WAIT", PATIENCE)
+    core = Declared()
+    replies = core.service.follow_receivers(FollowReceivers())
+    next(replies)
+    threading.Timer(0.1, core.commit, [ONE]).start()
+    assert next(replies) == reply(ONE)
+
+
+def test_a_reply_comes_from_time_to_time_without_a_commit() -> None:
+    assert receivers._WAITS * receivers._WAIT <= 15
+    core = Declared(ONE)
+    core.service._has_changed = lambda _: False  # type: ignore[method-assign]
+    found = list(islice(core.service.follow_receivers(FollowReceivers()), 2 + receivers._WAITS))
+    assert found == [reply(ONE), *[None] * receivers._WAITS, reply(ONE)]
+
+
+# In the API
+
+
+@contextmanager
+def served_at(path: Path, core: Declared) -> Iterator[None]:
+    """A core with this method alone, at a socket."""
+    contract = Contract(CORE.name, "", (FollowReceivers,), ())
+    server = Server(
+        path, Dispatcher(Identity("v", "p", "1", "urn:example"), [served(contract, core.service)])
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.close()
+        thread.join(PATIENCE)
+
+
+def test_the_api_follows_a_core_over_its_restarts_and_pauses_between(tmp_path: Path) -> None:
+    core, pauses = Declared(ONE), list[float]()
+    client = Client(tmp_path / "core.sock", timeout=PATIENCE)
+    found = Receivers(client).for_ever(pauses.append)
+    assert (next(found), next(found)) == (None, None)
+    assert len(pauses) == 1
+    with served_at(tmp_path / "core.sock", core):
+        assert next(found) == reply(ONE).receivers
+        core.commit(OTHER)
+        assert next(found) == reply(OTHER).receivers
+    assert next(found) is None
+    core.commit(ONE, OTHER)
+    with served_at(tmp_path / "core.sock", core):
+        assert next(found) == reply(ONE, OTHER).receivers
+    assert len(pauses) == 3
+
+
+def test_a_core_without_the_method_is_unavailable_for_it(tmp_path: Path) -> None:
+    server = Server(tmp_path / "core.sock", Dispatcher(Identity("v", "p", "1", "urn:example"), []))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with pytest.raises(CoreUnavailable, match="InterfaceNotFound"):
+            next(Receivers(Client(tmp_path / "core.sock", timeout=PATIENCE)).now_and_later())
+    finally:
+        server.close()
+        thread.join(PATIENCE)
