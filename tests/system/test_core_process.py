@@ -61,6 +61,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "GetLogin": {"username": "admin"},
     "GetDeniedNetworks": {},
     "GetHistoryLimits": {},
+    "GetDependencies": {},
     "EndTokens": {"username": "admin"},
     "GetTokenAccess": {},
     "EditCandidate": {"edits": [{"action": "set", "path": "qos.default_up", "value_json": '"25mbit"'}]},
@@ -244,7 +245,7 @@ def newer(core: Any, known: int) -> list[int]:
 
 
 def test_there_is_a_call_for_every_method() -> None:
-    assert sorted([*CALLS, "SubscribeEvents"]) == sorted(methods())
+    assert sorted([*CALLS, "SubscribeEvents", "FollowReceivers"]) == sorted(methods())
 
 
 def test_the_package_s_client_can_follow_events(shared: Path) -> None:

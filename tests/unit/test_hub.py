@@ -623,7 +623,8 @@ def test_a_hub_does_not_start_where_a_file_stands(settings: Settings) -> None:
     with pytest.raises(FileExistsError):
         hub.start(settings)
     assert settings.hub_socket.read_text() == "somebody's"
-    assert threading.active_count() == before
+    # One of an earlier test may end meanwhile.
+    assert threading.active_count() <= before
 
 
 # What a worker inherits

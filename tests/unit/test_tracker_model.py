@@ -21,6 +21,7 @@ from gateway_api.core.gateways.linux.session_store import (
     SessionStoreUnavailable,
 )
 from gateway_api.core.journal import Journal
+from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import SessionSummary
 from tests.support.sources import ListedSource, Lives, listed
 
@@ -85,9 +86,9 @@ class Told(Journal):
         self._tell("up", session.id)
         self._step()
 
-    def session_down(self, session: SessionSummary, reason: str, at: float, **traffic: int) -> None:
+    def session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
         self._step()
-        super().session_down(session, reason, at, **traffic)
+        super().session_down(session, reason, at, counters)
         self._tell("down", session.id)
         self._step()
 
