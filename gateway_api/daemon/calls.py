@@ -180,7 +180,7 @@ def _translated(call: Method[Any]) -> Iterator[None]:
     except Unreachable as error:
         raise CoreUnavailable(str(error)) from error
     except ErrorReply as error:
-        raise _translation(error, call) from error
+        raise translation(error, call) from error
 
 
 def decoded(type: type[T], raw: msgspec.Raw) -> T:
@@ -216,7 +216,8 @@ _RULES = {
 }
 
 
-def _translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
+def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
+    """The error of a call as one of `base/errors.py`."""
     name = error.name.removeprefix(f"{CORE.name}.")
     match name:
         case _ if name in _TEXTS:

@@ -47,6 +47,11 @@ def gap(boot_id: str, oldest: int, newest: int) -> bytes:
     return _block(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
 
 
-def _block(id: EventId, name: str, data: Record) -> bytes:
+def unnumbered(name: str, data: Record) -> bytes:
+    """An event of a stream that a client cannot resume."""
     # JSON has no line breaks, so the data is one line.
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(id).encode(), name.encode(), msgspec.json.encode(data))
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+def _block(id: EventId, name: str, data: Record) -> bytes:
+    return b"id: %s\n%b" % (str(id).encode(), unnumbered(name, data))

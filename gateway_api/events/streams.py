@@ -26,7 +26,7 @@ _CATCHING_UP = 16
 #: Streams of a worker, which limits their memory; and of one client.
 _MOST, _MOST_OF_ONE = 4096, 1024
 #: Seconds until a rejected client may try again.
-_RETRY_AFTER = 10
+RETRY_AFTER = 10
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,24 @@ class Wanted:
 class Stream:
     """The stream of one client."""
 
-    def __init__(self, bearer: Any, client: str, wanted: Wanted) -> None:
+    def __init__(self, bearer: Any, client: str) -> None:
         self.bearer = bearer
         self.client = client
-        self.wanted = wanted
         self.ended = False
         #: That of the request, until another one takes the stream over.
         self.greenlet = gevent.getcurrent()
-        #: It waits for the next event, and checks `ended` when it wakes.
+        #: It waits for the next event, and checks `ended` when `wake` wakes it.
         self.listens = False
+        self.wake: Callable[[], object] = lambda: None
         #: For the client or the core, whichever it waits for.
         self.deadline: float | None = None
+
+    def opened(self) -> Iterator[bytes]:
+        """The first two pieces: with the second, the caller's greenlet is that of the stream."""
+        yield b""
+        # Before the header is sent: the client may never take it.
+        self.greenlet = gevent.getcurrent()
+        yield b""
 
     def waits(self, deadline: float | None = None) -> None:
         """Begins a wait for something other than the next event."""
@@ -97,30 +104,41 @@ class Streams:
         return len(self._open)
 
     def open(self, bearer: Any, address: str, wanted: Wanted) -> Iterator[bytes]:
+        """The events of sessions, as `open_with`. Raises CoreUnavailable and TooManyStreams at once."""
+        stream = self._admitted(bearer, address)
+        stream.wake = self._broadcast.wake
+        return self._pieces(stream, self._followed(stream, wanted, self._broadcast.span))
+
+    def open_with(
+        self, bearer: Any, address: str, follow: Callable[[Stream], Iterator[bytes]]
+    ) -> Iterator[bytes]:
         """The pieces to send. The first two are empty: with the first the stream is open, and with the second
-        the greenlet that asks for it takes the stream over. Raises CoreUnavailable and TooManyStreams at
-        once."""
-        client = client_network(address)
-        if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
-            raise TooManyStreams(_RETRY_AFTER)
-        if not self._started:
-            self._started = True
-            for run in (self._broadcast.run, self._sweep):
-                gevent.spawn(run).link_exception(self.on_failure)
-        span = self._broadcast.span
-        return self._pieces(Stream(bearer, client, wanted), span)
+        the greenlet that asks for it takes the stream over. `follow` makes them, beginning with those of
+        `opened`. Raises TooManyStreams at once."""
+        stream = self._admitted(bearer, address)
+        return self._pieces(stream, follow(stream))
 
     def close(self) -> None:
         """Ends all streams now."""
         for stream in list(self._open):
             self._end(stream)
 
-    def _pieces(self, stream: Stream, span: Span) -> Iterator[bytes]:
+    def _admitted(self, bearer: Any, address: str) -> Stream:
+        client = client_network(address)
+        if len(self) >= self._most or self._of_client[client] >= self._most_of_one:
+            raise TooManyStreams(RETRY_AFTER)
+        if not self._started:
+            self._started = True
+            for run in (self._broadcast.run, self._sweep):
+                gevent.spawn(run).link_exception(self.on_failure)
+        return Stream(bearer, client)
+
+    def _pieces(self, stream: Stream, followed: Iterator[bytes]) -> Iterator[bytes]:
         self._open.add(stream)
         self._of_client[stream.client] += 1
         self.on_change(len(self))
         try:
-            for piece in self._followed(stream, span):
+            for piece in followed:
                 stream.waits(self._pace.clock() + self._pace.patience)
                 yield piece
         except CoreUnavailable as error:
@@ -133,17 +151,14 @@ class Streams:
                 del self._of_client[stream.client]
             self.on_change(len(self))
 
-    def _followed(self, stream: Stream, span: Span) -> Iterator[bytes]:
-        wanted, position = stream.wanted, span.ring.newest
-        yield b""
-        # Before the header is sent: the client may never take it.
-        stream.greenlet = gevent.getcurrent()
-        yield b""
+    def _followed(self, stream: Stream, wanted: Wanted, span: Span) -> Iterator[bytes]:
+        position = span.ring.newest
+        yield from stream.opened()
         if wanted.resume is not None:
             if span.holds(wanted.resume):
                 position = wanted.resume.sequence
             else:
-                span, position = yield from self._in_turn(stream, wanted.resume)
+                span, position = yield from self._in_turn(stream, wanted, wanted.resume)
         due = self._pace.clock() + self._pace.heartbeat
         while not stream.ended:
             stream.listens, stream.deadline = True, None
@@ -165,17 +180,21 @@ class Streams:
                 due = self._pace.clock() + self._pace.heartbeat
                 yield piece
 
-    def _in_turn(self, stream: Stream, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
+    def _in_turn(
+        self, stream: Stream, wanted: Wanted, id: sse.EventId
+    ) -> Generator[bytes, None, tuple[Span, int]]:
         stream.waits()
         while not self._slots.acquire(timeout=self._pace.heartbeat):
             yield sse.HEARTBEAT
             stream.waits()
         try:
-            return (yield from self._caught_up(stream, id))
+            return (yield from self._caught_up(stream, wanted, id))
         finally:
             self._slots.release()
 
-    def _caught_up(self, stream: Stream, id: sse.EventId) -> Generator[bytes, None, tuple[Span, int]]:
+    def _caught_up(
+        self, stream: Stream, wanted: Wanted, id: sse.EventId
+    ) -> Generator[bytes, None, tuple[Span, int]]:
         """The core's events after an event. Returns the position from which the broadcast has the rest."""
         position = id.sequence
         stream.waits(self._pace.clock() + self._pace.patience)
@@ -185,7 +204,7 @@ class Streams:
                 yield sse.gap(batch.boot_id, batch.oldest, batch.newest)
             elif batch.events:
                 position = batch.events[-1].sequence
-                yield stream.wanted.blocks(list(entries(batch.boot_id, batch.events)))
+                yield wanted.blocks(list(entries(batch.boot_id, batch.events)))
             stream.waits(self._pace.clock() + self._pace.patience)
             if position < batch.newest:
                 continue
@@ -216,7 +235,7 @@ class Streams:
     def _end(self, stream: Stream) -> None:
         stream.ended = True
         if stream.listens:
-            self._broadcast.wake()
+            stream.wake()
         else:
             # Its client or the core may never wake it.
             stream.greenlet.kill(block=False)

@@ -120,6 +120,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
                 return pieces
             # The application counts it now, not when its greenlet begins.
             next(pieces)
+            # Or a client that gets the end of the stream would use the connection again.
+            response.force_close()
             connection = response.sock.connection
             connection.is_stream()
             return EventStream(pieces, response, environ, partial(leave, connection))

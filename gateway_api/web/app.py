@@ -25,6 +25,7 @@ from gateway_api.web.routes import (
     subscribers,
     system,
     token_profile,
+    traffic,
 )
 from gateway_api.web.services import EXTENSION, Parts, Services
 
@@ -35,6 +36,7 @@ ROUTES: dict[Profile, tuple[Blueprint, ...]] = {
         subscribers.routes,
         history.routes,
         jobs.routes,
+        traffic.routes,
         system.routes,
         configuration.routes,
         network.interfaces,

@@ -13,6 +13,8 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
+# Without it nginx, and proxies that follow its convention, hold events back until a buffer is full.
+UNBUFFERED = {"X-Accel-Buffering": "no"}
 
 _MARK = "__response__"
 _Headers = dict[str, str] | None
@@ -71,7 +73,8 @@ class ViewResponse:
 
     `records` are the possible structs of the envelope's data, or of the body if it is `bare`. Without any,
     the data is null, or the body any text. `preview` is the record of a dry run, with 200 instead of
-    `status`. `events` are the structs of a stream's events, by event name.
+    `status`. `events` are the structs of a stream's events, by event name; they have ids if it is
+    `resumable`.
     `headers` are names besides those of every response; `optional` ones need not be there. `conditional`: a
     client that sends the ETag gets 304. `errors` are statuses besides those of every view with this access
     and request."""
@@ -82,6 +85,7 @@ class ViewResponse:
     media_type: str = JSON
     bare: bool = False
     events: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
+    resumable: bool = True
     headers: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()

@@ -16,8 +16,10 @@ from gateway_api.base import http
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
+from gateway_api.daemon.traffic import Traffic
 from gateway_api.daemon.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
+from gateway_api.events.traffic import Feeds
 from gateway_api.history.reader import Reader
 from gateway_api.hub.client import Hub
 from gateway_api.web.dependencies import Host
@@ -53,6 +55,7 @@ class Services(Parts):
     revocations: Revocations
     authorization: Authorization
     streams: Streams
+    traffic: Feeds
     hub: Hub
     history: Reader
     login: Login
@@ -75,6 +78,7 @@ class Services(Parts):
             history=Reader(settings.history, pool),
             streams=Streams(Events(core), authorization.still_allowed),
             host=Host.from_settings(settings),
+            traffic=Feeds(Traffic(core)),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )
 

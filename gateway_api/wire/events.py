@@ -59,6 +59,12 @@ class Gap(Record, frozen=True):
     newest: Annotated[str, about("Id of the newest event that is held.", "84a7e8343baf37f9-57")]
 
 
+class Ended(Record, frozen=True):
+    """The session of a stream has ended, and the stream with it."""
+
+    id: sessions.SessionId
+
+
 _Time = Annotated[
     str, about("When it happened, ISO 8601 in UTC.", "2026-03-01T12:00:00Z", format="date-time")
 ]

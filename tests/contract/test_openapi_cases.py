@@ -28,7 +28,9 @@ ROLES = ("admin", "operator")
 #: Of one kind and one operation.
 _CASES = 25
 #: Each of these takes a login, or waits for events.
-_SLOW = {"login_log_in": 20, "login_log_out": 10, "events_subscribers": 10}
+_SLOW = {"login_log_in": 20, "login_log_out": 10, "events_subscribers": 10, "traffic_watch": 10}
+#: The end of their paths.
+_STREAMS = ("/events/subscribers", "{id}/traffic")
 _SEED = 20260301
 
 load_all_checks()
@@ -117,7 +119,7 @@ class Run:
                 session=self._api.session,
                 **verify,
                 headers={"Authorization": f"Bearer {self._token(operation)}"},
-                timeout=1 if "events" in operation.path else 30,
+                timeout=1 if operation.path.endswith(_STREAMS) else 30,
             )
             self.answers[operation.label, answer.status_code] += 1
             case.validate_response(

@@ -10,7 +10,7 @@ from gateway_api.web import configuration_records, records
 from gateway_api.web.records import Message, listing
 from gateway_api.wire import hub
 from gateway_api.wire.contract import PagedMethod, reply_of
-from gateway_api.wire.core import configuration, faults, jobs, network, sessions
+from gateway_api.wire.core import configuration, faults, jobs, network, sessions, traffic
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
@@ -86,6 +86,9 @@ ROUTES = (
     Route("GET", "/subscribers/jobs", ANY_ROLE, data=listing(jobs.ListJobs)),
     Route("GET", "/subscribers/jobs/{job}", ANY_ROLE, data=jobs.Job),
     Route("DELETE", "/subscribers/jobs/{job}", ADMIN, data=jobs.Job),
+    Route("GET", "/subscribers/traffic", ANY_ROLE, data=traffic.TalkersReply),
+    # It ends with its session and is not JSON: see test_traffic.
+    Route("GET", "/subscribers/{id}/traffic", ANY_ROLE, streams=True),
     Route("GET", "/system/version", ALWAYS, data=records.Version),
     Route("GET", "/system/health", ALWAYS, data=sessions.Health),
     Route("GET", "/health", ALWAYS, data=sessions.Health),

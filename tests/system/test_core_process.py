@@ -50,6 +50,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "SetSessionRate": {"id": 1, "rate_down_bps": 7_000_000, "rate_up_bps": 600_000},
     "DisconnectInterface": {"interface": "trunk0.1000", "dry_run": True},
     "DisconnectSession": {"id": 2},
+    "ListTalkers": {"limit": 5},
     # It lasts until it is cancelled.
     "StartRateJob": {"filter": {"type": "pppoe"}, "rate_up_bps": 600_000, "per_second": 1},
     "StartDisconnectJob": {"filter": {"username": "nobody"}},
@@ -245,7 +246,7 @@ def newer(core: Any, known: int) -> list[int]:
 
 
 def test_there_is_a_call_for_every_method() -> None:
-    assert sorted([*CALLS, "SubscribeEvents", "FollowReceivers"]) == sorted(methods())
+    assert sorted([*CALLS, "SubscribeEvents", "FollowReceivers", "WatchTraffic"]) == sorted(methods())
 
 
 def test_the_package_s_client_can_follow_events(shared: Path) -> None:
@@ -264,8 +265,11 @@ def test_the_package_s_client_can_follow_events(shared: Path) -> None:
     assert [(event["event"], event["id"]) for event in reply["events"]] == [("session.down", 50)]
 
 
-def test_events_are_for_callers_who_take_more_than_one_reply(shared: Path) -> None:
-    reply = raw_call(shared, f"{INTERFACE}.SubscribeEvents", {})
+@pytest.mark.parametrize(("method", "parameters"), [("SubscribeEvents", {}), ("WatchTraffic", {"id": 1})])
+def test_events_are_for_callers_who_take_more_than_one_reply(
+    shared: Path, method: str, parameters: dict[str, Any]
+) -> None:
+    reply = raw_call(shared, f"{INTERFACE}.{method}", parameters)
     assert reply["error"] == "org.varlink.service.ExpectedMore"
 
 

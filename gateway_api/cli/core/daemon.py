@@ -31,6 +31,7 @@ from gateway_api.core.job_store import JobStore
 from gateway_api.core.jobs import Jobs
 from gateway_api.core.journal import Journal
 from gateway_api.core.service import IDENTITY, CoreService
+from gateway_api.core.traffic_service import TrafficService
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 
@@ -108,7 +109,8 @@ def serve(
         service = CoreService(gateway, journal, workspace, changes, clock)
         jobs = Jobs(JobStore(options.configuration / "jobs"), clock)
         of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
-        server = Server(options.socket, Dispatcher(IDENTITY, [service.interface(of_jobs)]))
+        interface = service.interface(of_jobs, TrafficService(gateway, clock))
+        server = Server(options.socket, Dispatcher(IDENTITY, [interface]))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1

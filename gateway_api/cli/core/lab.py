@@ -28,12 +28,13 @@ class LabOptions(CoreOptions):
     sessions: int
     arrivals: float
     seed: int
+    full_rate: bool
 
 
 def run(arguments: Sequence[str]) -> int:
     """Exit status 0 after a signal, 1 if it could not start."""
     options = _parser().parse_args(arguments, LabOptions())
-    population = Population(options.sessions, options.arrivals, options.seed)
+    population = Population(options.sessions, options.arrivals, options.seed, options.full_rate)
     return serve(options, LabServices(), partial(_open, population, options.configuration / "lab"))
 
 
@@ -59,6 +60,11 @@ def _parser() -> argparse.ArgumentParser:
         "--arrivals", type=_number(float, 20_000), default=0.0, help="per second, at the mean"
     )
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same subscribers")
+    parser.add_argument(
+        "--full-rate",
+        action="store_true",
+        help="subscribers use all of their rates, and not as people do: by day and night, in bursts, or not",
+    )
     return parser
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.expiry import Expiry
 from gateway_api.core.paging import Rows
-from gateway_api.core.session import Session
+from gateway_api.core.session import Counters, Session
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import FaultKind
@@ -41,6 +41,9 @@ class Gateway(Protocol):
 
     def detail(self, id: int) -> SessionDetail | None:
         """The record of a session, with its traffic until now. None for an unknown id."""
+
+    def counters(self) -> Mapping[int, Counters]:
+        """The traffic of all sessions by id, from one reading."""
 
     def disconnect(self, id: int) -> SessionDetail | None:
         """Ends a session, and returns its last record. None for an unknown id. Raises StillConnected, with

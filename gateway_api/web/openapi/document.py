@@ -33,6 +33,7 @@ _TAGS = {
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
     "history": "Sessions that are up or have ended, and what happened to subscribers.",
     "jobs": "Work on many sessions at a time, which the core daemon does by itself.",
+    "traffic": "The traffic of sessions now.",
     "system": "The product, and the health of the gateway.",
     "configuration": """\
 The running configuration, the candidate, and commits.
@@ -123,7 +124,7 @@ def _operation(
     request_headers = [
         *([components.IF_MATCH] if 412 in response.errors else ()),
         *([components.IF_NONE_MATCH] if may_be_304 else ()),
-        *([components.LAST_EVENT_ID] if response.events else ()),
+        *([components.LAST_EVENT_ID] if response.events and response.resumable else ()),
     ]
     parameters = [
         *(components.PATH[name] for name in sorted(rule.arguments)),
@@ -174,7 +175,8 @@ def _success(response: ViewResponse) -> dict[str, Any]:
 
 def _schema(response: ViewResponse) -> dict[str, Any]:
     if response.media_type == EVENT_STREAM:
-        return {"oneOf": [_event(name, record) for name, record in response.events.items()]}
+        ids = response.resumable
+        return {"oneOf": [_event(name, record, ids=ids) for name, record in response.events.items()]}
     if response.media_type != JSON:
         return {"type": "string"}
     references = [components.record_reference(record) for record in response.records]
@@ -185,11 +187,12 @@ def _schema(response: ViewResponse) -> dict[str, Any]:
     return {"type": "object", "required": ["status", "data"], "properties": {"status": status, "data": one}}
 
 
-def _event(name: str, record: type[msgspec.Struct]) -> dict[str, Any]:
+def _event(name: str, record: type[msgspec.Struct], *, ids: bool) -> dict[str, Any]:
     """An event of a stream by its fields, as in OpenAPI 3.2 section 4.14.4."""
     json = {"contentMediaType": JSON, "contentSchema": components.record_reference(record)}
+    id = {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]}
     fields = {
-        "id": {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]},
+        **({"id": id} if ids else {}),
         "event": {"type": "string", "const": name, "description": "Event name."},
         "data": {"type": "string", "description": "JSON.", **json},
     }

@@ -16,9 +16,6 @@ from gateway_api.wire.events import Gap, SessionDown, SessionUp
 routes = Blueprint("events", __name__, url_prefix="/api/v1/events")
 webhooks = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 
-# Without it nginx, and proxies that follow its convention, hold events back until a buffer is full.
-_HEADERS = {"X-Accel-Buffering": "no"}
-
 
 @routes.get("/subscribers")
 @access.any_role
@@ -44,7 +41,9 @@ def subscribers(query: dict[str, Any]) -> Response:
     client = request.remote_addr or ""
     pieces = services().streams.open(caller(), client, wanted) if request.method == "GET" else ()
     # The worker gets the pieces, and nothing around them that would live as long.
-    return Response(pieces, mimetype=responses.EVENT_STREAM, headers=_HEADERS, direct_passthrough=True)
+    return Response(
+        pieces, mimetype=responses.EVENT_STREAM, headers=responses.UNBUFFERED, direct_passthrough=True
+    )
 
 
 @webhooks.get("")

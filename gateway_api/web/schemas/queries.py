@@ -14,6 +14,7 @@ from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.wire.columns import Column, columns
 from gateway_api.wire.contract import MAX_LIMIT, Enumeration, Page, SelectingMethod
 from gateway_api.wire.core.sessions import SessionSummary
+from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
 
 _MOST_REVISIONS = 999_999_999
 _EVENT_ID = "^[0-9a-z]{1,64}-(0|[1-9][0-9]{0,17})$"
@@ -120,6 +121,13 @@ class EventsQuery(Schema):
         return {"names": data.get("events"), "type": data.get("type"), "resume": data.get("last_event_id")}
 
 
+def _order(text: str) -> TalkerOrder:
+    try:
+        return TalkerOrder(text)
+    except ValueError as error:
+        raise ValueError(f"must be one of {', '.join(TalkerOrder)}") from error
+
+
 class ListQuery(Schema):
     """Loaded as `filter`; `sort`, or None; and `page`, a Page or None for the whole list."""
 
@@ -185,6 +193,23 @@ class SubscribersQuery(SessionConditions, ListQuery):
     def is_short(cls, filter: Mapping[str, Any]) -> bool:
         # From an index; type and search may match most sessions.
         return bool(filter.keys() - {"type", "search"})
+
+
+class TalkersQuery(Schema):
+    """Loaded as the parameters of ListTalkers."""
+
+    sort = Parsed(
+        _order,
+        metadata=says(
+            "Which sessions first: by traffic down or up, with - before it for the most; `-down` if none.",
+            "-down",
+            enum=list(TalkerOrder),
+        ),
+    )
+    limit = Parsed(
+        _whole(range(1, MOST_TALKERS + 1), f"must be an integer from 1 to {MOST_TALKERS}"),
+        metadata=says("Most sessions; 20 if none.", 20, type="integer", minimum=1, maximum=MOST_TALKERS),
+    )
 
 
 @cache

@@ -13,6 +13,7 @@ from gateway_api.wire.core import (
     network,
     receivers,
     sessions,
+    traffic,
 )
 
 
@@ -21,7 +22,7 @@ def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     return tuple(
         member
         for module in (
-            *(sessions, jobs, configuration, history, impact, network, faults),
+            *(sessions, traffic, jobs, configuration, history, impact, network, faults),
             *(dependencies, receivers),
         )
         for member in vars(module).values()

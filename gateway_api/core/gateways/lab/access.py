@@ -1,81 +1,17 @@
-"""The access side of the lab: sessions and VLANs, with counters that advance with time at a rate.
-
-Times are epoch seconds.
-"""
+"""The access side of the lab: sessions and VLANs. Times are epoch seconds."""
 
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import asdict, replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
+from gateway_api.core.gateways.lab.meters import SumTraffic, Traffic
 from gateway_api.core.orders import Ordering, Orders, Snapshot
 from gateway_api.core.paging import Key
-from gateway_api.core.session import Counters, Session
+from gateway_api.core.session import Session
 from gateway_api.wire.contract import Record
-from gateway_api.wire.core.network import DemuxState, DemuxVlan, InterfaceStats, Vlan, VlanProtocol
+from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan, VlanProtocol
 from gateway_api.wire.core.sessions import SessionDetail
-
-# Mean bytes of a packet: subscribers send many acknowledgements and receive full packets.
-_MEAN_PACKET_UP = 400
-_MEAN_PACKET_DOWN = 1200
-
-
-class Meter(Record, frozen=True):
-    """`counted` bytes at the time `at`, and since then `bps` bits per second."""
-
-    at: float
-    bps: int
-    counted: int = 0
-
-    def read(self, now: float) -> int:
-        """The bytes at the time `now`."""
-        return self.counted + max(0, int((now - self.at) * self.bps / 8))
-
-    def moving(self, now: float, bps: int) -> "Meter":
-        """The meter that continues from here at another rate."""
-        return Meter(now, bps, self.read(now))
-
-    def plus(self, other: "Meter", now: float) -> "Meter":
-        """The sum of both, with the bytes that the other has counted so far."""
-        return Meter(now, self.bps + other.bps, self.read(now) + other.read(now))
-
-
-class Traffic(Record, frozen=True):
-    """`up` comes from subscribers, `down` goes to them."""
-
-    up: Meter = Meter(0, 0)
-    down: Meter = Meter(0, 0)
-
-    def plus(self, other: "Traffic", now: float) -> "Traffic":
-        return Traffic(self.up.plus(other.up, now), self.down.plus(other.down, now))
-
-    def changed(self, before: "Traffic", after: "Traffic", now: float) -> "Traffic":
-        """Follows a part of it whose rates change now. The counted bytes stay."""
-        return self.moving(
-            self.up.bps - before.up.bps + after.up.bps,
-            self.down.bps - before.down.bps + after.down.bps,
-            now,
-        )
-
-    def moving(self, up_bps: int, down_bps: int, now: float) -> "Traffic":
-        return Traffic(self.up.moving(now, up_bps), self.down.moving(now, down_bps))
-
-    def counters(self, now: float) -> Counters:
-        up, down = self.up.read(now), self.down.read(now)
-        return Counters(up, down, up // _MEAN_PACKET_UP, down // _MEAN_PACKET_DOWN)
-
-    def stats(self, now: float) -> InterfaceStats:
-        """Of a device towards the subscribers: it receives what they send."""
-        counters = self.counters(now)
-        return InterfaceStats(
-            rx_bytes=counters.bytes_in,
-            rx_packets=counters.packets_in,
-            tx_bytes=counters.bytes_out,
-            tx_packets=counters.packets_out,
-        )
-
-
-NO_TRAFFIC = Traffic()
 
 
 class LabSession(Session, frozen=True, kw_only=True):
@@ -112,7 +48,7 @@ class ManagedVlan(Record, frozen=True):
     ifindex: int
     created_at: float
     session_count: int = 0
-    traffic: Traffic = NO_TRAFFIC
+    traffic: SumTraffic = SumTraffic()
 
     def key(self) -> Key:
         return self.line.trunk, self.line.outer_vlan_id or 0, self.line.vlan_id
@@ -164,7 +100,7 @@ class VlanTable:
         self._orders = Orders(self._vlans)
         self._idle: dict[str, float] = {}
         #: With what the VLANs carried that are gone.
-        self.traffic: dict[str, Traffic] = {}
+        self.traffic: dict[str, SumTraffic] = {}
         self.rate_limited_total = 0
         self.configure(demux)
 
@@ -194,14 +130,14 @@ class VlanTable:
         self._idle[line.name] = now
         return True
 
-    def join(self, session: LabSession, started: float, now: float) -> None:
+    def join(self, session: LabSession, started: float) -> None:
         name = session.access_interface
         vlan = self._vlans[name]
         self._idle.pop(name, None)
         # The first sessions are older than the lab.
         created_at = min(vlan.created_at, started)
         self._put(name, replace(vlan, created_at=created_at, session_count=vlan.session_count + 1))
-        self._count(name, lambda traffic: traffic.plus(session.traffic, now))
+        self._count(name, lambda traffic: traffic.plus(session.traffic))
 
     def leave(self, session: LabSession, now: float) -> None:
         name = session.access_interface
@@ -209,12 +145,12 @@ class VlanTable:
         if vlan.session_count == 1:
             self._idle[name] = now
         self._put(name, replace(vlan, session_count=vlan.session_count - 1))
-        self._count(name, lambda traffic: traffic.changed(session.traffic, NO_TRAFFIC, now))
+        self._count(name, lambda traffic: traffic.stopped(session.traffic, now))
 
-    def changed(self, before: LabSession, after: LabSession, now: float) -> None:
+    def changed(self, before: LabSession, after: LabSession) -> None:
         """Applies the new rates of a session to its VLAN and trunk."""
         name = after.access_interface
-        self._count(name, lambda traffic: traffic.changed(before.traffic, after.traffic, now))
+        self._count(name, lambda traffic: traffic.changed(before.traffic, after.traffic))
 
     def expire(self, now: float) -> None:
         """Removes the VLANs without sessions for the idle timeout."""
@@ -230,12 +166,12 @@ class VlanTable:
         self._idle.pop(name, None)
         self._orders.changed(name, self._vlans.pop(name))
 
-    def _count(self, name: str, change: Callable[[Traffic], Traffic]) -> None:
+    def _count(self, name: str, change: Callable[[SumTraffic], SumTraffic]) -> None:
         """Changes the traffic of a VLAN and of its trunk."""
         vlan = self._vlans[name]
         self._put(name, replace(vlan, traffic=change(vlan.traffic)))
         trunk = vlan.line.trunk
-        self.traffic[trunk] = change(self.traffic.get(trunk, NO_TRAFFIC))
+        self.traffic[trunk] = change(self.traffic.get(trunk, SumTraffic()))
 
     def _put(self, name: str, vlan: ManagedVlan) -> None:
         self._orders.changed(name, self._vlans.get(name))

@@ -19,6 +19,7 @@ from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
 from gateway_api.core.orders import Ordering
 from gateway_api.core.paging import Chained, Ordered, Rows, Sorted
+from gateway_api.core.session import Counters
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
@@ -104,6 +105,10 @@ class LabGateway:
         # Without the lock: it would wait for arrivals and departures.
         session = self.sessions.get(id)
         return None if session is None else session.detail_at(self._now())
+
+    def counters(self) -> dict[int, Counters]:
+        now = self._now()
+        return {session.id: session.traffic.counters(now) for session in self.sessions.all()}
 
     def disconnect(self, id: int) -> SessionDetail | None:
         with self._present() as now:

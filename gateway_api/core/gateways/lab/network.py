@@ -6,7 +6,8 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from gateway_api.core.configuration.sections import Bgp, Cgnat, Configuration
-from gateway_api.core.gateways.lab.access import NO_TRAFFIC, LabSession, ManagedVlan, Traffic
+from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
+from gateway_api.core.gateways.lab.meters import SumTraffic, device_stats, summed
 from gateway_api.core.session import Session
 from gateway_api.wire.core.network import (
     AddressFamily,
@@ -42,7 +43,7 @@ _route = partial(
 
 
 def fixed_interfaces(
-    configuration: Configuration, ifindex_of: Mapping[str, int], traffic: Mapping[str, Traffic], now: float
+    configuration: Configuration, ifindex_of: Mapping[str, int], traffic: Mapping[str, SumTraffic], now: float
 ) -> Iterator[Interface]:
     """The interfaces that belong to no VLAN and no session. `traffic` is by trunk."""
     ipv4 = InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8)
@@ -50,17 +51,16 @@ def fixed_interfaces(
     yield _interface(
         LOOPBACK_IFINDEX, "lo", InterfaceType.LOOPBACK, InterfaceStats(), mtu=65536, addresses=(ipv4, ipv6)
     )
-    cgnat, everything = configuration.cgnat, NO_TRAFFIC
+    cgnat, nothing, counted = configuration.cgnat, SumTraffic(), []
     for name in configuration.interfaces.trunks:
-        carried = traffic.get(name, NO_TRAFFIC)
-        everything = everything.plus(carried, now)
-        stats = carried.stats(now)
+        counted.append(traffic.get(name, nothing).counters(now))
+        stats = device_stats(counted[-1])
         yield _interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
     for name in configuration.interfaces.uplinks:
         # The first uplink leads to the network. The lab simulates no traffic on the others.
-        carried = everything if name == configuration.interfaces.uplinks[0] else NO_TRAFFIC
+        carried = counted if name == configuration.interfaces.uplinks[0] else []
         # It sends what the subscribers send.
-        access = carried.stats(now)
+        access = device_stats(summed(carried))
         stats = InterfaceStats(
             rx_bytes=access.tx_bytes,
             rx_packets=access.tx_packets,
@@ -96,7 +96,7 @@ def session_interface(session: LabSession, now: float) -> Interface:
 
 def ifb_interface(session: LabSession, now: float) -> Interface:
     """The device that shapes the upstream, which is redirected to it."""
-    stats = Traffic(up=session.traffic.up).stats(now)
+    stats = session.traffic.stats_up(now)
     return _interface(session.ifb_ifindex, session.ifb_device, InterfaceType.IFB, stats)
 
 

@@ -30,7 +30,8 @@ _REASONS = ("user_request", "lost_carrier", "idle_timeout", "session_timeout"), 
 
 @dataclass(frozen=True)
 class Population:
-    """The number of sessions at the start, arrivals per second, and the seed.
+    """The number of sessions at the start, arrivals per second, and the seed. Subscribers use all of their
+    rates all the time, or else as people do: see `usage`.
 
     Subscribers leave so that the number at the start is also the mean. A lab that starts empty fills until
     its subscribers, who stay for an hour, leave as fast as they arrive.
@@ -39,6 +40,7 @@ class Population:
     sessions: int
     arrivals: float
     seed: int
+    full_rate: bool = True
 
     @property
     def departures_each(self) -> float:

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.expiry import Expiry
-from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan, Meter, Traffic, VlanTable
+from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan, VlanTable
 from gateway_api.core.gateways.lab.kept_rates import KeptRate, KeptRates
+from gateway_api.core.gateways.lab.meters import Meter, Traffic
 from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
+from gateway_api.core.gateways.lab.usage import FullRate, People, Usage
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
@@ -93,6 +95,7 @@ class World:
         self.ifindex_of: dict[str, int] = {}
         self._roster = Roster()
         self._crowd = Crowd(population, configuration.demux)
+        self._usage = _usage_of(population, now)
         self._public = AddressPool(_PUBLIC_ADDRESSES)
         self._shared = AddressPool(configuration.cgnat.source_range)
         self._pools: dict[int, AddressPool] = {}
@@ -153,7 +156,7 @@ class World:
             expiry=expiry,
         )
         self.sessions.replace(after)
-        self.vlans.changed(before, after, now)
+        self.vlans.changed(before, after)
         return after
 
     def ended_by(self, configuration: Configuration) -> list[int]:
@@ -207,7 +210,7 @@ class World:
             return
         self.sessions.add(session)
         self._roster.add(session.id)
-        self.vlans.join(session, started, now)
+        self.vlans.join(session, started)
         if limited:
             self._journal.session_up(session.summary, now + self.ahead)
 
@@ -225,6 +228,7 @@ class World:
         self._pools[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
         steered, shared = self.sessions.steering(address)
+        down, up = self._usage(subscriber.acct_session_id)
         ifindex = next(self._ifindexes)
         next(self._ifindexes)  # the IFB's
         return LabSession(
@@ -254,7 +258,10 @@ class World:
             vrf_steered=steered,
             shared_address=shared,
             ifindex=ifindex,
-            traffic=Traffic(Meter(started, qos.default_up), Meter(started, qos.default_down)),
+            traffic=Traffic(
+                up=Meter.started(started, up, qos.default_up),
+                down=Meter.started(started, down, qos.default_down),
+            ),
         )
 
     def _leave(self, id: int, reason: str, now: float) -> None:
@@ -275,3 +282,11 @@ class World:
         for name in (*interfaces.trunks, *interfaces.uplinks, self.configuration.cgnat.vrf_name):
             if name not in self.ifindex_of:
                 self.ifindex_of[name] = next(self._ifindexes)
+
+
+def _usage_of(population: Population, now: float) -> Callable[[str], tuple[Usage, Usage]]:
+    """The usage down and up of a subscriber, by accounting id."""
+    if population.full_rate:
+        usage = FullRate(now)
+        return lambda _: (usage, usage)
+    return People(population.seed, now).of

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from queue import SimpleQueue
@@ -37,6 +36,7 @@ from gateway_api.core.gateways.linux.routing.frr import Frr, RoutingUnavailable
 from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.session import LinuxSession
 from gateway_api.core.gateways.linux.session_store import SessionStoreUnavailable
+from gateway_api.core.gateways.linux.session_traffic import SessionTraffic
 from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.paging import Rows
@@ -46,8 +46,6 @@ from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
-#: Seconds between two readings of all counters.
-_COUNT = 5.0
 #: Seconds for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions,
 #: half a second.
 _ADOPTION = 5.0
@@ -84,13 +82,13 @@ class LinuxGateway:
         self._demux = demux
         self._devices = devices
         self._reader = reader
-        self._counters = counters
         self._services = services
         self._frr = frr
         self._hooks = hooks
         self._dependencies = dependencies
         self._links = Reading(lambda: Links(reader), clock.steady)
         self.sessions = tracker.sessions
+        self._traffic = SessionTraffic(tracker.sessions, counters)
 
     def run(self) -> NoReturn:
         """Works until the process ends. Raises the error that ended one of the threads."""
@@ -110,8 +108,8 @@ class LinuxGateway:
             self._reconciler.run,
             self._demux.run,
             self._watch_links,
-            self._count,
             self._dependencies.run,
+            self._traffic.run,
         ):
             threading.Thread(target=guarded, args=(loop,), daemon=True).start()
         raise failures.get()
@@ -157,6 +155,9 @@ class LinuxGateway:
         session = self.sessions.get(id)
         return None if session is None else self._detail(session)
 
+    def counters(self) -> Mapping[int, Counters]:
+        return self._traffic.all()
+
     def disconnect(self, id: int) -> SessionDetail | None:
         end = self._tracker.disconnect(id)
         self._links.forget()
@@ -184,7 +185,7 @@ class LinuxGateway:
         session = self.sessions.get(id)
         if session is None:
             return None
-        counted, wanted = self._traffic(session), wanted_by(session)
+        counted, wanted = self._traffic.of(session), wanted_by(session)
         with not_done("shape the session"):
             # The kernel first: it may refuse.
             self._plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
@@ -268,21 +269,9 @@ class LinuxGateway:
             self._devices.raise_new_trunk(trunk)
             self._demux.adopt(trunk)
 
-    def _count(self) -> None:
-        while True:
-            try:
-                self._counters.sweep({each.interface for each in self.sessions.all()})
-            except KernelError as error:
-                _log.warning("the traffic of sessions that end now may be too low: %s", error)
-            time.sleep(_COUNT)
-
     def _detail(self, session: LinuxSession) -> SessionDetail:
         faults = self._reconciler.findings.faults_of(session.id)
-        return session.detail(self._traffic(session), faults)
-
-    def _traffic(self, session: LinuxSession) -> Counters:
-        with not_done("read the counters of the session"):
-            return session.traffic(self._counters.now(session.interface))
+        return session.detail(self._traffic.of(session), faults)
 
     def _managed_vlans(self) -> ManagedVlans:
         with not_done("read the interfaces"):

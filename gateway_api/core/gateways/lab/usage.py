@@ -1,0 +1,147 @@
+"""How much of their rates the lab's subscribers use.
+
+What somebody has used until a time is in microseconds of the whole rate, and comes from sums that are made at
+the start: it costs the same at any time. Integers throughout, so that no counter falls by a rounding.
+"""
+
+import random
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+from typing import Protocol
+
+from gateway_api.wire.contract import Record
+
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+#: The use of a rate changes every four seconds, and its level with the hour four times an hour.
+_SLOT, _QUARTER = 4 * _SECOND, 900 * _SECOND
+_SLOTS, _QUARTERS = _DAY // _SLOT, _DAY // _QUARTER
+#: The whole rate, and the highest level.
+_WHOLE, _FULL = 10_000, 1024
+#: Subscribers of one habit do the same at the same time, so there are many.
+_HABITS = 256
+
+#: The level at each hour of a day in UTC: most at nine in the evening, least before five in the morning.
+_HOURS = (35, 22, 15, 11, 9, 10, 15, 25, 35, 40, 42, 45, 50, 48, 46, 48, 55, 65, 78, 90, 100, 100, 85, 58)
+#: What subscribers do, how often they begin it, and for how many slots.
+_DOINGS = ("idle", "browse", "stream", "call", "upload")
+_OFTEN = (45, 25, 18, 8, 4)
+_LASTING = {"idle": (15, 300), "browse": (15, 150), "stream": (75, 900), "call": (30, 450), "upload": (8, 60)}
+
+
+class Usage(Protocol):
+    """The use of a rate over time."""
+
+    def used(self, now: float) -> int:
+        """Microseconds of the whole rate until `now`. Only differences have a meaning. It never falls."""
+
+
+class FullRate(Record, frozen=True):
+    """All of a rate, all the time. `origin` is a time near those that count: small numbers are exact."""
+
+    origin: float
+
+    def used(self, now: float) -> int:
+        return round((now - self.origin) * _SECOND)
+
+
+class Pattern:
+    """What is used of a rate in each slot of a day, of `_WHOLE`."""
+
+    def __init__(self, values: list[int]) -> None:
+        self._values = values
+        per_slot = _SLOT // _WHOLE
+        self._sums = list(accumulate((value * per_slot for value in values), initial=0))
+
+    def until(self, at: int) -> int:
+        """The sum from the beginning of a day, in microseconds; `at` is at most two days."""
+        days, at = divmod(at, _DAY)
+        slot, rest = divmod(at, _SLOT)
+        return days * self._sums[-1] + self._sums[slot] + rest * self._values[slot] // _WHOLE
+
+
+class Habit:
+    """A pattern that begins `shift` microseconds earlier, at the level of each quarter of an hour."""
+
+    def __init__(self, pattern: Pattern, shift: int, levels: list[int], origin: int) -> None:
+        self._pattern = pattern
+        self._shift = shift
+        self._levels = levels
+        self._origin = origin
+        #: For each quarter, what makes the sum continue that of the quarter before.
+        self._bases = [0]
+        for quarter, (before, after) in enumerate(pairwise([*levels, 0]), 1):
+            border = pattern.until(quarter * _QUARTER + shift)
+            self._bases.append(self._bases[-1] + before * border // _FULL - after * border // _FULL)
+        self._day = self._bases.pop() - levels[0] * pattern.until(shift) // _FULL
+        #: Many sessions are read at the same time.
+        self._last = (0.0, 0)
+
+    def used(self, now: float) -> int:
+        last, used = self._last
+        if last != now:
+            days, at = divmod(int(now * _SECOND), _DAY)
+            quarter = at // _QUARTER
+            level = self._levels[quarter] * self._pattern.until(at + self._shift) // _FULL
+            used = (days - self._origin) * self._day + self._bases[quarter] + level
+            self._last = (now, used)
+        return used
+
+
+class People:
+    """The habits of the subscribers of a lab: the same ones for the same seed."""
+
+    def __init__(self, seed: int, now: float) -> None:
+        drawn = random.Random(f"usage {seed}")  # noqa: S311 - reproducible is what it has to be
+        down, up = map(list, zip(*_day(drawn), strict=True))
+        patterns = Pattern(down), Pattern(up)
+        origin = int(now // 86_400)
+        self._habits = []
+        for _ in range(_HABITS):
+            shift, levels = drawn.randrange(_DAY), _levels(drawn.uniform(-2, 2), drawn.uniform(0.3, 1.0))
+            self._habits.append([Habit(pattern, shift, levels, origin) for pattern in patterns])
+
+    def of(self, acct_session_id: str) -> tuple[Usage, Usage]:
+        """Down and up. It comes from the random bits of the accounting id."""
+        down, up = self._habits[int(acct_session_id[:8], 16) % _HABITS]
+        return down, up
+
+
+def _levels(later: float, weight: float) -> list[int]:
+    """Of each quarter, for somebody whose day is so many hours later, and who needs so much of the most."""
+    levels = []
+    for quarter in range(_QUARTERS):
+        hour = (quarter / 4 - later) % 24
+        before, part = int(hour), hour % 1
+        of_hour = _HOURS[before] * (1 - part) + _HOURS[(before + 1) % 24] * part
+        levels.append(max(1, round(_FULL * weight * of_hour / 100)))
+    return levels
+
+
+def _day(drawn: random.Random) -> Iterator[tuple[int, int]]:
+    """What is used down and up in each slot of a day."""
+    left = _SLOTS
+    while left:
+        (doing,) = drawn.choices(_DOINGS, _OFTEN)
+        slots = min(left, drawn.randint(*_LASTING[doing]))
+        left -= slots
+        for slot in range(slots):
+            yield _slot(doing, slot, drawn)
+
+
+def _slot(doing: str, slot: int, drawn: random.Random) -> tuple[int, int]:
+    match doing:
+        case "browse" if drawn.random() < 0.3:
+            return drawn.randint(1000, 9000), drawn.randint(100, 600)
+        case "browse":
+            return 20, 20
+        # A player loads some seconds of a film at a time.
+        case "stream" if slot % 3 == 0:
+            return drawn.randint(1500, 4000), 60
+        case "call":
+            return drawn.randint(150, 300), drawn.randint(600, 1200)
+        case "upload":
+            return 50, drawn.randint(6000, 9500)
+        case _:
+            # What routers and telephones send by themselves.
+            return 2, 2

@@ -1,0 +1,307 @@
+"""The traffic of sessions now: rates between two samples, however many watch."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, pairwise
+from typing import Any
+
+import gevent
+import gevent.queue
+import pytest
+
+from gateway_api.base.errors import CoreUnavailable, NotFound, TooManyStreams
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.lab.gateway import LabGateway
+from gateway_api.core.gateways.lab.population import Population
+from gateway_api.core.journal import Journal
+from gateway_api.core.session import Counters
+from gateway_api.core.traffic import Rates, Talkers, Watches, rates
+from gateway_api.events.streams import Stream
+from gateway_api.events.traffic import Feeds
+from gateway_api.wire.core.sessions import SessionDetail
+from gateway_api.wire.core.traffic import TalkerOrder, TrafficReply
+from tests.support.clocks import NOW, StillClock
+from tests.support.stack import PATIENCE
+
+DOWN, UP = 100_000_000, 20_000_000
+
+
+class CountingLab(LabGateway):
+    """Knows when sessions were sampled, and counts the sweeps."""
+
+    samples: list[float]
+    sweeps = 0
+
+    def detail(self, id: int) -> SessionDetail | None:
+        self.samples.append(self._clock.steady())
+        return super().detail(id)
+
+    def counters(self) -> dict[int, Counters]:
+        self.sweeps += 1
+        return super().counters()
+
+
+class Core:
+    """A lab of five sessions that use all of their rates."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.clock = StillClock()
+        configuration = RunningConfiguration.of(document).sections
+        self.gateway = CountingLab(configuration, Population(5, 0.0, 1), Journal("life"), self.clock)
+        self.gateway.samples = []
+        self.watches = Watches(self.gateway, self.clock, self.sleep)
+        self.talkers = Talkers(self.gateway, self.clock, self.sleep)
+        #: Seconds that a sleep takes longer than it was told.
+        self.late = 0.0
+
+        self._lock = threading.Lock()
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self.clock.now += seconds + self.late
+
+
+@pytest.fixture
+def core(document: dict[str, Any]) -> Core:
+    return Core(document)
+
+
+def test_rates_are_bits_and_packets_per_second() -> None:
+    before, after = Counters(1000, 2000, 10, 20), Counters(3000, 12000, 30, 60)
+    assert rates(before, after, 2.0) == Rates(down_bps=40_000, up_bps=8000, down_pps=20, up_pps=10)
+
+
+def test_a_counter_that_began_anew_is_no_traffic() -> None:
+    assert rates(Counters(1000, 2000, 10, 20), Counters(5, 5, 1, 1), 1.0) == Rates(0, 0, 0, 0)
+
+
+# Of one session
+
+
+def test_a_session_that_is_watched_has_its_rates_each_second(core: Core) -> None:
+    replies = list(islice(core.watches.watch(2), 3))
+    assert [(reply.at, reply.interval_ms) for reply in replies] == [(NOW + n, 1000) for n in (1, 2, 3)]
+    assert {(reply.down_bps, reply.up_bps) for reply in replies} == {(DOWN, UP)}
+    # Packets have 1200 bytes down and 400 up, and only whole ones count.
+    assert all(abs(reply.down_pps - 10_417) <= 1 and abs(reply.up_pps - 6250) <= 1 for reply in replies)
+
+
+def test_the_rates_go_by_the_time_between_the_samples_and_not_by_what_it_should_be(core: Core) -> None:
+    core.late = 1.5
+    (reply,) = islice(core.watches.watch(2), 1)
+    assert (reply.interval_ms, reply.down_bps, reply.up_bps) == (2500, DOWN, UP)
+
+
+def test_the_watch_ends_with_the_session(core: Core) -> None:
+    watch = core.watches.watch(2)
+    assert next(watch)
+    core.gateway.disconnect(2)
+    assert list(watch) == []
+    assert list(core.watches.watch(2)) == []
+    assert len(core.watches) == 0
+
+
+def test_all_watchers_of_a_session_share_its_samples(core: Core) -> None:
+    first, others = core.watches.watch(2), [core.watches.watch(2) for _ in range(9)]
+    replies = [next(first)]
+    # They get the last rates at once.
+    for other in others:
+        assert next(other) == replies[0]
+    replies.append(next(first))
+    for other in others:
+        assert next(other) == replies[1]
+    assert len(core.gateway.samples) == 3
+
+
+def test_watchers_on_threads_share_samples(core: Core) -> None:
+    turn = threading.Barrier(8, timeout=PATIENCE)
+    # It stays: the others may be one after the other, each with a watch of its own.
+    next(stays := core.watches.watch(3))
+
+    def watched(_: int) -> list[TrafficReply]:
+        watch = core.watches.watch(3)
+        turn.wait()
+        return list(islice(watch, 20))
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(watched, range(8)))
+    assert {reply.down_bps for replies in found for reply in replies} == {DOWN}
+    assert all(after - before >= 0.999 for before, after in pairwise(core.gateway.samples))
+    assert next(stays).down_bps == DOWN
+
+
+def test_without_a_watcher_nothing_is_kept_or_sampled(core: Core) -> None:
+    watches = [core.watches.watch(id) for id in (1, 2, 2)]
+    for watch in watches:
+        next(watch)
+    assert len(core.watches) == 2
+    for watch in watches:
+        watch.close()  # type: ignore[attr-defined]
+    assert len(core.watches) == 0
+
+
+# Top talkers
+
+
+def talkers(core: Core, order: str = "-down", limit: int = 20) -> list[tuple[int, int, int]]:
+    found = core.talkers.top(TalkerOrder(order), limit)
+    return [(each.id, each.down_bps, each.up_bps) for each in found.sessions]
+
+
+def test_sessions_come_by_their_traffic_now(core: Core) -> None:
+    for id in (1, 2, 3, 4, 5):
+        core.gateway.set_rate(id, id * 1_000_000, (6 - id) * 100_000)
+    assert talkers(core, "-down", 2) == [(5, 5_000_000, 100_000), (4, 4_000_000, 200_000)]
+    assert [id for id, *_ in talkers(core, "-up")] == [1, 2, 3, 4, 5]
+    assert [id for id, *_ in talkers(core, "down", 2)] == [1, 2]
+    assert [id for id, *_ in talkers(core, "up", 1)] == [5]
+
+
+def test_the_first_list_takes_a_second_and_is_of_that_second(core: Core) -> None:
+    reply = core.talkers.top(TalkerOrder.MOST_DOWN, 20)
+    assert (core.clock.now - NOW, core.gateway.sweeps) == (1, 2)
+    assert (reply.at, reply.interval_ms, reply.count) == (NOW + 1, 1000, 5)
+    assert {session.down_bps for session in reply.sessions} == {DOWN}
+
+
+def test_all_lists_within_five_seconds_share_a_sweep(core: Core) -> None:
+    first = core.talkers.top(TalkerOrder.MOST_DOWN, 20)
+    core.clock.now += 4.9
+    assert core.talkers.top(TalkerOrder.MOST_DOWN, 20) == first
+    assert core.gateway.sweeps == 2
+    core.clock.now += 0.2
+    later = core.talkers.top(TalkerOrder.MOST_DOWN, 20)
+    assert (core.gateway.sweeps, later.at, later.interval_ms) == (3, NOW + 6, 5100)
+
+
+def test_a_sweep_of_long_ago_is_not_compared_with(core: Core) -> None:
+    core.talkers.top(TalkerOrder.MOST_DOWN, 20)
+    core.clock.now += 3600
+    assert core.talkers.top(TalkerOrder.MOST_DOWN, 20).interval_ms == 1000
+
+
+def test_a_session_that_is_gone_is_in_no_list(core: Core) -> None:
+    talkers(core)
+    core.gateway.disconnect(3)
+    assert [id for id, *_ in talkers(core, "down")] == [1, 2, 4, 5]
+    core.clock.now += 6
+    assert [id for id, *_ in talkers(core, "down")] == [1, 2, 4, 5]
+
+
+# The streams of a worker
+
+
+class InProcessTraffic:
+    """The core's traffic, which comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.open = 0
+        self.queue: gevent.queue.Queue[Any] = gevent.queue.Queue()
+
+    def of(self, id: int) -> Iterator[TrafficReply]:
+        self.calls.append(id)
+        self.open += 1
+        try:
+            while True:
+                item = self.queue.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            self.open -= 1
+
+
+def reply(number: int) -> TrafficReply:
+    return TrafficReply(NOW + number, 1000, number, 0, 0, 0)
+
+
+class Client:
+    """A client of a feed."""
+
+    def __init__(self, feeds: Feeds, id: int) -> None:
+        self.stream = Stream("alice", "192.0.2.1")
+        self.pieces: list[bytes] = []
+        self.end: Any = None
+        self.greenlet = gevent.spawn(self._run, feeds, id)
+
+    def _run(self, feeds: Feeds, id: int) -> None:
+        try:
+            self.pieces.extend(piece for piece in feeds.pieces(self.stream, id) if self._take(piece))
+            self.end = "properly"
+        except CoreUnavailable as error:
+            self.end = error
+
+    def _take(self, piece: bytes) -> bool:
+        if piece:
+            self.pieces.append(piece)
+        return False
+
+    def got(self, number: int) -> bool:
+        return any(b'"down_bps":%d,' % number in piece for piece in self.pieces)
+
+
+def until(what: str, ready: Any) -> None:
+    with gevent.Timeout(PATIENCE):
+        while not ready():
+            gevent.sleep(0.001)
+
+
+@pytest.fixture
+def traffic(greenlets: None) -> InProcessTraffic:
+    return InProcessTraffic()
+
+
+def test_all_clients_of_a_worker_share_one_call_of_the_core(traffic: InProcessTraffic) -> None:
+    feeds = Feeds(traffic)  # type: ignore[arg-type]
+    clients = [Client(feeds, 7) for _ in range(20)]
+    until("the call", lambda: traffic.calls)
+    for number in (1, 2):
+        traffic.queue.put(reply(number))
+        until("the event", lambda number=number: all(client.got(number) for client in clients))
+    assert traffic.calls == [7]
+    late = Client(feeds, 7)
+    until("the last event", lambda: late.got(2))
+    assert traffic.calls == [7]
+
+
+def test_the_call_ends_with_its_last_client(traffic: InProcessTraffic) -> None:
+    feeds = Feeds(traffic)  # type: ignore[arg-type]
+    clients = [Client(feeds, 7) for _ in range(2)]
+    until("the call", lambda: traffic.open)
+    for client in clients:
+        assert traffic.open == 1
+        client.stream.ended = True
+        client.stream.wake()
+        until("the end of the client", lambda client=client: client.end)
+    until("the end of the call", lambda: not traffic.open)
+    assert len(feeds) == 0
+
+
+def test_the_last_event_of_a_session_that_ends_says_so(traffic: InProcessTraffic) -> None:
+    client = Client(Feeds(traffic), 7)  # type: ignore[arg-type]
+    traffic.queue.put(reply(1))
+    until("the event", lambda: client.got(1))
+    traffic.queue.put(NotFound("No such session"))
+    until("the end", lambda: client.end)
+    assert (client.end, client.pieces[-1]) == ("properly", b'event: ended\ndata: {"id":7}\n\n')
+
+
+def test_a_stream_ends_without_such_an_event_when_the_core_goes(traffic: InProcessTraffic) -> None:
+    client = Client(Feeds(traffic), 7)  # type: ignore[arg-type]
+    traffic.queue.put(CoreUnavailable("hung up"))
+    until("the end", lambda: client.end)
+    assert isinstance(client.end, CoreUnavailable)
+    assert client.pieces == []
+
+
+def test_a_worker_watches_only_so_many_sessions(traffic: InProcessTraffic) -> None:
+    feeds = Feeds(traffic, most=2)  # type: ignore[arg-type]
+    for id in (1, 2):
+        feeds.check(id)
+        Client(feeds, id)
+    until("the calls", lambda: len(traffic.calls) == 2)
+    feeds.check(2)
+    with pytest.raises(TooManyStreams):
+        feeds.check(3)
