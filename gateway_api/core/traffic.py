@@ -5,6 +5,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from gateway_api.base.disuse import Disuse
@@ -137,26 +138,25 @@ class Talkers:
         self._lock = threading.Lock()
         #: The sweep before the last one, and the last one.
         self._sweeps: tuple[_Sweep, _Sweep] | None = None
+        #: The sessions of each list since the last sweep, by id: of 200,000, to find them takes longest.
+        self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Rates]]] = {}
         self._disuse = Disuse(_OLD, self._forget)
 
     def top(self, order: TalkerOrder, limit: int) -> TalkersReply:
         """Raises NotDone. A session that is newer than the first of the two sweeps is in the next list."""
         with self._lock:
-            before, after = self._sweeps = self._current()
+            current = self._current()
+            if current is not self._sweeps:
+                self._sweeps, self._found = current, {}
+            found = self._found.get((order, limit))
+            if found is None:
+                found = self._found[order, limit] = _chosen(*current, order, limit)
         self._disuse.used()
-        seconds = after.at - before.at
-        found = {
-            id: rates(before.counters[id], counters, seconds)
-            for id, counters in after.counters.items()
-            if id in before.counters
-        }
-        direction = 0 if order.removeprefix("-") == "down" else 1
-        choose = heapq.nlargest if order.startswith("-") else heapq.nsmallest
-        ids = choose(limit, found, key=lambda id: found[id][direction])
-        sessions = ((self._gateway.sessions.get(id), found[id]) for id in ids)
-        talkers = tuple(_talker(session, now) for session, now in sessions if session is not None)
-        ago = self._clock.steady() - after.at
-        return TalkersReply(talkers, len(talkers), int(self._clock.wall() - ago), round(seconds * 1000))
+        before, after = current
+        present = ((self._gateway.sessions.get(id), now) for id, now in found)
+        talkers = tuple(_talker(session, now) for session, now in present if session is not None)
+        at = self._clock.wall() - (self._clock.steady() - after.at)
+        return TalkersReply(talkers, len(talkers), int(at), round((after.at - before.at) * 1000))
 
     def _current(self) -> tuple[_Sweep, _Sweep]:
         now = self._clock.steady()
@@ -174,7 +174,20 @@ class Talkers:
 
     def _forget(self) -> None:
         with self._lock:
-            self._sweeps = None
+            self._sweeps, self._found = None, {}
+
+
+def _chosen(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> list[tuple[int, Rates]]:
+    field = attrgetter("bytes_out" if order.removeprefix("-") == "down" else "bytes_in")
+    earlier, later = before.counters, after.counters
+
+    def moved(id: int) -> int:
+        counted: int = field(later[id]) - field(earlier[id])
+        return max(0, counted)
+
+    choose = heapq.nlargest if order.startswith("-") else heapq.nsmallest
+    ids = choose(limit, later.keys() & earlier.keys(), key=moved)
+    return [(id, rates(earlier[id], later[id], after.at - before.at)) for id in ids]
 
 
 def _talker(session: Session, now: Rates) -> Talker:

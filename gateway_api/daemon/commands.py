@@ -13,10 +13,12 @@ from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, Listed, Question, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
-from gateway_api.wire.core import jobs, sessions
+from gateway_api.wire.core import jobs, sessions, traffic
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
+#: The first list of all sessions by traffic takes a second by itself, and of 200,000 another one.
+_TALKERS_TIMEOUT = 4.5
 #: A commit writes a dozen files, runs FRR's parser and changes 100,000 sessions. After a timeout, a second
 #: try would find nothing to commit.
 _COMMIT_TIMEOUT = 30.0
@@ -76,6 +78,10 @@ class Daemon(Calls):
     def session(self, id: int) -> msgspec.Raw:
         """The session's record. Raises NotFound."""
         return self.fields(sessions.GetSession(id), "session")["session"]
+
+    def talkers(self, order: Mapping[str, Any]) -> msgspec.Raw:
+        """The reply to ListTalkers, whose parameters are `order`."""
+        return self.raw(traffic.ListTalkers(**order), timeout=_TALKERS_TIMEOUT)
 
     def disconnect_session(self, id: int, author: str | None = None) -> sessions.SessionSnapshot:
         """The session at its end. Raises NotFound."""

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, request
 from gateway_api.web import access, parse, responses
 from gateway_api.web.schemas.queries import TalkersQuery
 from gateway_api.web.services import caller, daemon, services
-from gateway_api.wire.core.traffic import ListTalkers, TalkersReply, TrafficReply
+from gateway_api.wire.core.traffic import TalkersReply, TrafficReply
 from gateway_api.wire.events import Ended
 
 routes = Blueprint("traffic", __name__, url_prefix="/api/v1/subscribers")
@@ -25,7 +25,7 @@ def index(query: dict[str, Any]) -> Response:
     The core daemon reads the counters of all sessions at most every five seconds, and only while a client
     requests them. The first request after a pause takes a second, in which the counters are read twice.
     """
-    return responses.ok(daemon().raw(ListTalkers(**query)))
+    return responses.ok(daemon().talkers(query))
 
 
 @routes.get("/<session:id>/traffic")
