@@ -24,7 +24,7 @@ _OLD = 30.0
 Sleep = Callable[[float], None]
 
 
-class Rates(NamedTuple):
+class Throughput(NamedTuple):
     """Bits and packets per second."""
 
     down_bps: int
@@ -33,13 +33,13 @@ class Rates(NamedTuple):
     up_pps: int
 
 
-def rates(before: Counters, after: Counters, seconds: float) -> Rates:
+def throughput(before: Counters, after: Counters, seconds: float) -> Throughput:
     """A counter that is lower than before has begun anew: its rate is 0 until the next sample."""
 
     def rate(counted: int, per: int = 1) -> int:
         return max(0, round(counted * per / seconds))
 
-    return Rates(
+    return Throughput(
         rate(after.bytes_out - before.bytes_out, 8),
         rate(after.bytes_in - before.bytes_in, 8),
         rate(after.packets_out - before.packets_out),
@@ -117,7 +117,7 @@ class Watches:
         if before is None:
             return _Sample(at, counters)
         seconds = at - before.at
-        now = rates(before.counters, counters, seconds)
+        now = throughput(before.counters, counters, seconds)
         return _Sample(at, counters, TrafficReply(int(self._clock.wall()), round(seconds * 1000), *now))
 
 
@@ -139,7 +139,7 @@ class Talkers:
         #: The sweep before the last one, and the last one.
         self._sweeps: tuple[_Sweep, _Sweep] | None = None
         #: The sessions of each list since the last sweep, by id: of 200,000, to find them takes longest.
-        self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Rates]]] = {}
+        self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
         self._disuse = Disuse(_OLD, self._forget)
 
     def top(self, order: TalkerOrder, limit: int) -> TalkersReply:
@@ -177,7 +177,7 @@ class Talkers:
             self._sweeps, self._found = None, {}
 
 
-def _chosen(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> list[tuple[int, Rates]]:
+def _chosen(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> list[tuple[int, Throughput]]:
     field = attrgetter("bytes_out" if order.removeprefix("-") == "down" else "bytes_in")
     earlier, later = before.counters, after.counters
 
@@ -187,10 +187,10 @@ def _chosen(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> li
 
     choose = heapq.nlargest if order.startswith("-") else heapq.nsmallest
     ids = choose(limit, later.keys() & earlier.keys(), key=moved)
-    return [(id, rates(earlier[id], later[id], after.at - before.at)) for id in ids]
+    return [(id, throughput(earlier[id], later[id], after.at - before.at)) for id in ids]
 
 
-def _talker(session: Session, now: Rates) -> Talker:
+def _talker(session: Session, now: Throughput) -> Talker:
     summary = session.summary
     return Talker(
         id=session.id,

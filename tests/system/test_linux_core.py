@@ -168,6 +168,17 @@ def edit(path: str, value: str) -> dict[str, str]:
     return {"action": "set", "path": path, "value_json": json.dumps(value)}
 
 
+def test_the_former_rate_returns_to_the_kernel_after_the_core_was_killed(core: LinuxCore) -> None:
+    core.call("SetSessionRate", id=2, rate_down_bps=7_000_000, rate_up_bps=3_000_000)
+    core.call("SetSessionRate", id=2, rate_down_bps=9_000_000, expires_in=2)
+    assert rates()["ppp1"] == (9_000_000, 3_000_000)
+    core.kill()
+    core.start()
+    wait_for("the former rate", lambda: rates()["ppp1"] == (7_000_000, 3_000_000))
+    session = core.call("GetSession", id=2)["session"]
+    assert (session["rate_down_bps"], session["rate_expires_at"]) == (7_000_000, None)
+
+
 def test_a_killed_core_finds_its_sessions_with_ids_rates_and_steering(core: LinuxCore) -> None:
     core.call("SetSessionRate", id=2, rate_down_bps=7_000_000, rate_up_bps=3_000_000)
     before, shapers = core.sessions(), rates()

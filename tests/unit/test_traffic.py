@@ -16,7 +16,7 @@ from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.journal import Journal
 from gateway_api.core.session import Counters
-from gateway_api.core.traffic import Rates, Talkers, Watches, rates
+from gateway_api.core.traffic import Talkers, Throughput, Watches, throughput
 from gateway_api.events.streams import Stream
 from gateway_api.events.traffic import Feeds
 from gateway_api.wire.core.sessions import SessionDetail
@@ -69,11 +69,11 @@ def core(document: dict[str, Any]) -> Core:
 
 def test_rates_are_bits_and_packets_per_second() -> None:
     before, after = Counters(1000, 2000, 10, 20), Counters(3000, 12000, 30, 60)
-    assert rates(before, after, 2.0) == Rates(down_bps=40_000, up_bps=8000, down_pps=20, up_pps=10)
+    assert throughput(before, after, 2.0) == Throughput(down_bps=40_000, up_bps=8000, down_pps=20, up_pps=10)
 
 
 def test_a_counter_that_began_anew_is_no_traffic() -> None:
-    assert rates(Counters(1000, 2000, 10, 20), Counters(5, 5, 1, 1), 1.0) == Rates(0, 0, 0, 0)
+    assert throughput(Counters(1000, 2000, 10, 20), Counters(5, 5, 1, 1), 1.0) == Throughput(0, 0, 0, 0)
 
 
 # Of one session

@@ -46,12 +46,12 @@ def watch(id: str) -> Response:
         event: traffic
         data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
     """
-    session, of = parse.session_id(id), services()
+    session, parts = parse.session_id(id), services()
     daemon().session(session)
-    of.traffic.check(session)
-    follow = partial(of.traffic.pieces, id=session)
+    parts.traffic.check(session)
+    follow = partial(parts.traffic.pieces, id=session)
     client = request.remote_addr or ""
-    pieces = of.streams.open_with(caller(), client, follow) if request.method == "GET" else ()
+    pieces = parts.streams.open_with(caller(), client, follow) if request.method == "GET" else ()
     return Response(
         pieces, mimetype=responses.EVENT_STREAM, headers=responses.UNBUFFERED, direct_passthrough=True
     )
