@@ -1,13 +1,14 @@
 // The candidate: edit, compare, commit, discard.
 
 import {POLL} from './api.js';
-import {ask, attempt} from './dialogs.js';
+import {ask, attempt, confirm} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
 import {Confirmation} from './confirmation.js';
 import {count} from './format.js';
 import {shown} from './panel.js';
 import {Paths} from './paths.js';
 import {Poll} from './poll.js';
+import {toast} from './toasts.js';
 
 const SECONDS = 10;
 // The API gives the core 30 s for a commit.
@@ -22,6 +23,7 @@ export class Configuration {
     this.paths = new Paths(api);
     this.confirmation = new Confirmation(api, text => this.#tell(text));
     this.archive = archive;
+    archive.addEventListener('rollback', ({detail}) => this.#askRollBack(detail));
     // In all views: the navigation shows the number of changed lines.
     this.poll = new Poll(SECONDS, () => this.#read());
     byId('commit').addEventListener('click', () => this.#askCommit());
@@ -33,6 +35,12 @@ export class Configuration {
     byId('stage-delete').addEventListener('click', () => {
       if (byId('stage-path').reportValidity()) this.#stage('/system/config/delete', {path: byId('stage-path').value});
     });
+  }
+
+  /** Shows the path and the difference that the query of the URL names. */
+  show(query) {
+    this.paths.choose(query.get('path'));
+    this.archive.show(query);
   }
 
   async #read() {
@@ -119,10 +127,27 @@ export class Configuration {
 
   #askDiscard() {
     const asSeen = this.#asSeen;
-    ask('discard-dialog', async () => {
+    confirm({
+      title: 'Discard all changes in the candidate?', button: 'Discard',
+      text: 'This also removes the changes of other users. The running configuration stays as it is.',
+    }, async () => {
       await this.#settle('/system/config/discard', undefined, asSeen);
       return () => {
         this.#tell('Discarded.');
+        byId('configuration-title').focus();
+      };
+    });
+  }
+
+  #askRollBack(revision) {
+    const asSeen = this.#asSeen;
+    confirm({
+      title: `Roll back to revision ${revision}?`, button: 'Roll back',
+      text: 'This copies the revision to the candidate, in place of its changes. Nothing runs before the commit.',
+    }, async () => {
+      const {message} = await this.#settle('/system/config/rollback', {revision}, asSeen);
+      return () => {
+        this.#tell(`${message}.`);
         byId('configuration-title').focus();
       };
     });
@@ -141,6 +166,7 @@ export class Configuration {
 
   #tell(text) {
     write('configuration-state', text);
+    toast(text);
   }
 }
 

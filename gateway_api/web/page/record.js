@@ -1,13 +1,20 @@
 // One session: its current record, and the actions of an admin.
 
 import {Refused} from './api.js';
+import {Chart} from './chart.js';
 import {ask} from './dialogs.js';
-import {byId, complain, element, show, write} from './elements.js';
+import {byId, complain, show, write} from './elements.js';
+import {Fields} from './fields.js';
 import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {Timeline} from './timeline.js';
+import {toast} from './toasts.js';
+import * as views from './views.js';
 
-const SECONDS = 5;
+const SECONDS = 5, SPAN = 300;
+const bits = number => scaled(number, 'bit/s');
+const rates = (down, up) => `${rateText(down)}/s down, ${rateText(up)}/s up`;
 const STALE = 'Stale: the source does not reply';
 
 /** Emits `read`: its `detail` is the session's current record. */
@@ -15,13 +22,20 @@ export class SessionRecord extends EventTarget {
   #id = null;
   #session = null;
   #before = null;
+  #timeline;
   #ended = false;
+  #fields = new Fields(byId('record-fields'));
+  #chart = new Chart(byId('record-chart'), {span: SPAN, step: SECONDS, format: bits, least: 1000});
 
   constructor(api, stream) {
     super();
     this.api = api;
+    this.#timeline = new Timeline(api);
     this.poll = new Poll(SECONDS, () => this.#read(), ['subscribers']);
-    byId('record-close').addEventListener('click', () => this.#close());
+    byId('record-close').addEventListener('click', () => {
+      views.amend({open: null});
+      (this.opener?.checkVisibility() ? this.opener : byId('find-text')).focus();
+    });
     byId('change-rate').addEventListener('click', () => this.#askRate());
     byId('disconnect').addEventListener('click', () => this.#askDisconnect());
     stream.addEventListener('events', ({detail}) => {
@@ -30,31 +44,30 @@ export class SessionRecord extends EventTarget {
     });
   }
 
-  /** Shows the session with an id. */
+  /** Shows the session with an id, if it is not shown already. */
   async open(id) {
+    if (id === this.#id) return;
     this.opener = document.activeElement;
     this.outcome = 'Active';
     this.#id = id;
     this.#session = this.#before = null;
     this.#ended = false;
-    byId('record-fields').replaceChildren();
+    this.#fields.clear();
+    this.#chart.clear();
     complain(byId('record-problem'));
     write('record-title', `Session ${id}`);
     this.#state('idle', 'Loading');
     show('record', true);
     byId('record-title').focus();
+    this.#timeline.open(id);
     await this.poll.now();
   }
 
   /** Hides the record, for example before another search. */
   dismiss() {
     this.#id = null;
+    this.#timeline.open(null);
     show('record', false);
-  }
-
-  #close() {
-    this.dismiss();
-    (this.opener?.isConnected ? this.opener : byId('find-text')).focus();
   }
 
   async #read() {
@@ -88,39 +101,47 @@ export class SessionRecord extends EventTarget {
     if (!this.#ended) this.#state(...(session.state === 'stale' ? ['idle', STALE] : ['good', this.outcome]));
     const rows = [
       ...session.faults.map(fault => ['Fault', this.#fault(fault), 'problem']),
-      ['Session', `${session.id}, ${session.session_type}`],
-      ['IP address', session.ip_address ?? 'none'],
+      ['Session', `${session.id}, ${session.session_type}`, '', String(session.id)],
+      ['IP address', session.ip_address ?? 'none', '', session.ip_address],
       ['Gateway', session.gateway ?? 'none'],
-      ['IPv6 address', session.ipv6_address ?? 'none'],
+      ['IPv6 address', session.ipv6_address ?? 'none', '', session.ipv6_address],
       ['IPv6 prefix', session.ipv6_prefix ?? 'none'],
       ['Delegated prefixes', session.delegated_prefixes.join(', ') || 'none'],
-      ['MAC address', session.mac_address ?? 'unknown'],
+      ['MAC address', session.mac_address ?? 'unknown', '', session.mac_address],
       ['Access interface', session.access_interface],
       ['VLAN', [session.outer_vlan_id, session.inner_vlan_id].filter(id => id !== null).join('.') || 'none'],
       ['PPP interface', session.ppp_interface || 'none'],
-      ['Rate', `${rateText(session.rate_down_bps)}/s down, ${rateText(session.rate_up_bps)}/s up`],
+      ['Rate', rates(session.rate_down_bps, session.rate_up_bps)],
+      ...(session.rate_expires_at ? [['Rate until', `${moment(session.rate_expires_at)}, then ${rates(session.former_rate_down_bps, session.former_rate_up_bps)}`]] : []),
       ['Traffic now', this.#traffic()],
       ['Downstream', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
       ['Upstream', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
       ['CGNAT', session.vrf_steered ? 'yes' : 'no'],
       ['Overhead profile', session.overhead_profile],
-      ['Accounting id', session.acct_session_id],
+      ['Accounting id', session.acct_session_id, '', session.acct_session_id],
       ['Source', session.source],
       ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
     ];
-    byId('record-fields').replaceChildren(...rows.map(([name, text, look]) =>
-      element('div', {}, element('dt', {text: name}), element('dd', {text, class: look}))));
+    this.#fields.show(rows.map(([name, text, look, copy]) => ({name, text, look, copy})));
   }
 
   #fault({kind, object, reason, since}) {
     return `${faulty(kind, object)}, for ${duration(this.api.now() - since)}: ${reason}`;
   }
 
+  /** The rates since the record before, which are also drawn. */
   #traffic() {
     if (!this.#before) return 'measuring';
     const {session, at} = this.#before;
-    const rate = field => scaled(8 * Math.max(0, this.#session[field] - session[field]) / (this.at - at), 'bit/s');
-    return `${rate('bytes_out')} down, ${rate('bytes_in')} up`;
+    const rate = field => 8 * (this.#session[field] - session[field]) / (this.at - at);
+    const down = rate('bytes_out'), up = rate('bytes_in');
+    // A counter that went back began again at 0, and after a pause the rate would be the mean of the whole pause.
+    if (down < 0 || up < 0 || this.at - at > 3 * SECONDS) {
+      this.#chart.push(null);
+      return 'measuring';
+    }
+    this.#chart.push({up: down, down: up});
+    return `${bits(down)} down, ${bits(up)} up`;
   }
 
   #state(level, text) {
@@ -131,6 +152,7 @@ export class SessionRecord extends EventTarget {
 
   #end(text) {
     this.#ended = true;
+    this.#timeline.poll.now();
     this.#state('bad', text);
   }
 
@@ -139,11 +161,15 @@ export class SessionRecord extends EventTarget {
     write('rate-title', `Change rate of ${username}`);
     byId('rate-down').value = rateText(down);
     byId('rate-up').value = rateText(up);
+    byId('rate-time').value = '';
     ask('rate-dialog', async () => {
-      const body = {rate_down: byId('rate-down').value, rate_up: byId('rate-up').value};
+      const seconds = Number(byId('rate-time').value);
+      const body = {rate_down: byId('rate-down').value, rate_up: byId('rate-up').value, ...(seconds && {expires_in: seconds})};
       const {data} = await this.api.ask('PUT', `/subscribers/${id}/rate`, {body});
       this.outcome = data.message;
+      toast(data.message);
       this.poll.now();
+      this.#timeline.poll.now();
     });
   }
 
@@ -156,6 +182,7 @@ export class SessionRecord extends EventTarget {
       return () => {
         // The event shows the same later.
         if (!this.#ended) this.#end(data.message);
+        toast(data.message);
         byId('record-close').focus();
       };
     });
