@@ -1,0 +1,196 @@
+"""The session events, as they happen."""
+
+import queue
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import click
+
+from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
+from gateway_api.cli.ctl.formats import CSV, TABLE, Format
+from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.invocation import (
+    all_option,
+    chosen_contexts,
+    chosen_format,
+    chosen_gateway,
+    context_option,
+    output_option,
+)
+from gateway_api.cli.ctl.printing import CONTEXT
+from gateway_api.cli.ctl.sse import Event
+from gateway_api.cli.ctl.sse import events as events_of
+from gateway_api.cli.ctl.texts import line, moment, plain
+
+_PATH = "/events/subscribers"
+_ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
+#: Seconds without a line: heartbeats come every 15 s.
+_SILENCE = 45.0
+_LONGEST_PAUSE = 30
+_REMEDY = "list the sessions again"
+
+
+class Follower:
+    """Follows one gateway for ever. `last` is the id of the last event."""
+
+    def __init__(self, gateway: Gateway, query: Record, last: str | None, say: Callable[[str], None]) -> None:
+        self._gateway = gateway
+        self._query = query
+        self.last = last
+        self._say = say
+        self._pause = 1
+
+    def follow(self) -> Iterator[Event]:
+        """Resumes after a lost connection. Raises Failure if the gateway refuses the request, or does not
+        respond to the first one."""
+        self._gateway.get("/subscribers/summary")
+        while True:
+            try:
+                yield from self._stream()
+                after = f"after {self.last}" if self.last else "with the next event: some events may be lost"
+                self._say(f"the stream has ended; resuming {after}")
+            except Failure as failure:
+                if failure.status is not ExitStatus.UNREACHABLE:
+                    raise
+                self._say(f"{failure.lines[0]}; trying again in {self._pause} s")
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _stream(self) -> Iterator[Event]:
+        headers = {"Last-Event-ID": self.last} if self.last else {}
+        with self._gateway.stream(_PATH, self._query, headers, _SILENCE) as stream:
+            for event in events_of(stream):
+                self._pause = 1
+                if event is not None:
+                    self.last = event.id
+                    yield event
+
+
+@click.command(params=[context_option(), all_option(), output_option()])
+@click.option("--event", "events", metavar="NAME", help="session_up or session_down; both by default.")
+@click.option("--type", metavar="TYPE", help="Of sessions of this type: pppoe or dhcp.")
+@click.option(
+    "--after", metavar="ID", help="Resumes after this event; the command prints the last id at its end."
+)
+@click.pass_context
+def events(ctx: click.Context, events: str | None, type: str | None, after: str | None) -> None:
+    """Follows the session events until Ctrl-C, one line per event.
+
+    After a lost connection it resumes after the last event. A gap says that events were lost: list the
+    sessions again. The format json has one object per line.
+    """
+    if after is not None and not _ID.fullmatch(after):
+        # In a header, the API takes an invalid id for one that is too old.
+        raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
+    query = {"events": events, "type": type}
+    signal.signal(signal.SIGTERM, _terminated)
+    printer = _Printer(chosen_format(ctx))
+    if not ctx.meta.get("gatewayctl.all"):
+        _follow_one(Follower(chosen_gateway(ctx), query, after, lambda text: complain([text])), printer)
+    elif after is not None:
+        raise click.UsageError("--after is the event of one gateway: --all is not possible.")
+    else:
+        _follow_all(ctx, query, printer)
+
+
+def _terminated(number: int, frame: Any) -> NoReturn:
+    raise click.exceptions.Exit(128 + number)
+
+
+def _follow_one(follower: Follower, printer: "_Printer") -> None:
+    try:
+        for event in follower.follow():
+            printer.show(event)
+    finally:
+        if follower.last:
+            complain([f"to continue: --after {follower.last}"])
+
+
+def _follow_all(ctx: click.Context, query: Record, printer: "_Printer") -> None:
+    """One thread for each gateway; a gateway that refuses does not stop the others."""
+    found: queue.SimpleQueue[tuple[str, Event | Failure]] = queue.SimpleQueue()
+
+    def follow(name: str, follower: Follower) -> None:
+        try:
+            for event in follower.follow():
+                found.put((name, event))
+        except Failure as failure:
+            found.put((name, failure))
+
+    contexts = chosen_contexts(ctx)
+    for context in contexts:
+        say = lambda text, name=context.name: complain([text], name)  # noqa: E731
+        follower = Follower(Gateway(context), query, None, say)
+        threading.Thread(target=follow, args=(context.name, follower), daemon=True).start()
+    left, worst = len(contexts), ExitStatus.DONE
+    while left:
+        name, event = found.get()
+        if isinstance(event, Event):
+            printer.show(event, name)
+        else:
+            complain(event.lines, name)
+            left, worst = left - 1, max(worst, event.status)
+    raise click.exceptions.Exit(worst)
+
+
+class _Printer:
+    """Prints each event at once."""
+
+    def __init__(self, format: Format) -> None:
+        self._format = format
+        self._has_head = False
+
+    def show(self, event: Event, context: str | None = None) -> None:
+        of = {} if context is None else {CONTEXT: context}
+        if self._format.name == TABLE:
+            click.echo("  ".join([*of.values(), _line_of(event)]))
+        else:
+            record = {**of, "event_id": event.id, "event": event.name, **event.data}
+            click.echo(
+                self._csv(record) if self._format.name == CSV else self._format.event(record), nl=False
+            )
+
+    def _csv(self, record: Record) -> str:
+        head, _, row = self._format.text({name: record.get(name) for name in _fields(record)}).partition("\n")
+        if self._has_head:
+            return row
+        self._has_head = True
+        return f"{head}\n{row}"
+
+
+#: Of all events, as CSV has the same fields on each line.
+_FIELDS = (
+    "event_id", "event", "at", "id", "type", "username", "reason", "ip_address", "mac_address",
+    "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest",
+)  # fmt: skip
+
+
+def _fields(record: Record) -> tuple[str, ...]:
+    return (CONTEXT, *_FIELDS) if CONTEXT in record else _FIELDS
+
+
+def _line_of(event: Event) -> str:
+    data = event.data
+    at = moment(data.get("at", int(time.time())))
+    match event.name:
+        case "gap":
+            text = f"GAP   events are lost; the gateway holds {data['oldest']} to {data['newest']}: {_REMEDY}"
+        case "session_up":
+            address = plain(data.get("ip_address") or data.get("ipv6_address"))
+            text = f"up    {data['id']}  {data['username']}  {data['type']}  {address}  {_place(data)}"
+        case "session_down":
+            text = (
+                f"down  {data['id']}  {data['username']}  {data['reason']}  {_place(data)}"
+                f"  {plain(data.get('duration_seconds'))} s"
+            )
+        case _:
+            text = f"{event.name}  {data}"
+    return f"{at}  {line(text)}"
+
+
+def _place(data: Record) -> str:
+    return f"{plain(data.get('mac_address'))}  {plain(data.get('access_interface'))}"

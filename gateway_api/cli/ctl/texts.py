@@ -1,0 +1,56 @@
+"""Values as texts for people."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from gateway_api.base.texts import rate_text
+
+#: For a value that is unknown or does not apply.
+NOTHING = "-"
+
+
+def line(value: object) -> str:
+    """A text that is safe for a terminal: some of it comes from subscribers."""
+    text = str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text, each safe for a terminal."""
+    return [line(each) for each in text.split("\n")]
+
+
+def plain(value: Any) -> str:
+    """A value of JSON: text as it is, null as `-`, lists of texts with commas."""
+    match value:
+        case None | [] | {}:
+            return NOTHING
+        case str():
+            return line(value)
+        case list() if all(isinstance(each, str) for each in value):
+            return line(", ".join(value))
+        case _:
+            return line(compact(value))
+
+
+def compact(value: Any) -> str:
+    """JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def rate(bps: Any) -> str:
+    """Bits per second: `50 Mbit/s`."""
+    return rate_text(bps) if isinstance(bps, int) else NOTHING
+
+
+def moment(epoch: Any) -> str:
+    """Epoch seconds as local time with its offset, and an ISO 8601 text as it is."""
+    if not isinstance(epoch, int | float):
+        return plain(epoch)
+    return datetime.fromtimestamp(epoch).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def sessions(count: int) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count} session{'' if count == 1 else 's'}"
