@@ -5,11 +5,12 @@ from click.shell_completion import get_completion_class
 
 #: The variable by which a shell asks for completions.
 VARIABLE = "_GATEWAYCTL_COMPLETE"
-SHELLS = ("bash", "zsh", "fish")
+#: The name of the file in which each shell looks for it.
+FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(tuple(FILES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Prints the completion for a shell, which the package has installed already.
