@@ -30,13 +30,19 @@ def test_the_version_is_that_of_the_package(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nonsense",), ("--nonsense",), ("subscribers", "list", "--sort"), ("-o", "xml", "health")],
+    [("nonsense",), ("--nonsense",), ("subscribers", "show"), ("-o", "xml", "health")],
     ids=" ".join,
 )
 def test_wrong_arguments_are_refused_with_the_usage(desk: Desk, arguments: tuple[str, ...]) -> None:
     ended = desk.run(*arguments)
     assert (ended.status, ended.out) == (USAGE, "")
     assert ended.err.startswith("Usage: gatewayctl ")
+
+
+def test_an_option_without_its_value_is_named(desk: Desk) -> None:
+    ended = desk.run("subscribers", "list", "--sort")
+    assert (ended.status, ended.out) == (USAGE, "")
+    assert "'--sort' requires an argument" in ended.err
 
 
 def test_a_gateway_that_does_not_answer_is_told_from_one_that_refuses(desk: Desk) -> None:
@@ -434,8 +440,7 @@ def test_bgp_neighbours_are_listed(operator: Desk) -> None:
     assert {one["address"] for one in operator.json("bgp")} == {"10.255.0.2", "10.255.0.6"}
 
 
-def test_the_audit_log_is_for_admins(admin: Desk, operator: Desk) -> None:
-    # One desk: the second login replaced the first one.
+def test_the_audit_log_is_for_admins(operator: Desk) -> None:
     assert operator.run("audit") == (DENIED, "", "gatewayctl: Admin role required\n")
 
 
@@ -450,9 +455,8 @@ def test_the_audit_log_has_what_was_refused(admin: Desk) -> None:
 
 def test_json_is_the_record_of_the_api(operator: Desk) -> None:
     (wanted,) = with_a_name(operator.api, 1)
-    assert json.loads(
-        operator.done("subscribers", "list", "--username", wanted["username"], "-o", "json")
-    ) == [wanted]
+    named = ("subscribers", "list", "--username", wanted["username"])
+    assert json.loads(operator.done(*named, "-o", "json")) == [wanted]
 
 
 def test_csv_has_all_fields_and_a_line_of_names(operator: Desk) -> None:
@@ -465,9 +469,8 @@ def test_csv_has_all_fields_and_a_line_of_names(operator: Desk) -> None:
 
 
 def test_jsonpath_selects_values_one_a_line(operator: Desk) -> None:
-    found = operator.done(
-        "-o", "jsonpath=$[*].username", "subscribers", "list", "--type", "pppoe", "--limit", "3"
-    )
+    listed = ("subscribers", "list", "--type", "pppoe", "--limit", "3")
+    found = operator.done("-o", "jsonpath=$[*].username", *listed)
     assert found.splitlines() == [one["username"] for one in with_a_name(operator.api, 3)]
 
 
@@ -481,7 +484,7 @@ def test_times_have_their_offset(operator: Desk) -> None:
     (wanted,) = with_a_name(operator.api, 1)
     shown = operator.done("subscribers", "show", str(wanted["id"]))
     at = datetime.fromtimestamp(wanted["started_at"], UTC).isoformat(sep=" ")
-    assert f"started_at          {at}" in shown.replace(" " * 10, " " * 10)
+    assert re.search(rf"^started_at +{re.escape(at)}$", shown, re.MULTILINE)
 
 
 def test_colours_are_for_a_terminal_that_wants_them(operator: Desk) -> None:
@@ -513,7 +516,7 @@ def completed(desk: Desk, line: str) -> list[str]:
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - 1),
     }
-    return [each.partition(",")[2] for each in desk.done().splitlines()]
+    return [each.partition(",")[2] for each in desk.done().splitlines() if each]
 
 
 def test_commands_and_options_are_completed(desk: Desk) -> None:

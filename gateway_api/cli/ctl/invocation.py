@@ -35,7 +35,11 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    known = ContextsFile(os.environ).read().known
+    try:
+        known = ContextsFile(os.environ).read().known
+    except Failure:
+        # Its text would stand in the line that the user types.
+        return []
     return [
         CompletionItem(name, help=context.url)
         for name, context in known.items()

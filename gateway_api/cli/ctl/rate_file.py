@@ -4,6 +4,7 @@ It is read whole before the first change: a truncated rate is another valid rate
 """
 
 import csv
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from gateway_api.cli.ctl.signin import STANDARD_INPUT
 from gateway_api.cli.ctl.targets import is_id
 from gateway_api.cli.ctl.texts import line
 
+_CELL = '( *"([^"]|"")*" *|[^",]*)'
+#: csv would read a quote in the middle of a cell, or one without its end.
+_LINE = re.compile(f"{_CELL}(,{_CELL})*")
 _HEADS = (["username", "down", "up"], ["id", "down", "up"])
 
 
@@ -46,7 +50,7 @@ def read(file: str) -> list[Row | BadRow]:
     if not text.endswith("\n"):
         reason = "no newline at the end: is the file complete? Nothing was changed"
         raise Failure(ExitStatus.USAGE, reason)
-    return list(_rows(text.splitlines()))
+    return list(_rows(each.rstrip("\r") for each in text.split("\n")))
 
 
 def _rows(texts: Iterable[str]) -> Iterator[Row | BadRow]:
@@ -82,10 +86,7 @@ def _row(number: int, cells: list[str] | None, *, by_id: bool, seen: Mapping[str
 
 def _cells(text: str) -> list[str] | None:
     """The cells of a line (RFC 4180, with spaces around them); None if a quote is not where it belongs."""
-    try:
-        (cells,) = csv.reader([text.strip()], skipinitialspace=True, strict=True)
-    except (csv.Error, ValueError):
+    if not _LINE.fullmatch(text):
         return None
-    if any('"' in cell for cell in cells) and '"' not in text.replace('""', ""):
-        return None
+    (cells,) = csv.reader([re.sub('" *(,|$)', r'"\1', text)], skipinitialspace=True)
     return [cell.strip() for cell in cells]

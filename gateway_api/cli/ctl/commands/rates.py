@@ -25,7 +25,7 @@ _PAUSES = (1, 2, 4)
 @click.option("--up", metavar="RATE", help="Upstream rate.")
 @click.option("--file", metavar="FILE", help="Rates of many sessions, as CSV; - is standard input.")
 @click.option("--skip-bad", is_flag=True, help="Ignores bad lines of the file.")
-@click.option("--offline-ok", is_flag=True, help="A subscriber of the file who is offline is not a failure.")
+@click.option("--offline-ok", is_flag=True, help="An offline subscriber is not a failure.")
 @dry_run_option
 def rate(
     gateway: Gateway,
