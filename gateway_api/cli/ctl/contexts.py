@@ -53,13 +53,15 @@ class Contexts:
         return self.known[name]
 
     def at(self, url: str, ca: str | None, name: str | None = None) -> Context:
-        """The context of a URL, new without one of that name, which is by default its host and port. Raises
+        """The context of a URL, by preference the current one; or a new one, whose name is by default host
+        and port. With a name, the context of that name, without a token if it had another URL. Raises
         Failure."""
         checked = checked_url(url)
-        held = self.known.get(name or urlsplit(checked).netloc)
-        if held is None or held.url != checked:
-            return Context(name or urlsplit(checked).netloc, checked, ca)
-        return replace(held, ca=ca or held.ca)
+        new = Context(name or urlsplit(checked).netloc, checked, ca)
+        names = [name] if name else [self.current or "", new.name, *self.known]
+        held = (self.known[each] for each in names if each in self.known)
+        found = next((each for each in held if each.url == checked), new)
+        return replace(found, ca=ca or found.ca)
 
     def with_one(self, context: Context, *, current: bool = False) -> "Contexts":
         name = context.name if current or self.current is None else self.current

@@ -129,15 +129,12 @@ class Gateway:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost reason: that of the operating system or of OpenSSL."""
-    while True:
-        inner = getattr(error, "reason", None) or next(
-            (each for each in error.args if isinstance(each, BaseException)), None
-        )
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    return line(error)
+    """That of the operating system or of OpenSSL, which requests and urllib3 wrap."""
+    inner = [getattr(error, "reason", None), *error.args, error.__cause__]
+    found = next((each for each in inner if isinstance(each, BaseException)), None)
+    if found is not None:
+        return _reason(found)
+    return line(getattr(error, "strerror", None) or error)
 
 
 def _answer_of(response: requests.Response) -> Answer:

@@ -8,6 +8,8 @@ import click
 
 #: rich takes milliseconds for a row.
 _MOST_STYLED = 1000
+#: Characters of a time: on a narrow terminal, only longer texts take several lines.
+_SHORT = 25
 
 
 def is_styled() -> bool:
@@ -37,8 +39,8 @@ def _show_styled(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for head in heads:
-        table.add_column(head, overflow="fold")
+    for head, *cells in zip(heads, *rows, strict=True):
+        table.add_column(head, overflow="fold", no_wrap=max(map(len, cells), default=0) <= _SHORT)
     for row in rows:
         # Not as text with markup: a username may have brackets.
         table.add_row(*map(Text, row))

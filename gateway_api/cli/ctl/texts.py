@@ -24,7 +24,7 @@ def lines(text: str) -> list[str]:
 def plain(value: Any) -> str:
     """A value of JSON: text as it is, null as `-`, lists of texts with commas."""
     match value:
-        case None | [] | {}:
+        case None | [] | dict() if not value:
             return NOTHING
         case str():
             return line(value)
