@@ -29,11 +29,18 @@ def desk(gateway: Gateway, tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def admin(desk: Desk) -> Desk:
-    desk.has(desk.api.new_token("admin"), username="admin")
+    desk.has(desk.api.token("admin"), username="admin")
     return desk
 
 
 @pytest.fixture
 def operator(desk: Desk) -> Desk:
+    desk.has(desk.api.token("operator"), username="operator")
+    return desk
+
+
+@pytest.fixture
+def leaver(desk: Desk) -> Desk:
+    """An operator with a token of their own, which the test may revoke."""
     desk.has(desk.api.new_token("operator"), username="operator")
     return desk

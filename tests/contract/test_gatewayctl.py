@@ -177,18 +177,19 @@ def test_health_needs_no_login(desk: Desk) -> None:
     assert desk.json("health")["active_sessions"] > 2000
 
 
-def test_a_logout_makes_the_token_worthless(operator: Desk) -> None:
-    token = operator.token
-    assert "logged out" in operator.done("logout")
-    assert operator.token is None
-    assert operator.api.send("GET", "/subscribers/summary", token=token).status_code == 401
-    assert operator.run("logout").status == DENIED
+def test_a_logout_makes_the_token_worthless(leaver: Desk) -> None:
+    token = leaver.token
+    assert "logged out" in leaver.done("logout")
+    assert leaver.token is None
+    assert leaver.api.send("GET", "/subscribers/summary", token=token).status_code == 401
+    assert leaver.run("logout").status == DENIED
 
 
-def test_a_logout_can_end_all_tokens_of_the_user(operator: Desk) -> None:
-    another = operator.api.new_token("operator")
-    operator.done("logout", "--everywhere")
-    assert operator.api.send("GET", "/subscribers/summary", token=another).status_code == 401
+def test_a_logout_can_end_all_tokens_of_the_user(leaver: Desk) -> None:
+    another = leaver.api.new_token("operator")
+    leaver.done("logout", "--everywhere")
+    leaver.api.forget_tokens()
+    assert leaver.api.send("GET", "/subscribers/summary", token=another).status_code == 401
 
 
 def test_a_token_that_holds_is_not_renewed_without_need(operator: Desk) -> None:
@@ -210,31 +211,29 @@ def _expire(gateway: Gateway, desk: Desk) -> None:
 
 @pytest.mark.parametrize("spoil", [_revoke, _expire])
 def test_a_token_that_holds_no_more_is_refused(
-    gateway: Gateway, operator: Desk, spoil: Callable[[Gateway, Desk], None]
+    gateway: Gateway, leaver: Desk, spoil: Callable[[Gateway, Desk], None]
 ) -> None:
-    spoil(gateway, operator)
-    ended = operator.run("subscribers", "list")
+    spoil(gateway, leaver)
+    ended = leaver.run("subscribers", "list")
     assert ended.status == DENIED
     assert "Could not validate credentials" in ended.err
 
 
-def test_a_token_that_holds_no_more_is_renewed_from_the_password_file(
-    gateway: Gateway, operator: Desk
-) -> None:
-    _expire(gateway, operator)
-    operator.environment |= {
+def test_a_token_that_holds_no_more_is_renewed_from_the_password_file(gateway: Gateway, leaver: Desk) -> None:
+    _expire(gateway, leaver)
+    leaver.environment |= {
         "GATEWAY_USER": "operator",
-        "GATEWAY_PASSWORD_FILE": operator.password_file("operator"),
+        "GATEWAY_PASSWORD_FILE": leaver.password_file("operator"),
     }
-    assert "USERNAME" in operator.done("subscribers", "list", "--username", "nobody")
-    assert operator.api.send("GET", "/subscribers/summary", token=operator.token).status_code == 200
+    assert "USERNAME" in leaver.done("subscribers", "list", "--username", "nobody")
+    assert leaver.api.send("GET", "/subscribers/summary", token=leaver.token).status_code == 200
 
 
-def test_a_token_that_holds_no_more_is_renewed_at_a_terminal(gateway: Gateway, operator: Desk) -> None:
-    _revoke(gateway, operator)
-    terminal = operator.at_terminal("subscribers", "list", "--username", "nobody")
+def test_a_token_that_holds_no_more_is_renewed_at_a_terminal(gateway: Gateway, leaver: Desk) -> None:
+    _revoke(gateway, leaver)
+    terminal = leaver.at_terminal("subscribers", "list", "--username", "nobody")
     terminal.expect("Password of operator: ")
-    terminal.type(operator.api.environment["OPERATOR_PASSWORD"] + "\n")
+    terminal.type(leaver.api.environment["OPERATOR_PASSWORD"] + "\n")
     assert terminal.end() == 0
     assert "USERNAME" in terminal.shown
 

@@ -511,7 +511,7 @@ def test_what_is_wrong_with_a_webhook_is_named_field_by_field(admin: Desk) -> No
     assert "gatewayctl: events.0: must be one of" in ended.err
 
 
-@pytest.mark.parametrize("command", ["test", "deliveries", "delete"])
+@pytest.mark.parametrize("command", ["test", "deliveries", "remove"])
 def test_a_webhook_that_is_not_there_is_no_webhook(admin: Desk, command: str) -> None:
     ended = admin.run("webhooks", command, "wh/../no such")
     assert ended.status == FAILED
@@ -580,7 +580,7 @@ def test_the_rule_that_a_value_breaks_is_named_with_its_field(clean: Desk) -> No
 
 
 def test_a_secret_may_come_by_standard_input(clean: Desk) -> None:
-    clean.done("config", "set", "radius.secret", "-", feed="very secret\n")
+    clean.done("config", "set", "radius.secret", "-", feed="verysecret\n")
     assert "radius.secret" in staged(clean.api)
 
 

@@ -114,10 +114,10 @@ def test_only_events_of_a_type_are_followed(operator: Desk) -> None:
     assert len(running.out.splitlines()) == 2
 
 
-def test_a_token_revoked_meanwhile_ends_the_following(gateway: Gateway, operator: Desk) -> None:
-    with operator.started("events") as running:
-        first_event(running, operator.api)
-        assert operator.api.send("POST", "/auth/logout", token=operator.token).status_code == 200
+def test_a_token_revoked_meanwhile_ends_the_following(leaver: Desk) -> None:
+    with leaver.started("events") as running:
+        first_event(running, leaver.api)
+        assert leaver.api.send("POST", "/auth/logout", token=leaver.token).status_code == 200
         assert running.wait() == DENIED
     assert "gatewayctl login logs in" in running.err
 

@@ -2,7 +2,7 @@
 level, and `gatewayctl(1)` for what they share."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import click
 
@@ -10,6 +10,8 @@ from gateway_api.cli.ctl.failures import MEANINGS
 from gateway_api.version import PRODUCT, VERSION
 
 _PROGRAM = "gatewayctl"
+#: Options that almost every command has: they are in the page of the program.
+_SHARED = frozenset({"context", "all", "output"})
 
 _FORMATS = (
     ("table", "for people, the default: the most important fields of each record"),
@@ -64,10 +66,10 @@ def _of_command(path: str, command: click.Command) -> Iterator[str]:
         yield ".SH COMMANDS\n"
         for name, inner in command.commands.items():
             yield f".SS {_escaped(f'{name} {_pieces(inner)}'.strip())}\n"
-            yield _paragraphs(inner.help) + _options(inner)
+            yield _paragraphs(inner.help) + _options(inner, _SHARED)
     else:
-        yield ".SH OPTIONS\n" + _options(command)
-    yield f".SH SEE ALSO\n.BR {_PROGRAM} (1),\nfor exit statuses, formats and environment.\n"
+        yield ".SH OPTIONS\n" + _options(command, _SHARED)
+    yield f".SH SEE ALSO\n.BR {_PROGRAM} (1)\nhas the options of all commands, their output and exit statuses.\n"
 
 
 def _head(name: str) -> str:
@@ -91,10 +93,10 @@ def _summary(command: click.Command) -> str:
     return command.get_short_help_str(limit=1000)
 
 
-def _options(command: click.Command) -> str:
+def _options(command: click.Command, but: Container[str] = ()) -> str:
     context = click.Context(command)
-    found = [option.get_help_record(context) for option in command.get_params(context)]
-    return _items(record for record in found if record is not None)
+    options = [each for each in command.params if isinstance(each, click.Option) and each.name not in but]
+    return _items(record for each in options if (record := each.get_help_record(context)))
 
 
 def _items(items: Iterable[tuple[str, str]]) -> str:

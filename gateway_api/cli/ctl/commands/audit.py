@@ -38,7 +38,12 @@ _COLUMNS = (
 @click.option("--since", metavar="TIME", help="From then on: ISO 8601 with an offset, or epoch seconds.")
 @click.option("--until", metavar="TIME", help="Before then.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=_DEFAULT_LIMIT, show_default=True, help="The most records."
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1),
+    default=_DEFAULT_LIMIT,
+    show_default=True,
+    help="The most records.",
 )
 def audit(gateway: Gateway, limit: int, **query: Any) -> Listing:
     """Lists the changes and the refused requests, the newest first. Requires the role admin."""

@@ -35,7 +35,7 @@ def backup(gateway: Gateway, file: str | None) -> Report | None:
     error.
     """
     document = gateway.get("/system/config")
-    if secrets := list(secret_paths(document)):
+    if secrets := sorted(secret_paths(document)):
         complain(["not in the backup, because the API shows no secrets:", *(f"  {path}" for path in secrets)])
     text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if file == STANDARD_INPUT:

@@ -43,7 +43,9 @@ _FOUND = (
 _SHOWN = {"started_at": moment, "rate_down_bps": rate, "rate_up_bps": rate}
 
 target = click.argument("target", type=TargetType())
-limit_option = click.option("--limit", type=click.IntRange(1), help="The most records; all by default.")
+limit_option = click.option(
+    "--limit", metavar="N", type=click.IntRange(1), help="The most records; all by default."
+)
 interface_type = listed("/interfaces/vlans", "vlans", "name", "oper_state")
 
 
