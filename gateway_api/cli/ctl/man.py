@@ -69,7 +69,7 @@ def _of_command(path: str, command: click.Command) -> Iterator[str]:
             yield _paragraphs(inner.help) + _options(inner, _SHARED)
     else:
         yield ".SH OPTIONS\n" + _options(command, _SHARED)
-    yield f".SH SEE ALSO\n.BR {_PROGRAM} (1)\nhas the options of all commands, their output and exit statuses.\n"
+    yield f".SH SEE ALSO\n.BR {_PROGRAM} (1)\nhas the options of all commands, and the exit statuses.\n"
 
 
 def _head(name: str) -> str:

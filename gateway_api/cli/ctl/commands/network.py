@@ -106,7 +106,7 @@ def _filters(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
 def _list_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every list of the network has."""
     for option in (
-        click.option("--limit", metavar="N", type=click.IntRange(1), help="The most records; all by default."),
+        click.option("--limit", metavar="N", type=click.IntRange(1), help="The most records."),
         click.option("--sort", metavar="FIELD", help="A field of the records; -FIELD for descending order."),
         click.option(
             "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=_filters,
