@@ -3,7 +3,7 @@
 import json
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -85,20 +85,14 @@ class Gateway:
 
     @contextmanager
     def stream(self, path: str, query: Record, headers: Record, silence: float) -> Iterator[Iterator[bytes]]:
-        """The lines of an event stream, while none is silent for longer. Raises Failure."""
+        """The lines of an event stream, until it ends, is lost, or is silent for so many seconds. Raises
+        Failure if there is none."""
         with self._request(
             "GET", path, params=query, headers=headers, stream=True, timeout=(_CONNECT_TIMEOUT, silence)
         ) as response:
             if response.status_code != HTTPStatus.OK:
                 _answer_of(response)
-            yield self._lines(response)
-
-    def _lines(self, response: requests.Response) -> Iterator[bytes]:
-        try:
-            # Without a size, requests yields what has arrived.
-            yield from response.iter_lines(chunk_size=None)  # type: ignore[call-overload]
-        except requests.RequestException as error:
-            raise self._unreachable(error) from error
+            yield _lines(response)
 
     def _request(self, method: str, path: str, **more: Any) -> requests.Response:
         sent = self._token
@@ -126,6 +120,13 @@ class Gateway:
         return Failure(
             ExitStatus.UNREACHABLE, f"no response from a gateway at {self.context.url}: {_reason(error)}"
         )
+
+
+def _lines(response: requests.Response) -> Iterator[bytes]:
+    # A lost connection is the end too: the client resumes after either.
+    with suppress(requests.RequestException):
+        # Without a size, requests yields what has arrived.
+        yield from response.iter_lines(chunk_size=None)  # type: ignore[call-overload]
 
 
 def _reason(error: BaseException) -> str:
