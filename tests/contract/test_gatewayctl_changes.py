@@ -560,6 +560,17 @@ def test_a_commit_shows_the_changes_and_asks(clean: Desk) -> None:
     assert staged(clean.api)
 
 
+def test_a_change_after_the_changes_were_shown_is_not_committed_with_them(clean: Desk) -> None:
+    clean.done("config", "set", "qos.default_up", "7mbit")
+    terminal = clean.at_terminal("config", "commit")
+    terminal.expect("Commit this? [y/N] ")
+    set_value(clean.api, "qos.default_down", "8mbit")
+    terminal.type("y\n")
+    assert terminal.end() == FAILED
+    assert "has changed since" in terminal.shown
+    assert "8mbit" in staged(clean.api)
+
+
 def test_a_dry_run_commits_nothing(clean: Desk) -> None:
     clean.done("config", "set", "qos.default_up", "7mbit")
     assert "0 sessions would end" in clean.done("config", "commit", "--dry-run")

@@ -17,10 +17,11 @@ from gateway_api.cli.ctl import printing
 from gateway_api.cli.ctl.contexts import Context, ContextsFile
 from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
 from gateway_api.cli.ctl.formats import Format, FormatType
-from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.printing import Of
 from gateway_api.cli.ctl.results import Result
 from gateway_api.cli.ctl.signin import has_terminal, renewal
+from gateway_api.cli.ctl.texts import lines
 
 Command = Callable[..., Result | None]
 
@@ -165,10 +166,24 @@ yes_option = click.option("--yes", is_flag=True, help="Does not ask for confirma
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only shows what would happen.")
 
 
-def confirm(question: str, *, yes: bool, otherwise: str) -> None:
-    """Asks at the terminal. Raises Failure with `otherwise` if the user does not agree."""
+def filter_of(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
+    """The value of an option FIELD=VALUE, which may be repeated."""
+    query = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter("must be FIELD=VALUE", ctx, param)
+        query[name] = value
+    return query
+
+
+def confirm(question: str, *, yes: bool, otherwise: str, about: str = "") -> None:
+    """Asks at the terminal, below the text `about`. Raises Failure with `otherwise` if the user does not
+    agree."""
     if yes:
         return
+    for each in lines(about.rstrip("\n")) if about else ():
+        click.echo(each, err=True)
     if not (sys.stdin.isatty() and has_terminal()):
         raise Failure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
     try:

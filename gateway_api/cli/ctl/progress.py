@@ -44,8 +44,8 @@ class Progress:
             self._bar.stop()
 
     def advance(self, *, failed: int) -> None:
-        self._done += 1
+        before, self._done = self._done, self._done + 1
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, description=f"{failed} failed")
-        elif self._total >= _FEWEST and self._done * 10 // self._total > (self._done - 1) * 10 // self._total:
+        elif self._total >= _FEWEST and self._done * 10 // self._total > before * 10 // self._total:
             complain([f"{self._done} of {self._total}, {failed} failed"])

@@ -18,7 +18,7 @@ def is_styled() -> bool:
 
 
 def show(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if sys.stdout.isatty() and len(rows) <= _MOST_STYLED:
+    if is_styled() and len(rows) <= _MOST_STYLED:
         _show_styled(heads, rows)
     else:
         click.echo("".join(f"{each}\n" for each in aligned([heads, *rows])), nl=False)
@@ -44,7 +44,7 @@ def _show_styled(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         # Not as text with markup: a username may have brackets.
         table.add_row(*map(Text, row))
-    Console(no_color=not is_styled(), highlight=False).print(table)
+    Console(highlight=False).print(table)
 
 
 def coloured(line: str) -> str:

@@ -1,7 +1,7 @@
 """Values as texts for people."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gateway_api.base.texts import rate_text
@@ -54,3 +54,8 @@ def moment(epoch: Any) -> str:
 def sessions(count: int) -> str:
     """`1 session`, `2 sessions`."""
     return f"{count} session{'' if count == 1 else 's'}"
+
+
+def duration(seconds: Any) -> str:
+    """`1 day, 2:03:04`."""
+    return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else NOTHING

@@ -9,6 +9,7 @@ from gateway_api.cli.ctl.commands import (
     configuration,
     events,
     health,
+    history,
     login,
     network,
     rates,
@@ -58,4 +59,5 @@ for _command in (
 ):
     gatewayctl.add_command(_command)
 
-subscribers.subscribers.add_command(rates.rate)
+for _command in (rates.rate, history.history, history.flapping):
+    subscribers.subscribers.add_command(_command)

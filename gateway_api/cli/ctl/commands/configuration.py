@@ -16,7 +16,7 @@ from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
 from gateway_api.cli.ctl.signin import STANDARD_INPUT
-from gateway_api.cli.ctl.texts import compact, lines, moment, plain
+from gateway_api.cli.ctl.texts import compact, moment, plain
 
 _ARCHIVE = (
     Column("revision"),
@@ -185,9 +185,7 @@ def commit(gateway: Gateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
     shown = _compared(difference)
     if dry_run or not difference["diff"]:
         return shown
-    if not yes:
-        click.echo("\n".join(lines(shown.text)), err=True)
-    confirm("Commit this?", yes=yes, otherwise="nothing was committed")
+    confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=shown.text)
     if wanted["max_sessions_dropped"] is None and difference["impact"] is not None:
         wanted["max_sessions_dropped"] = difference["impact"]["sessions_dropped"]
     done = candidate.commit({name: value for name, value in wanted.items() if value is not None})
@@ -222,9 +220,8 @@ def discard(gateway: Gateway, yes: bool) -> Report:
     difference = gateway.get(f"{ROOT}/compare")
     if not difference["diff"]:
         return Report("no changes", {"message": "no changes"})
-    if not yes:
-        click.echo("\n".join(lines(difference["diff"].rstrip("\n"))), err=True)
-    confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded")
+    otherwise = "nothing was discarded"
+    confirm("Discard these changes?", yes=yes, otherwise=otherwise, about=difference["diff"])
     gateway.send("POST", f"{ROOT}/discard")
     return Report("the candidate is the running configuration", {"message": "discarded"})
 

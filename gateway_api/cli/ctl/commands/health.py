@@ -1,18 +1,12 @@
 """Health and version of the gateway. They require no token."""
 
-from datetime import timedelta
-from typing import Any
-
 import click
 
 from gateway_api.cli.ctl.failures import ExitStatus
 from gateway_api.cli.ctl.gateway import Gateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Sheet
-
-
-def _duration(seconds: Any) -> str:
-    return str(timedelta(seconds=seconds))
+from gateway_api.cli.ctl.texts import duration
 
 
 @click.command()
@@ -24,7 +18,7 @@ def health(gateway: Gateway) -> Sheet:
     """
     found = gateway.get("/system/health")
     status = ExitStatus.REFUSED if found["unavailable_sources"] else ExitStatus.DONE
-    return Sheet(found, {"uptime_seconds": _duration}, status)
+    return Sheet(found, {"uptime_seconds": duration}, status)
 
 
 @click.command()

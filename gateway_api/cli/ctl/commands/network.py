@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.gateway import Gateway, Record
-from gateway_api.cli.ctl.invocation import reads
+from gateway_api.cli.ctl.invocation import filter_of, reads
 from gateway_api.cli.ctl.results import Column, Listing, Sheet, Whole
 from gateway_api.cli.ctl.texts import moment, plain, rate
 
@@ -93,23 +93,13 @@ _FAULTS = (
 )
 
 
-def _filters(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
-    query = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.BadParameter("must be FIELD=VALUE", ctx, param)
-        query[name] = value
-    return query
-
-
 def _list_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every list of the network has."""
     for option in (
         click.option("--limit", metavar="N", type=click.IntRange(1), help="The most records."),
         click.option("--sort", metavar="FIELD", help="A field of the records; -FIELD for descending order."),
         click.option(
-            "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=_filters,
+            "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
             help="Records with this value only, such as type=trunk; all filters must match.",
         ),
     ):  # fmt: skip

@@ -7,32 +7,16 @@ import click
 
 from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Gateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.progress import Progress
-from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet, Whole
-from gateway_api.cli.ctl.tables import aligned
+from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
+from gateway_api.cli.ctl.sessions import COLUMNS, table
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
-from gateway_api.cli.ctl.texts import lines, moment, plain, rate, sessions
+from gateway_api.cli.ctl.texts import moment, rate, sessions
 
 _LIST = "/subscribers"
 
-
-def address(record: Record) -> str:
-    """The address of a session: IPv4, or else IPv6."""
-    return plain(record.get("ip_address") or record.get("ipv6_address"))
-
-
-COLUMNS = (
-    Column("id"),
-    Column("type"),
-    Column("username"),
-    Whole("ip_address", "ADDRESS", address),
-    Column("interface"),
-    Column("rate_down", "DOWN", rate),
-    Column("rate_up", "UP", rate),
-    Column("started_at", "SINCE", moment),
-)
 _FOUND = (
     *COLUMNS[:5],
     Column("mac_address", "MAC ADDRESS"),
@@ -115,10 +99,14 @@ def summary(gateway: Gateway) -> Sheet:
 @dry_run_option
 @yes_option
 def disconnect(
-    gateway: Gateway, targets: Sequence[str], interface: str | None, dry_run: bool, yes: bool
+    gateway: Gateway,
+    targets: Sequence[str],
+    interface: str | None,
+    dry_run: bool,
+    yes: bool,
 ) -> Report:
     """Disconnects sessions, after it has shown them and asked."""
-    if bool(targets) == (interface is not None):
+    if bool(targets) == bool(interface):
         raise click.UsageError("Name sessions, or an --interface.")
     if interface is not None:
         return _disconnect_interface(gateway, interface, dry_run, yes)
@@ -126,22 +114,18 @@ def disconnect(
     found = [{**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records]
     would = f"{sessions(len(found))} would be disconnected"
     if dry_run:
-        return Report(_table(found) + would, {"count": len(found), "sessions": records, "message": would})
-    if not yes:
-        click.echo("\n".join(lines(_table(found).rstrip("\n"))), err=True)
-    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected")
+        return Report(table(found) + would, {"count": len(found), "sessions": records, "message": would})
+    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=table(found))
     return _disconnect_each(gateway, [int(each["id"]) for each in found])
 
 
 def _disconnect_interface(gateway: Gateway, interface: str, dry_run: bool, yes: bool) -> Report:
     path, body = f"{_LIST}/disconnect-by-interface", {"interface": interface}
     preview = gateway.send("POST", path, {**body, "dry_run": True})
-    shown = Report(_table(preview["sessions"]) + preview["message"], preview)
+    shown = Report(table(preview["sessions"]) + preview["message"], preview)
     if dry_run or preview["count"] == 0:
         return shown
-    if not yes:
-        click.echo("\n".join(lines(shown.text)), err=True)
-    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected")
+    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown.text)
     done = gateway.send("POST", path, body)
     return Report(done["message"], done)
 
@@ -161,12 +145,3 @@ def _disconnect_each(gateway: Gateway, ids: Sequence[int]) -> Report:
         worst = max(each.status for each in failures)
         raise Failure(worst, f"{len(said)} of {sessions(len(ids))} disconnected")
     return Report("\n".join(said), {"count": len(said), "messages": said})
-
-
-def _table(records: Sequence[Record]) -> str:
-    """The sessions as lines, or nothing without any."""
-    columns = COLUMNS[:5]
-    if not records:
-        return ""
-    rows = [[each.text(record) for each in columns] for record in records]
-    return "\n".join([*aligned([[each.head for each in columns], *rows]), ""])
