@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway_api.cli.ctl.tables import aligned
-from gateway_api.cli.ctl.texts import line, moment, plain, rate
+from gateway_api.cli.ctl.texts import line, moment, parse_duration, plain, rate
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,16 @@ def test_what_is_no_time_or_rate_is_shown_as_it_is() -> None:
 
 def test_the_last_column_has_no_spaces_after_it() -> None:
     assert aligned([["A", "B"], ["long", "x"]]) == ["A     B", "long  x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172800)]
+)
+def test_a_duration_is_a_number_with_a_unit(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "1.5h", "-1h", "1w", "1 h", "1h30m", "\u0661h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a number with s, m, h or d"):
+        parse_duration(text)

@@ -11,7 +11,7 @@ _FEWEST = 2
 
 
 class Progress:
-    """A context. `advance` is called after each of `total` steps."""
+    """A context, in which `advance` or `reach` tells how far the work of `total` steps is."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -44,8 +44,13 @@ class Progress:
             self._bar.stop()
 
     def advance(self, *, failed: int) -> None:
-        before, self._done = self._done, self._done + 1
+        """One step more is done."""
+        self.reach(self._done + 1, failed=failed)
+
+    def reach(self, done: int, *, failed: int) -> None:
+        """So many steps are done, some of which failed."""
+        before, self._done = self._done, done
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=f"{failed} failed")
-        elif self._total >= _FEWEST and self._done * 10 // self._total > before * 10 // self._total:
-            complain([f"{self._done} of {self._total}, {failed} failed"])
+            self._bar.update(self._task, completed=done, description=f"{failed} failed")
+        elif self._total >= _FEWEST and done * 10 // self._total > before * 10 // self._total:
+            complain([f"{done} of {self._total}, {failed} failed"])

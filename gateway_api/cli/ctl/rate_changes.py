@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.rate_file import BadRow, Row, read
 from gateway_api.cli.ctl.results import Report
@@ -53,8 +53,8 @@ def _online(gateway: Gateway) -> dict[str, list[int]]:
     return found
 
 
-def change_all(gateway: Gateway, rates: RateChanges, dry_run: bool) -> Report:
-    """The status is DONE if every change of the file was made."""
+def change_all(gateway: Gateway, rates: RateChanges, terms: Record, dry_run: bool) -> Report:
+    """`terms` say how long the rates are valid. The status is DONE if every change of the file was made."""
     absent = f"{rates.offline} not online, {rates.bad} bad"
     if dry_run:
         text = f"{len(rates.changes)} would change, {absent}"
@@ -64,7 +64,7 @@ def change_all(gateway: Gateway, rates: RateChanges, dry_run: bool) -> Report:
     with Progress(len(rates.changes)) as progress:
         for id, row in rates.changes:
             try:
-                _change(gateway, id, row)
+                _change(gateway, id, row, terms)
                 changed += 1
             except Failure as failure:
                 complain(f"line {row.number}: {line(row.who)}: {each}" for each in failure.lines)
@@ -78,9 +78,9 @@ def change_all(gateway: Gateway, rates: RateChanges, dry_run: bool) -> Report:
     return _outcome(f"{changed} changed, {failed} failed, {absent}, {left} not tried", status)
 
 
-def _change(gateway: Gateway, id: int, row: Row) -> None:
+def _change(gateway: Gateway, id: int, row: Row, terms: Record) -> None:
     """Tries again while the gateway does not respond. Raises Failure."""
-    body = {"rate_down": row.down, "rate_up": row.up}
+    body = {"rate_down": row.down, "rate_up": row.up, **terms}
     for pause in (*_PAUSES, None):
         try:
             gateway.send("PUT", f"{session_path(id)}/rate", body)

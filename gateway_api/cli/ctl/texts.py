@@ -1,6 +1,7 @@
 """Values as texts for people."""
 
 import json
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,6 +9,8 @@ from gateway_api.base.texts import rate_text
 
 #: For a value that is unknown or does not apply.
 NOTHING = "-"
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def line(value: object) -> str:
@@ -59,3 +62,11 @@ def sessions(count: int) -> str:
 def duration(seconds: Any) -> str:
     """`1 day, 2:03:04`."""
     return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else NOTHING
+
+
+def parse_duration(text: str) -> int:
+    """Seconds: `90`, `90s`, `30m`, `1h`, `2d`. Raises ValueError with the rule."""
+    match = re.fullmatch("([0-9]{1,9})([smhd]?)", text, re.ASCII)
+    if match is None:
+        raise ValueError("must be a number with s, m, h or d, such as 1h")
+    return int(match[1]) * _SECONDS[match[2]]

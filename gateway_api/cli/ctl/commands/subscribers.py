@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
@@ -96,18 +97,24 @@ def summary(gateway: Gateway) -> Sheet:
 @click.option(
     "--interface", metavar="NAME", type=interface_type, help="All sessions on this access interface."
 )
+@jobs.where_options
 @dry_run_option
 @yes_option
 def disconnect(
     gateway: Gateway,
     targets: Sequence[str],
     interface: str | None,
+    where: Record,
+    per_second: int | None,
     dry_run: bool,
     yes: bool,
 ) -> Report:
     """Disconnects sessions, after it has shown them and asked."""
-    if bool(targets) == bool(interface):
-        raise click.UsageError("Name sessions, or an --interface.")
+    if bool(targets) + bool(interface) + bool(where) != 1:
+        raise click.UsageError("Name sessions, an --interface, or --where.")
+    if where:
+        job = jobs.Job(f"{_LIST}/disconnect", {"filter": where}, per_second)
+        return job.run(gateway, "Disconnect them?", dry_run=dry_run, yes=yes)
     if interface is not None:
         return _disconnect_interface(gateway, interface, dry_run, yes)
     records = [gateway.get(session_path(session_id(gateway, each))) for each in targets]
