@@ -22,6 +22,9 @@ def test_why_a_subscriber_was_disconnected_is_in_the_history(admin: Desk) -> Non
     (found,) = admin.json("subscribers", "history", name.partition("@")[0])
     assert (found["username"], found["reason"]) == (name, "admin_disconnect")
     assert "admin_disconnect" in admin.done("subscribers", "history", "--username", name)
+    entries = admin.json("subscribers", "timeline", name)
+    assert (entries[0]["event"], entries[0]["author"]) == ("session.down", "admin")
+    assert entries[0]["message"] in admin.done("subscribers", "timeline", str(found["id"]))
 
 
 def test_who_had_an_address_at_a_time_is_in_the_history(operator: Desk) -> None:
@@ -42,3 +45,8 @@ def test_a_time_without_its_offset_is_refused_with_the_rule(operator: Desk) -> N
 def test_flapping_subscribers_are_listed(operator: Desk) -> None:
     known = operator.api.get("/subscribers/flapping")["subscribers"]
     assert operator.json("subscribers", "flapping") == known
+
+
+def test_a_subscriber_without_a_past_has_no_timeline(operator: Desk) -> None:
+    ended = operator.run("subscribers", "timeline", "nobody")
+    assert (ended.status, ended.err) == (FAILED, "gatewayctl: the history has no session of nobody\n")

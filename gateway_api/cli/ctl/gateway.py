@@ -160,11 +160,11 @@ def _failure(response: requests.Response, document: Record) -> Failure:
         status = ExitStatus.SIGN_IN
         if response.status_code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
             said.append("gatewayctl login logs in")
-        if after := response.headers.get("Retry-After"):
-            said.append(f"try again in {line(after)} s")
     elif response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         status = ExitStatus.UNREACHABLE
         said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"
+    if after := response.headers.get("Retry-After"):
+        said.append(f"try again in {line(after)} s")
     return Failure(status, *said)
 
 

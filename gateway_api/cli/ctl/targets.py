@@ -31,7 +31,7 @@ def session_id(gateway: Gateway, target: str) -> int:
     """The id of the only session that a target names. Raises Failure."""
     if is_id(target):
         return int(target)
-    found = gateway.pages("/subscribers", "sessions", _exact(target))
+    found = gateway.pages("/subscribers", "sessions", exactly(target))
     if not found:
         raise Failure(
             ExitStatus.REFUSED,
@@ -43,7 +43,17 @@ def session_id(gateway: Gateway, target: str) -> int:
     return int(found[0]["id"])
 
 
-def _exact(target: str) -> Record:
+def last_session_id(gateway: Gateway, target: str) -> int:
+    """The id of the last session that a target had, also of one that has ended. Raises Failure."""
+    if is_id(target):
+        return int(target)
+    found = gateway.pages("/subscribers/history", "sessions", exactly(target), 1)
+    if not found:
+        raise Failure(ExitStatus.REFUSED, f"the history has no session of {line(target)}")
+    return int(found[0]["id"])
+
+
+def exactly(target: str) -> Record:
     """The filter of the API for a target."""
     readers: dict[str, Callable[[str], str]] = {"ip_address": ip_address, "mac_address": mac_address}
     for name, read in readers.items():

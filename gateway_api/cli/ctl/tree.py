@@ -61,5 +61,5 @@ for _command in (
 ):
     gatewayctl.add_command(_command)
 
-for _command in (rates.rate, history.history, history.flapping):
+for _command in (rates.rate, history.history, history.timeline, history.flapping):
     subscribers.subscribers.add_command(_command)

@@ -15,7 +15,7 @@ from gateway_api.cli.ctl.failures import ExitStatus, Failure
 from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
-from gateway_api.cli.ctl.signin import STANDARD_INPUT
+from gateway_api.cli.ctl.signin import STANDARD_INPUT, first_line
 from gateway_api.cli.ctl.texts import compact, moment, plain
 
 _ARCHIVE = (
@@ -93,7 +93,7 @@ def set_(gateway: Gateway, path: str, value: str) -> Report:
     VALUE is text, which the gateway reads as the type of the field, or JSON. With - it is the first line of
     standard input, so that no secret is on the command line.
     """
-    text = sys.stdin.readline().rstrip("\n") if value == STANDARD_INPUT else value
+    text = first_line(STANDARD_INPUT, "value") if value == STANDARD_INPUT else value
     gateway.send("POST", f"{ROOT}/set", {"path": path, "value": text})
     return Report(f"{path} is set in the candidate", {"path": path})
 

@@ -5,12 +5,12 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import click
 
 from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
+from gateway_api.cli.ctl.follower import Follower, Say
 from gateway_api.cli.ctl.formats import CSV, TABLE, Format
 from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.invocation import (
@@ -23,51 +23,10 @@ from gateway_api.cli.ctl.invocation import (
 )
 from gateway_api.cli.ctl.printing import CONTEXT
 from gateway_api.cli.ctl.sse import Event
-from gateway_api.cli.ctl.sse import events as events_of
 from gateway_api.cli.ctl.texts import line, moment, plain
 
-_PATH = "/events/subscribers"
 _ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
-#: Seconds without a line: heartbeats come every 15 s.
-_SILENCE = 45.0
-_LONGEST_PAUSE = 30
 _REMEDY = "list the sessions again"
-
-
-class Follower:
-    """Follows one gateway for ever. `last` is the id of the last event."""
-
-    def __init__(self, gateway: Gateway, query: Record, last: str | None, say: Callable[[str], None]) -> None:
-        self._gateway = gateway
-        self._query = query
-        self.last = last
-        self._say = say
-        self._pause = 1
-
-    def follow(self) -> Iterator[Event]:
-        """Resumes after a lost connection. Raises Failure if the gateway refuses the request, or does not
-        respond to the first one."""
-        self._gateway.get("/subscribers/summary")
-        while True:
-            try:
-                yield from self._stream()
-                after = f"after {self.last}" if self.last else "with the next event: some events may be lost"
-                self._say(f"the stream has ended; resuming {after}")
-            except Failure as failure:
-                if failure.status is not ExitStatus.UNREACHABLE:
-                    raise
-                self._say(f"{failure.lines[0]}; trying again in {self._pause} s")
-            time.sleep(self._pause)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-    def _stream(self) -> Iterator[Event]:
-        headers = {"Last-Event-ID": self.last} if self.last else {}
-        with self._gateway.stream(_PATH, self._query, headers, _SILENCE) as stream:
-            for event in events_of(stream):
-                self._pause = 1
-                if event is not None:
-                    self.last = event.id
-                    yield event
 
 
 @click.command(params=[context_option(), all_option(), output_option()])
@@ -90,11 +49,15 @@ def events(ctx: click.Context, events: str | None, type: str | None, after: str 
     signal.signal(signal.SIGTERM, _terminated)
     printer = _Printer(chosen_format(ctx))
     if not ctx.meta.get("gatewayctl.all"):
-        _follow_one(Follower(chosen_gateway(ctx), query, after, lambda text: complain([text])), printer)
+        _follow_one(Follower(chosen_gateway(ctx), query, after, _saying()), printer)
     elif after is not None:
         raise click.UsageError("--after is the event of one gateway: --all is not possible.")
     else:
         _follow_all(ctx, query, printer)
+
+
+def _saying(context: str | None = None) -> Say:
+    return lambda text: complain([text], context)
 
 
 def _terminated(number: int, frame: Any) -> NoReturn:
@@ -123,8 +86,7 @@ def _follow_all(ctx: click.Context, query: Record, printer: "_Printer") -> None:
 
     contexts = chosen_contexts(ctx)
     for context in contexts:
-        say = lambda text, name=context.name: complain([text], name)  # noqa: E731
-        follower = Follower(Gateway(context), query, None, say)
+        follower = Follower(Gateway(context), query, None, _saying(context.name))
         threading.Thread(target=follow, args=(context.name, follower), daemon=True).start()
     left, worst = len(contexts), ExitStatus.DONE
     while left:

@@ -9,6 +9,7 @@ from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Column, Listing, Whole
 from gateway_api.cli.ctl.sessions import address
+from gateway_api.cli.ctl.targets import TargetType, last_session_id, session_path
 from gateway_api.cli.ctl.texts import duration, moment
 
 #: Records without `--limit`: the history may have millions.
@@ -43,13 +44,27 @@ _FLAPPING = (
     Column("reason", "LAST REASON"),
 )
 
+_TIMELINE = (
+    Column("at", "TIME", moment),
+    Column("event"),
+    Column("session_id", "SESSION"),
+    Column("author", "BY"),
+    Column("message"),
+)
+
 _since = click.option("--since", metavar="TIME", help=f"From then on: {_TIME}.")
 _until = click.option("--until", metavar="TIME", help="Before then.")
+
+_limit = click.option(
+    "--limit", metavar="N", type=click.IntRange(1), default=_DEFAULT_LIMIT, show_default=True,
+    help="The most records.",
+)  # fmt: skip
 
 
 @click.command()
 @reads
 @click.argument("search", metavar="[TEXT]", required=False)
+@click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="Sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
@@ -58,10 +73,7 @@ _until = click.option("--until", metavar="TIME", help="Before then.")
 @_since
 @_until
 @click.option("--reason", metavar="REASON", help="That ended for this reason, such as lost_carrier.")
-@click.option(
-    "--limit", metavar="N", type=click.IntRange(1), default=_DEFAULT_LIMIT, show_default=True,
-    help="The most records.",
-)  # fmt: skip
+@_limit
 def history(gateway: Gateway, limit: int, **query: Any) -> Listing:
     """Lists sessions that are up or have ended, the newest first. All conditions must match.
 
@@ -72,6 +84,16 @@ def history(gateway: Gateway, limit: int, **query: Any) -> Listing:
     if not found:
         raise Failure(ExitStatus.REFUSED, "no session matches")
     return Listing(found, _SESSIONS)
+
+
+@click.command()
+@reads
+@click.argument("target", type=TargetType())
+@_limit
+def timeline(gateway: Gateway, target: str, limit: int) -> Listing:
+    """Lists what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
+    path = f"{session_path(last_session_id(gateway, target))}/timeline"
+    return Listing(gateway.pages(path, "entries", {}, limit), _TIMELINE)
 
 
 @click.command()
