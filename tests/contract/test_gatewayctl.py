@@ -303,6 +303,18 @@ def test_contexts_that_cannot_be_read_are_no_traceback(desk: Desk) -> None:
     assert ended.err.startswith("gatewayctl: cannot read the contexts in ")
 
 
+def test_a_renewed_token_does_not_change_the_current_context(leaver: Desk) -> None:
+    first = leaver.api.url.removeprefix("https://")
+    leaver.has("expired", "second", username="operator")
+    leaver.done("contexts", "use", first)
+    leaver.environment["GATEWAY_PASSWORD_FILE"] = leaver.password_file("operator")
+    leaver.done("--context", "second", "subscribers", "summary")
+    assert {row["name"]: row["current"] for row in leaver.json("contexts", "list")} == {
+        first: True,
+        "second": False,
+    }
+
+
 # subscribers
 
 

@@ -15,12 +15,14 @@ from gateway_api.cli.ctl.gateway import Gateway, Renewal
 STANDARD_INPUT = "-"
 
 
-def log_in(gateway: Gateway, file: ContextsFile, username: str, password: str) -> Context:
-    """Logs in and keeps the token; the context becomes the current one. Raises Failure."""
+def log_in(
+    gateway: Gateway, file: ContextsFile, username: str, password: str, *, current: bool = False
+) -> Context:
+    """Logs in and keeps the token in the context, which can become the current one. Raises Failure."""
     body = {"username": username, "password": password}
     token = gateway.send("POST", "/auth/login", body)["access_token"]
     context = replace(gateway.context, username=username, token=token)
-    file.keep(context, current=True)
+    file.keep(context, current=current)
     return context
 
 

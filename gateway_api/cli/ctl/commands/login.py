@@ -8,7 +8,6 @@ import click
 
 from gateway_api.cli.ctl.contexts import DEFAULT_URL, Context, ContextsFile
 from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.formats import Format
 from gateway_api.cli.ctl.gateway import Gateway
 from gateway_api.cli.ctl.invocation import (
     ContextType,
@@ -18,7 +17,7 @@ from gateway_api.cli.ctl.invocation import (
     output_option,
 )
 from gateway_api.cli.ctl.printing import show
-from gateway_api.cli.ctl.results import Column, Listing, Report
+from gateway_api.cli.ctl.results import Column, Listing
 from gateway_api.cli.ctl.signin import log_in, password_for, username_for
 
 _COLUMNS = (
@@ -63,8 +62,8 @@ def login(
     if if_needed and context.token and _is_valid(gateway):
         click.echo(f"still logged in to {context.url}")
         return
-    username = username_for(context, user or (context.username if password_file else None))
-    made = log_in(gateway, file, username, password_for(username, password_file))
+    username = username_for(context, user or context.username)
+    made = log_in(gateway, file, username, password_for(username, password_file), current=True)
     click.echo(f"logged in to {made.url} as {username}, context {made.name}")
 
 
@@ -100,10 +99,12 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
     context = chosen_context(ctx)
     if context.token is None:
         raise Failure(ExitStatus.SIGN_IN, f"not logged in to {context.url}")
+    gateway = Gateway(context)
     try:
-        Gateway(context).send(
-            "POST", "/auth/logout-everywhere" if everywhere else "/auth/logout", {} if everywhere else None
-        )
+        if everywhere:
+            gateway.send("POST", "/auth/logout-everywhere", {})
+        else:
+            gateway.send("POST", "/auth/logout")
     except Failure as failure:
         # The token is no longer valid.
         if failure.status is not ExitStatus.SIGN_IN:
@@ -145,7 +146,7 @@ def use(name: str) -> None:
     """Makes NAME the current context."""
     with ContextsFile(os.environ).editing() as edited:
         edited.contexts = edited.contexts.with_one(edited.contexts.named(name), current=True)
-    show(Report(f"the current context is {name}", None), Format())
+    click.echo(f"the current context is {name}")
 
 
 @contexts.command()
@@ -154,4 +155,4 @@ def remove(name: str) -> None:
     """Removes the context NAME with its token. It does not revoke the token: log out first."""
     with ContextsFile(os.environ).editing() as edited:
         edited.contexts = edited.contexts.without(name)
-    show(Report(f"the context {name} is removed", None), Format())
+    click.echo(f"the context {name} is removed")
