@@ -1,5 +1,6 @@
 """The check for monitoring systems, which shows the use of curl: what it says and ends with."""
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -99,26 +100,26 @@ def test_a_source_that_does_not_reply_is_at_least_a_warning_with_its_name(
 
 def test_dependencies_that_are_ill_are_named_and_the_worst_counts(faulty: Api, tmp_path: Path) -> None:
     desk = Desk(faulty, tmp_path)
-    ended = desk.run("check_gateway", "-d")
+    ended = desk.check("-d")
     assert ended.status == CRITICAL
     assert ended.out.startswith("GATEWAY CRITICAL - accel-ppp failed, radius degraded: no reply from ")
     # But not without the option.
-    assert desk.run("check_gateway").status == WARNING
+    assert desk.check().status == WARNING
 
 
 def test_the_check_is_as_bad_as_the_whole(gateway: Gateway, desk: Desk) -> None:
     # The disk of this machine is as it is.
-    ended, whole = desk.run("check_gateway", "-d"), gateway.api.get("/system/health/detail")["state"]
+    ended, whole = desk.check("-d"), gateway.api.get("/system/health/detail")["state"]
     assert ended.status == {"ok": OK, "degraded": WARNING, "failed": CRITICAL}[whole]
 
 
 def test_metrics_without_dependencies_are_critical(gateway: Gateway, desk: Desk) -> None:
     health = {"status": "ok", "data": gateway.api.get("/health", None)}
     reply = answer(200, "Connection: close", body=json.dumps(health).encode())
-    with Receiver(reply, tls=_server_tls(gateway)) as receiver:
+    with Receiver(reply, tls=gateway.tls()) as receiver:
         url = f"https://localhost:{receiver.port}"
-        assert desk.run("check_gateway", "-u", url).status == OK
-        ended = desk.run("check_gateway", "-d", "-u", url)
+        assert desk.check("-u", url).status == OK
+        ended = desk.check("-d", "-u", url)
     assert ended == (CRITICAL, "GATEWAY CRITICAL - the metrics have no dependencies\n", "")
 
 

@@ -499,7 +499,7 @@ def test_webhooks_are_listed_with_the_events_they_get(admin: Desk) -> None:
     with registered(admin, "--event", "session.up", "http://127.0.0.1:9/up") as id:
         rows = admin.done("webhooks", "list").splitlines()
         assert [row.split() for row in rows if row.startswith(id)] == [
-            [id, "http://127.0.0.1:9/up", "session.up", "-"]
+            [id, "http://127.0.0.1:9/up", "session.up", "registered", "well", "-", "-"]
         ]
     assert id not in admin.done("webhooks", "list")
 

@@ -1,6 +1,6 @@
 """What a command returns: a list, one record, or a text; each with what people and what programs get."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -47,7 +47,7 @@ class Sheet:
     is the exit status of the command."""
 
     record: Record
-    shown: dict[str, Callable[[Any], str]] = field(default_factory=dict)
+    shown: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
     status: ExitStatus = ExitStatus.DONE
 
     @property

@@ -21,7 +21,16 @@ _EVENTS = ("session.up", "session.down")
 _TEST_SECONDS = 12.0
 _POLL_SECONDS = 0.25
 
-_COLUMNS = (Column("id"), Column("url"), Column("events"), Column("paused_until", value=moment))
+_COLUMNS = (
+    Column("id"),
+    Column("url"),
+    Column("events"),
+    Column("origin"),
+    Column("state"),
+    Column("failing_since", value=moment),
+    Column("paused_until", value=moment),
+)
+_SHOWN = {"failing_since": moment, "paused_until": moment}
 
 
 def _error(record: Record) -> str:
@@ -49,7 +58,11 @@ def _path(webhook: str) -> str:
 
 @click.group()
 def webhooks() -> None:
-    """Registers and tests the receivers of events. A restart of the API deletes all registrations."""
+    """Registers and tests the receivers of events.
+
+    A restart of the API deletes what `add` registered; those in the configuration, at api.webhooks.receivers,
+    stay.
+    """
 
 
 @webhooks.command("list")
@@ -87,7 +100,7 @@ def add(gateway: Gateway, url: str, events: Sequence[str], secret_file: str | No
 @webhook
 def show(gateway: Gateway, webhook: str) -> Sheet:
     """Shows one webhook."""
-    return Sheet(gateway.get(_path(webhook)), {"paused_until": moment})
+    return Sheet(gateway.get(_path(webhook)), _SHOWN)
 
 
 @webhooks.command()
