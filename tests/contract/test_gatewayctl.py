@@ -111,6 +111,19 @@ def test_what_the_gateway_says_cannot_move_the_cursor(gateway: Gateway, desk: De
         assert all(letter.isprintable() or letter == "\n" for letter in text)
 
 
+def test_no_format_lets_the_gateway_move_the_cursor_of_a_terminal(gateway: Gateway, desk: Desk) -> None:
+    page = {"sessions": [{"username": "\x1b[2Jeve\u202e"}], "next_cursor": None}
+    with gateway.replaced(lambda *_: (200, {"status": "ok", "data": page})) as url:
+        desk.environment["GATEWAY_URL"] = url
+        for format in ("json", "csv", "jsonpath=$[*].username"):
+            terminal = desk.at_terminal("-o", format, "subscribers", "list")
+            assert terminal.end() == 0
+            assert "[2Jeve?" in terminal.shown
+            assert "\x1b" not in terminal.shown
+        # A program gets the name as it is.
+        assert desk.done("-o", "jsonpath=$[*].username", "subscribers", "list") == "\x1b[2Jeve\u202e\n"
+
+
 # login
 
 

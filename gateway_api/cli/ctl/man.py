@@ -67,8 +67,8 @@ def _of_command(path: str, command: click.Command) -> Iterator[str]:
         for name, inner in command.commands.items():
             yield f".SS {_escaped(f'{name} {_pieces(inner)}'.strip())}\n"
             yield _paragraphs(inner.help) + _options(inner, _SHARED)
-    else:
-        yield ".SH OPTIONS\n" + _options(command, _SHARED)
+    elif options := _options(command, _SHARED):
+        yield f".SH OPTIONS\n{options}"
     yield f".SH SEE ALSO\n.BR {_PROGRAM} (1)\nhas the options of all commands, and the exit statuses.\n"
 
 

@@ -1,5 +1,6 @@
 """Shows the results of one gateway, or of several with the context of each."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ class Of(NamedTuple):
 
 def show(result: Result, format: Format) -> None:
     if format.name != TABLE:
-        click.echo(format.text(_document(result)), nl=False)
+        _write(format.text(_document(result)))
         return
     match result:
         case Listing(records, columns):
@@ -38,7 +39,7 @@ def show_all(results: Sequence[Of], format: Format) -> None:
     """Of several gateways: each record has its context."""
     if format.name != TABLE:
         named = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
-        click.echo(format.text(named), nl=False)
+        _write(format.text(named))
         return
     tabular = [of for of in results if not isinstance(of.result, Report)]
     if tabular:
@@ -71,6 +72,14 @@ def _show_table(records: Sequence[dict[str, Any]], columns: Sequence[Column]) ->
     tables.show(
         [each.head for each in columns], [[each.text(record) for each in columns] for record in records]
     )
+
+
+def _write(text: str) -> None:
+    """Programs get the text as it is; on a terminal, each line is safe."""
+    if sys.stdout.isatty():
+        text = "".join(f"{each}\n" for each in lines(text.replace("\r\n", "\n").rstrip("\n")))
+    # Else click leaves out what looks like a colour.
+    click.echo(text, nl=False, color=True)
 
 
 def _show_text(text: str, *, is_diff: bool) -> None:
