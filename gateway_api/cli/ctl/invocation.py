@@ -20,7 +20,7 @@ from gateway_api.cli.ctl.formats import Format, FormatType
 from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.printing import Of
 from gateway_api.cli.ctl.results import Result
-from gateway_api.cli.ctl.signin import has_terminal, renewal
+from gateway_api.cli.ctl.signin import ask, has_terminal, renewal
 from gateway_api.cli.ctl.texts import lines
 
 Command = Callable[..., Result | None]
@@ -187,8 +187,8 @@ def confirm(question: str, *, yes: bool, otherwise: str, about: str = "") -> Non
     if not (sys.stdin.isatty() and has_terminal()):
         raise Failure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
     try:
-        agreed = click.confirm(question, prompt_suffix=" ", err=True)
-    except click.Abort:
+        agreed = ask(f"{question} [y/N] ").lower() in {"y", "yes"}
+    except (click.Abort, KeyboardInterrupt):
         click.echo(err=True)
         agreed = False
     if not agreed:

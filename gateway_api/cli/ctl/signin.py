@@ -49,7 +49,7 @@ def username_for(context: Context, given: str | None, *, prompt: bool = True) ->
     if not prompt:
         raise Failure(ExitStatus.USAGE, "no user: use --user, or set GATEWAY_USER")
     required_terminal("--user")
-    return str(click.prompt(f"Username for {context.url}", err=True))
+    return ask(f"Username for {context.url}: ")
 
 
 def password_for(username: str, file: str | None) -> str:
@@ -78,6 +78,16 @@ def new_password(username: str, file: str | None) -> str:
         return first_line(file, "password")
     required_terminal("--password-file")
     return str(click.prompt(f"Password of {username}", hide_input=True, confirmation_prompt=True, err=True))
+
+
+def ask(question: str) -> str:
+    """A line that the user types. Raises Abort at the end of the input."""
+    # Not by `input`: a Ctrl-C right after its question takes effect only after a line.
+    click.echo(question, nl=False, err=True)
+    typed = sys.stdin.readline()
+    if not typed:
+        raise click.Abort
+    return typed.rstrip("\n")
 
 
 def required_terminal(option: str) -> None:
