@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway_api.cli.ctl.tables import aligned
-from gateway_api.cli.ctl.texts import line, moment, parse_duration, plain, rate
+from gateway_api.cli.ctl.texts import line, moment, parse_duration, plain, rate, speed
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,17 @@ def test_a_duration_is_a_number_with_a_unit(text: str, seconds: int) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number with s, m, h or d"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("bps", "text"),
+    [
+        (0, "0.00 bit/s"),
+        (999, "999.00 bit/s"),
+        (5_213_400, "5.21 Mbit/s"),
+        (10**9, "1.00 Gbit/s"),
+        (None, "-"),
+    ],
+)
+def test_a_measured_rate_is_rounded(bps: int | None, text: str) -> None:
+    assert speed(bps) == text

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import click
 
 from gateway_api.cli.ctl import tables
-from gateway_api.cli.ctl.formats import TABLE, Format
+from gateway_api.cli.ctl.formats import CSV, TABLE, Format
+from gateway_api.cli.ctl.gateway import Record
 from gateway_api.cli.ctl.results import Column, Listing, Report, Result, Sheet
 from gateway_api.cli.ctl.texts import lines
 
@@ -85,3 +86,28 @@ def _write(text: str) -> None:
 def _show_text(text: str, *, is_diff: bool) -> None:
     for line in lines(text.rstrip("\n")) if text else []:
         click.echo(tables.coloured(line) if is_diff else line)
+
+
+class StreamPrinter:
+    """Prints the records of an endless list, each at once. `fields` are those of each line of CSV."""
+
+    def __init__(self, format: Format, fields: Sequence[str]) -> None:
+        self._format = format
+        self._fields = fields
+        self._has_head = False
+
+    def show(self, record: Record, text: str) -> None:
+        """`text` is the line of a table."""
+        if self._format.name == TABLE:
+            click.echo(text)
+        elif self._format.name == CSV:
+            click.echo(self._csv(record), nl=False)
+        else:
+            click.echo(self._format.event(record), nl=False)
+
+    def _csv(self, record: Record) -> str:
+        names = (CONTEXT, *self._fields) if CONTEXT in record else self._fields
+        head, _, row = self._format.text({name: record.get(name) for name in names}).partition("\n")
+        text = row if self._has_head else f"{head}\n{row}"
+        self._has_head = True
+        return text

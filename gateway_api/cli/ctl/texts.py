@@ -10,6 +10,7 @@ from gateway_api.base.texts import rate_text
 #: For a value that is unknown or does not apply.
 NOTHING = "-"
 
+_SPEEDS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -45,6 +46,13 @@ def compact(value: Any) -> str:
 def rate(bps: Any) -> str:
     """Bits per second: `50 Mbit/s`."""
     return rate_text(bps) if isinstance(bps, int) else NOTHING
+
+
+def speed(bps: Any) -> str:
+    """A rate that was measured, rounded: `5.21 Mbit/s`."""
+    if not isinstance(bps, int):
+        return NOTHING
+    return next(f"{bps / unit:.2f} {name}" for unit, name in _SPEEDS if bps >= unit or unit == 1)
 
 
 def moment(epoch: Any) -> str:

@@ -16,6 +16,7 @@ from gateway_api.cli.ctl.commands import (
     rates,
     rescue,
     subscribers,
+    traffic,
     users,
     webhooks,
 )
@@ -64,5 +65,5 @@ for _command in (
 ):
     gatewayctl.add_command(_command)
 
-for _command in (rates.rate, history.history, history.timeline, history.flapping):
+for _command in (rates.rate, history.history, history.timeline, history.flapping, traffic.watch, traffic.top):
     subscribers.subscribers.add_command(_command)

@@ -11,7 +11,6 @@ import click
 
 from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
 from gateway_api.cli.ctl.follower import Follower, Say
-from gateway_api.cli.ctl.formats import CSV, TABLE, Format
 from gateway_api.cli.ctl.gateway import Gateway, Record
 from gateway_api.cli.ctl.invocation import (
     all_option,
@@ -21,7 +20,7 @@ from gateway_api.cli.ctl.invocation import (
     context_option,
     output_option,
 )
-from gateway_api.cli.ctl.printing import CONTEXT
+from gateway_api.cli.ctl.printing import CONTEXT, StreamPrinter
 from gateway_api.cli.ctl.sse import Event
 from gateway_api.cli.ctl.texts import line, moment, plain
 
@@ -47,7 +46,7 @@ def events(ctx: click.Context, events: str | None, type: str | None, after: str 
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     query = {"events": events, "type": type}
     signal.signal(signal.SIGTERM, _terminated)
-    printer = _Printer(chosen_format(ctx))
+    printer = StreamPrinter(chosen_format(ctx), _FIELDS)
     if not ctx.meta.get("gatewayctl.all"):
         _follow_one(Follower(chosen_gateway(ctx), query, after, _saying()), printer)
     elif after is not None:
@@ -64,16 +63,16 @@ def _terminated(number: int, frame: Any) -> NoReturn:
     raise click.exceptions.Exit(128 + number)
 
 
-def _follow_one(follower: Follower, printer: "_Printer") -> None:
+def _follow_one(follower: Follower, printer: StreamPrinter) -> None:
     try:
         for event in follower.follow():
-            printer.show(event)
+            _show(printer, event)
     finally:
         if follower.last:
             complain([f"to continue: --after {follower.last}"])
 
 
-def _follow_all(ctx: click.Context, query: Record, printer: "_Printer") -> None:
+def _follow_all(ctx: click.Context, query: Record, printer: StreamPrinter) -> None:
     """One thread for each gateway; a gateway that refuses does not stop the others."""
     found: queue.SimpleQueue[tuple[str, Event | Failure]] = queue.SimpleQueue()
 
@@ -92,36 +91,11 @@ def _follow_all(ctx: click.Context, query: Record, printer: "_Printer") -> None:
     while left:
         name, event = found.get()
         if isinstance(event, Event):
-            printer.show(event, name)
+            _show(printer, event, name)
         else:
             complain(event.lines, name)
             left, worst = left - 1, max(worst, event.status)
     raise click.exceptions.Exit(worst)
-
-
-class _Printer:
-    """Prints each event at once."""
-
-    def __init__(self, format: Format) -> None:
-        self._format = format
-        self._has_head = False
-
-    def show(self, event: Event, context: str | None = None) -> None:
-        of = {} if context is None else {CONTEXT: context}
-        if self._format.name == TABLE:
-            click.echo("  ".join([*of.values(), _line_of(event)]))
-        else:
-            record = {**of, "event_id": event.id, "event": event.name, **event.data}
-            click.echo(
-                self._csv(record) if self._format.name == CSV else self._format.event(record), nl=False
-            )
-
-    def _csv(self, record: Record) -> str:
-        head, _, row = self._format.text({name: record.get(name) for name in _fields(record)}).partition("\n")
-        if self._has_head:
-            return row
-        self._has_head = True
-        return f"{head}\n{row}"
 
 
 #: Of all events, as CSV has the same fields on each line.
@@ -131,8 +105,10 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def _fields(record: Record) -> tuple[str, ...]:
-    return (CONTEXT, *_FIELDS) if CONTEXT in record else _FIELDS
+def _show(printer: StreamPrinter, event: Event, context: str | None = None) -> None:
+    of = {} if context is None else {CONTEXT: context}
+    record = {**of, "event_id": event.id, "event": event.name, **event.data}
+    printer.show(record, "  ".join([*of.values(), _line_of(event)]))
 
 
 def _line_of(event: Event) -> str:
