@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick tools lint lock openapi screenshots figures bench clean install deb interface
+.PHONY: run test quick tools lint lock openapi screenshots figures bench clean install deb interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
@@ -84,8 +84,9 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 	@$(PIP) install --require-hashes --no-deps -r requirements-develop.lock
 	@touch $@
 
-# The OpenAPI document and the list of routes, and the interface files for authors of another core.
-openapi interface: $(INSTALLED)
+# The OpenAPI document and the list of routes, the interface files for authors of another core, and the man pages and
+# completions of gatewayctl.
+openapi interface man: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.cli.documents
 
 # Pins the newest versions with hashes. The versions of the service come first and bind those of tests and linters. A

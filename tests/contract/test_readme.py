@@ -1,5 +1,6 @@
 """The README tells the truth: every line works when pasted, and every endpoint has one."""
 
+import os
 import re
 import subprocess
 from configparser import ConfigParser
@@ -32,6 +33,8 @@ def test_every_line_works_when_pasted(tmp_path: Path) -> None:
             ["bash", "-eu", "-o", "pipefail"],
             input=script,
             cwd=Path(__file__).parents[2],
+            # The contexts of gatewayctl.
+            env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "home")},
             capture_output=True,
             text=True,
             timeout=60,

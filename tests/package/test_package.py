@@ -153,24 +153,26 @@ def test_the_programs_are_compiled_where_they_are_installed(installed: Installed
     assert list(library.rglob("flask/__pycache__/*.pyc"))
 
 
-@pytest.mark.parametrize(
-    "command",
-    sorted(path.name for path in (REPOSITORY / "etc/examples").iterdir() if os.access(path, os.X_OK)),
-)
-def test_a_script_is_on_the_path_and_finds_its_library(installed: Installed, command: str) -> None:
+@pytest.mark.parametrize("command", ["gatewayctl", "gateway-api", "check_gateway"])
+def test_a_command_is_on_the_path(installed: Installed, command: str) -> None:
     said = installed.machine.attempt(f"/usr/bin/{command}", "--version").stdout
     assert said == f"{command} {VERSION}\n"
 
 
-def test_the_command_of_the_api_is_on_the_path(installed: Installed) -> None:
-    assert installed.machine.run("/usr/bin/gateway-api", "--version") == f"gateway-api {VERSION}\n"
+def test_gatewayctl_has_man_pages_and_completions(package: Path) -> None:
+    names = contents(package)
+    for name in ("man/man1/gatewayctl.1.gz", "man/man1/gatewayctl-subscribers.1.gz"):
+        assert f"/usr/share/{name}" in names
+    for name in ("bash-completion/completions/gatewayctl", "zsh/vendor-completions/_gatewayctl"):
+        assert f"/usr/share/{name}" in names
+    assert "/usr/share/fish/vendor_completions.d/gatewayctl.fish" in names
 
 
-def test_a_script_talks_to_the_api(installed: Installed, api: Api) -> None:
-    environment = ("HOME=/root", "GATEWAY_CA=/etc/gateway-api/tls/certificate.pem", "GATEWAY_USER=admin")
-    in_it = ("env", *environment, "GATEWAY_PASSWORD_FILE=/etc/gateway-api/first-password")
-    installed.machine.run(*in_it, "gateway-login")
-    assert "subscriber" in installed.machine.run(*in_it, "gateway-list")
+def test_the_first_user_signs_in_on_the_machine(installed: Installed, api: Api) -> None:
+    in_it = ("env", "HOME=/root", "GATEWAY_CA=/etc/gateway-api/tls/certificate.pem", "gatewayctl")
+    first = ("--user", "admin", "--password-file", "/etc/gateway-api/first-password")
+    installed.machine.run(*in_it, "login", *first)
+    assert "subscriber" in installed.machine.run(*in_it, "subscribers", "list")
 
 
 def certificate_as(installed: Installed, days: int) -> str:

@@ -1,16 +1,19 @@
-"""Runs the scripts of `etc/examples`, as cron does or at a terminal."""
+"""Runs `gatewayctl` and the script of `etc/examples`, as cron does or at a terminal."""
 
+import json
 import os
 import pty
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.support.stack import Api, wait_for
 
-FOLDER = Path(__file__).parents[2] / "etc" / "examples"
+CHECK = str(Path(__file__).parents[2] / "etc" / "examples" / "check_gateway")
+GATEWAYCTL = str(Path(sys.executable).parent / "gatewayctl")
 
 
 class Ended(NamedTuple):
@@ -20,26 +23,31 @@ class Ended(NamedTuple):
 
 
 class Desk:
-    """Runs scripts with their own environment and their own token."""
+    """Runs commands with their own environment and their own contexts."""
 
     def __init__(self, api: Api, folder: Path) -> None:
         self.api = api
         self.folder = folder
-        runtime = folder / "run time"
-        runtime.mkdir()
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
-            "XDG_RUNTIME_DIR": str(runtime),
+            "XDG_CONFIG_HOME": str(folder / "con fig"),
             "TZ": "UTC",
             "GATEWAY_URL": api.url,
             "GATEWAY_CA": api.environment["GATEWAY_CA"],
         }
 
-    def run(self, script: str, *arguments: str, feed: str = "", wrap: tuple[str, ...] = ()) -> Ended:
+    def run(self, *arguments: str, feed: str = "", wrap: tuple[str, ...] = ()) -> Ended:
         """Without a terminal, as cron does."""
+        return self._run([*wrap, GATEWAYCTL, *arguments], feed)
+
+    def check(self, *arguments: str) -> Ended:
+        """The check for monitoring systems."""
+        return self._run([CHECK, *arguments], "")
+
+    def _run(self, command: list[str], feed: str) -> Ended:
         ended = subprocess.run(
-            [*wrap, str(FOLDER / script), *arguments],
+            command,
             input=feed.encode(),
             env=self.environment,
             cwd=self.folder,
@@ -50,22 +58,26 @@ class Desk:
         )
         return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
-    def done(self, script: str, *arguments: str, feed: str = "") -> str:
-        """The output of a script, which must succeed."""
-        ended = self.run(script, *arguments, feed=feed)
+    def done(self, *arguments: str, feed: str = "") -> str:
+        """The output of a command, which must succeed."""
+        ended = self.run(*arguments, feed=feed)
         assert ended.status == 0, ended
         return ended.out
 
+    def json(self, *arguments: str) -> Any:
+        """What a command prints as JSON."""
+        return json.loads(self.done("-o", "json", *arguments))
+
     @contextmanager
-    def started(self, script: str, *arguments: str) -> Iterator["Running"]:
-        running = Running([str(FOLDER / script), *arguments], self.environment, self.folder)
+    def started(self, *arguments: str) -> Iterator["Running"]:
+        running = Running([GATEWAYCTL, *arguments], self.environment, self.folder)
         try:
             yield running
         finally:
             running.end()
 
-    def at_terminal(self, script: str, *arguments: str) -> "Terminal":
-        return Terminal([str(FOLDER / script), *arguments], self.environment, self.folder)
+    def at_terminal(self, *arguments: str) -> "Terminal":
+        return Terminal([GATEWAYCTL, *arguments], {**self.environment, "TERM": "xterm"}, self.folder)
 
     def write(self, name: str, text: str) -> str:
         path = self.folder / name
@@ -76,20 +88,30 @@ class Desk:
         return self.write(f"{role} password", self.api.environment[f"{role.upper()}_PASSWORD"] + "\n")
 
     def log_in(self, role: str) -> None:
-        self.done("gateway-login", "--user", role, "--password-file", self.password_file(role))
+        self.done("login", "--user", role, "--password-file", self.password_file(role))
+
+    def has(self, token: str, name: str = "", **more: Any) -> None:
+        """Makes the context in which a login would keep the token, without the time of a login."""
+        known = {"url": self.api.url, "ca": self.environment["GATEWAY_CA"], "username": None, "token": token}
+        chosen = name or self.api.url.removeprefix("https://")
+        held = json.loads(self.contexts.read_text())["contexts"] if self.contexts.exists() else {}
+        self.contexts.parent.mkdir(parents=True, exist_ok=True)
+        document = {"current": chosen, "contexts": held | {chosen: known | more}}
+        self.contexts.write_text(json.dumps(document))
 
     @property
-    def token_file(self) -> Path:
-        (found,) = Path(self.environment["XDG_RUNTIME_DIR"]).glob("gateway/*")
-        return found
+    def contexts(self) -> Path:
+        return Path(self.environment["XDG_CONFIG_HOME"]) / "gatewayctl" / "contexts.json"
 
     @property
     def token(self) -> str:
-        return self.token_file.read_text().strip().removeprefix("Authorization: Bearer ")
+        document = json.loads(self.contexts.read_text())
+        token: str = document["contexts"][document["current"]]["token"]
+        return token
 
 
 class Running:
-    """A script that runs until a signal stops it."""
+    """A command that runs until a signal stops it."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self._out, self._err = folder / "out", folder / "err"
@@ -123,7 +145,7 @@ class Running:
 
 
 class Terminal:
-    """A script at a terminal; the test reads and types."""
+    """A command at a terminal; the test reads and types."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self._ours, theirs = pty.openpty()

@@ -17,6 +17,7 @@ from gateway_api.auth.passwords import verify
 from gateway_api.daemon.commands import Daemon, Edit
 from gateway_api.wire.core.configuration import GetConfiguration, LoginReply
 from gateway_api.wire.varlink.client import Client
+from tests.support.desk import GATEWAYCTL
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core, wait_for
 from tests.system.test_cli import COMMAND, typed
@@ -33,9 +34,11 @@ class Gateway:
     socket: Path
     client: Client
 
-    def rescue(self, *arguments: str, feed: str = "") -> "subprocess.CompletedProcess[str]":
+    def rescue(
+        self, *arguments: str, feed: str = "", command: str = COMMAND
+    ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [COMMAND, "rescue", *arguments],
+            [command, "rescue", *arguments],
             input=feed,
             env={**os.environ, "GATEWAY_CORE_SOCKET": str(self.socket)},
             capture_output=True,
@@ -250,3 +253,28 @@ def test_a_wrong_call_is_shown_how_it_is_called(gateway: Gateway, arguments: tup
     ended = gateway.rescue(*arguments)
     assert ended.returncode == 2
     assert ended.stderr.startswith("usage: gateway-api ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "feed", "said", "action"),
+    [
+        (("enable",), "", "The API is enabled.\n", "rescue.enable"),
+        (("password", "admin"), "another\n", "The password of admin, whose role is admin, is set.\n",
+         "rescue.password"),
+        (("undo",), "", "The last commit is undone: 1 value changed back. To undo this, undo again.\n",
+         "rescue.undo"),
+    ],
+)  # fmt: skip
+def test_gatewayctl_rescues_too(
+    gateway: Gateway, arguments: tuple[str, ...], feed: str, said: str, action: str
+) -> None:
+    gateway.commit("api.enabled", False)
+    ended = gateway.rescue(*arguments, feed=feed, command=GATEWAYCTL)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, said, "")
+    assert gateway.told()["action"] == action
+
+
+def test_gatewayctl_says_why_it_cannot_rescue(gateway: Gateway) -> None:
+    ended = gateway.rescue("password", "nobody", feed="x\n", command=GATEWAYCTL)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("gatewayctl: there is no user nobody; --create-admin makes one")

@@ -1,0 +1,33 @@
+"""Starts `gatewayctl`."""
+
+import os
+import sys
+
+import click
+
+from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.tree import gatewayctl
+
+
+def main() -> int:
+    """The exit status, one of ExitStatus or 128 and the number of a signal."""
+    try:
+        status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
+        return status if isinstance(status, int) else ExitStatus.DONE
+    except Failure as failure:
+        failure.show()
+        return failure.status
+    except click.UsageError as error:
+        error.show()
+        return ExitStatus.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("\n")
+        return ExitStatus.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the output has seen enough. The interpreter would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

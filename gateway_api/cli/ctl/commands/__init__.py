@@ -1,0 +1,1 @@
+"""The commands, one module per subject. Each calls a gateway and returns a result; it prints nothing."""

@@ -1,0 +1,236 @@
+"""The configuration: to read it, edit the candidate, and commit it."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from gateway_api.base.texts import parse_path
+from gateway_api.cli.ctl.candidate import ROOT, Candidate, effect
+from gateway_api.cli.ctl.completion import Offered, listed
+from gateway_api.cli.ctl.difference import Missing, operations, values
+from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
+from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
+from gateway_api.cli.ctl.signin import STANDARD_INPUT, first_line
+from gateway_api.cli.ctl.texts import compact, moment, plain
+
+_ARCHIVE = (
+    Column("revision"),
+    Column("committed_at", "COMMITTED AT", moment),
+    Column("author"),
+    Column("comment"),
+)
+
+
+def _paths(gateway: Gateway, incomplete: str) -> Iterable[tuple[str, str]]:
+    return [(path, compact(value)) for path, value in values(gateway.get(ROOT))]
+
+
+path_type = Offered(_paths)
+revision_type = listed(f"{ROOT}/archive", "revisions", "revision", "comment")
+revision_option = click.option(
+    "--revision", metavar="N", type=revision_type, help="An archived revision; 1 is the newest."
+)
+
+
+@click.group()
+def config() -> None:
+    """Reads and changes the configuration.
+
+    Changes go to the candidate, which all users share; a commit makes it the running configuration. A PATH is
+    segments joined by dots, such as qos.default_down or api.users.alice.role. A segment with other characters
+    than letters, digits, _ and - has double quotes: 'bgp.neighbors."10.255.0.2".remote_as'.
+    """
+
+
+@config.command()
+@reads
+@click.argument("path", required=False, type=path_type)
+@click.option("--candidate", is_flag=True, help="The candidate instead of the running configuration.")
+@revision_option
+def show(gateway: Gateway, path: str | None, candidate: bool, revision: str | None) -> Listing | Report:
+    """Shows the running configuration, or the part of it at PATH. Secrets are masked."""
+    if candidate and revision is not None:
+        raise click.UsageError("--candidate and --revision exclude each other.")
+    document = _document(gateway, candidate, revision)
+    held = [(each, value) for each, value in values(document) if path is None or _is_below(each, path)]
+    if path is not None and not held:
+        raise Failure(ExitStatus.REFUSED, f"there is nothing at {path}")
+    text = "\n".join(f"{each} = {compact(value)}" for each, value in held)
+    return Report(text, document if path is None else _part(held, path))
+
+
+def _document(gateway: Gateway, candidate: bool, revision: str | None) -> Any:
+    if revision is not None:
+        return gateway.get(f"{ROOT}/archive/{revision}")["configuration"]
+    return gateway.get(f"{ROOT}/candidate") if candidate else gateway.get(ROOT)
+
+
+def _is_below(path: str, above: str) -> bool:
+    try:
+        segments = parse_path(above)
+    except ValueError as error:
+        raise Failure(ExitStatus.USAGE, f"PATH: {error}") from error
+    return parse_path(path)[: len(segments)] == segments
+
+
+def _part(held: Sequence[tuple[str, Any]], path: str) -> Any:
+    """The value at a path, or the values below it by their paths."""
+    return held[0][1] if held[0][0] == path else dict(held)
+
+
+@config.command("set")
+@acts
+@click.argument("path", type=path_type)
+@click.argument("value")
+def set_(gateway: Gateway, path: str, value: str) -> Report:
+    """Sets a value of the candidate.
+
+    VALUE is text, which the gateway reads as the type of the field, or JSON. With - it is the first line of
+    standard input, so that no secret is on the command line.
+    """
+    text = first_line(STANDARD_INPUT, "value") if value == STANDARD_INPUT else value
+    gateway.send("POST", f"{ROOT}/set", {"path": path, "value": text})
+    return Report(f"{path} is set in the candidate", {"path": path})
+
+
+@config.command()
+@acts
+@click.argument("path", type=path_type)
+def delete(gateway: Gateway, path: str) -> Report:
+    """Deletes a value of the candidate."""
+    gateway.send("POST", f"{ROOT}/delete", {"path": path})
+    return Report(f"{path} is deleted in the candidate", {"path": path})
+
+
+@config.command()
+@acts
+@click.option(
+    "--file", metavar="FILE", type=click.File(), help="The whole candidate as JSON; - is standard input."
+)
+def edit(gateway: Gateway, file: Any) -> Report:
+    """Edits the candidate in your editor, all changes or none.
+
+    VISUAL or EDITOR names the editor. It gets the candidate as JSON, with masked secrets, which stay as they
+    are. A change of another user meanwhile is an error.
+    """
+    candidate = Candidate(gateway)
+    present = candidate.read("/candidate")
+    text = file.read() if file is not None else _edited(json.dumps(present, indent=2, ensure_ascii=False))
+    if text is None:
+        return Report("nothing was changed", {"changes": 0})
+    steps = list(operations(_parsed(text), present))
+    if missing := [each.path for each in steps if isinstance(each, Missing)]:
+        raise Failure(ExitStatus.USAGE, *(f"{path}: give the secret instead of its mask" for path in missing))
+    candidate.stage([each for each in steps if not isinstance(each, Missing)])
+    return _compared(candidate.read("/compare"))
+
+
+def _edited(text: str) -> str | None:
+    if not sys.stdin.isatty():
+        raise Failure(ExitStatus.USAGE, "no terminal for the editor: use --file")
+    return click.edit(text, extension=".json")
+
+
+def _parsed(text: str) -> Record:
+    """Raises Failure."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise Failure(ExitStatus.USAGE, f"the configuration is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise Failure(ExitStatus.USAGE, "the configuration must be an object of JSON")
+    return document
+
+
+@config.command()
+@reads
+@revision_option
+def compare(gateway: Gateway, revision: str | None) -> Report:
+    """Shows the changes of the candidate and the effect of a commit."""
+    return _compared(gateway.get(f"{ROOT}/compare", revision=revision))
+
+
+def _compared(difference: Record) -> Report:
+    if not difference["diff"]:
+        return Report("no changes", difference)
+    deadline = difference.get("confirm_deadline")
+    until = [f"the last commit must be confirmed until {moment(deadline)}"] if deadline else []
+    return Report(
+        "\n".join([difference["diff"].rstrip("\n"), *effect(difference), *until]), difference, is_diff=True
+    )
+
+
+@config.command()
+@acts
+@click.option("--comment", help="Stands in the archive.")
+@click.option(
+    "--confirm-within", "confirm_seconds", metavar="SECONDS", type=int,
+    help="The former configuration returns by itself unless `config confirm` comes in time.",
+)  # fmt: skip
+@click.option(
+    "--max-dropped", "max_sessions_dropped", metavar="N", type=int,
+    help="Fails if more sessions would end; by default, if more would end than were shown.",
+)  # fmt: skip
+@dry_run_option
+@yes_option
+def commit(gateway: Gateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
+    """Makes the candidate the running configuration, after it has shown the changes and asked."""
+    candidate = Candidate(gateway)
+    difference = candidate.read("/compare")
+    shown = _compared(difference)
+    if dry_run or not difference["diff"]:
+        return shown
+    confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=shown.text)
+    if wanted["max_sessions_dropped"] is None and difference["impact"] is not None:
+        wanted["max_sessions_dropped"] = difference["impact"]["sessions_dropped"]
+    done = candidate.commit({name: value for name, value in wanted.items() if value is not None})
+    deadline = done["confirm_deadline"]
+    until = f"; it must be confirmed until {moment(deadline)}" if deadline else ""
+    return Report(done["message"] + until, done)
+
+
+@config.command("confirm")
+@acts
+def confirm_(gateway: Gateway) -> Report:
+    """Confirms the last commit, so that it stays."""
+    done = gateway.send("POST", f"{ROOT}/confirm")
+    return Report(done["message"], done)
+
+
+@config.command()
+@acts
+@click.argument("revision", type=revision_type)
+def rollback(gateway: Gateway, revision: str) -> Report:
+    """Copies an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
+    number: Any = int(revision) if revision.isdecimal() else revision
+    done = gateway.send("POST", f"{ROOT}/rollback", {"revision": number})
+    return Report(done["message"], done)
+
+
+@config.command()
+@acts
+@yes_option
+def discard(gateway: Gateway, yes: bool) -> Report:
+    """Drops all changes of the candidate, after it has shown them and asked."""
+    difference = gateway.get(f"{ROOT}/compare")
+    if not difference["diff"]:
+        return Report("no changes", {"message": "no changes"})
+    otherwise = "nothing was discarded"
+    confirm("Discard these changes?", yes=yes, otherwise=otherwise, about=difference["diff"])
+    gateway.send("POST", f"{ROOT}/discard")
+    return Report("the candidate is the running configuration", {"message": "discarded"})
+
+
+@config.command()
+@reads
+@click.argument("revision", required=False, type=revision_type)
+def archive(gateway: Gateway, revision: str | None) -> Listing | Sheet:
+    """Lists the archived revisions, or shows REVISION: when and by whom it was committed, and its values."""
+    if revision is None:
+        return Listing(gateway.get(f"{ROOT}/archive")["revisions"], _ARCHIVE)
+    return Sheet(gateway.get(f"{ROOT}/archive/{revision}"), {"committed_at": moment, "configuration": plain})

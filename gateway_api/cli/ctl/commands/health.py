@@ -1,0 +1,38 @@
+"""Health and version of the gateway. They require no token."""
+
+import click
+
+from gateway_api.cli.ctl.failures import ExitStatus
+from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.invocation import reads
+from gateway_api.cli.ctl.results import Column, Listing, Sheet
+from gateway_api.cli.ctl.texts import duration
+
+#: States of dependencies that need nobody.
+_WELL = {"ok", "unused", "unknown"}
+
+
+@click.command()
+@reads
+@click.option("--detail", is_flag=True, help="Lists what the gateway depends on, each with a sentence.")
+def health(gateway: Gateway, detail: bool) -> Sheet | Listing:
+    """Shows whether the gateway and its core respond, and the sources of sessions that do not.
+
+    Exit status 1 while a source of sessions does not respond or, with --detail, a dependency is degraded or
+    has failed. Only --detail requires a login.
+    """
+    if detail:
+        dependencies = gateway.get("/system/health/detail")["dependencies"]
+        well = all(each["state"] in _WELL for each in dependencies)
+        columns = (Column("name", "DEPENDENCY"), Column("state"), Column("message"))
+        return Listing(dependencies, columns, ExitStatus.DONE if well else ExitStatus.REFUSED)
+    found = gateway.get("/system/health")
+    status = ExitStatus.REFUSED if found["unavailable_sources"] else ExitStatus.DONE
+    return Sheet(found, {"uptime_seconds": duration}, status)
+
+
+@click.command()
+@reads
+def version(gateway: Gateway) -> Sheet:
+    """Shows the version of the gateway; `gatewayctl --version` shows that of this command."""
+    return Sheet(gateway.get("/system/version"))

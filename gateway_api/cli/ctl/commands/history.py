@@ -1,0 +1,106 @@
+"""The sessions of subscribers over time, also those that have ended."""
+
+from typing import Any
+
+import click
+
+from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.invocation import reads
+from gateway_api.cli.ctl.results import Column, Listing, Whole
+from gateway_api.cli.ctl.sessions import address
+from gateway_api.cli.ctl.targets import TargetType, last_session_id, session_path
+from gateway_api.cli.ctl.texts import duration, moment
+
+#: Records without `--limit`: the history may have millions.
+_DEFAULT_LIMIT = 100
+_TIME = "ISO 8601 with an offset, or epoch seconds"
+
+
+def _end(record: Record) -> str:
+    """The end of a session, or between which times the history did not see it."""
+    if record.get("ended_before") is not None:
+        return f"{moment(record['ended_after'])} to {moment(record['ended_before'])}"
+    return moment(record["ended_at"])
+
+
+_SESSIONS = (
+    Column("id"),
+    Column("username"),
+    Whole("ip_address", "ADDRESS", address),
+    Column("mac_address"),
+    Column("access_interface"),
+    Column("started_at", "START", moment),
+    Whole("ended_at", "END", _end),
+    Column("duration_seconds", "DURATION", duration),
+    Column("reason"),
+)
+_FLAPPING = (
+    Column("username"),
+    Column("sessions"),
+    Column("mac_address"),
+    Column("access_interface"),
+    Column("started_at", "LAST START", moment),
+    Column("reason", "LAST REASON"),
+)
+
+_TIMELINE = (
+    Column("at", "TIME", moment),
+    Column("event"),
+    Column("session_id", "SESSION"),
+    Column("author", "BY"),
+    Column("message"),
+)
+
+_since = click.option("--since", metavar="TIME", help=f"From then on: {_TIME}.")
+_until = click.option("--until", metavar="TIME", help="Before then.")
+
+_limit = click.option(
+    "--limit", metavar="N", type=click.IntRange(1), default=_DEFAULT_LIMIT, show_default=True,
+    help="The most records.",
+)  # fmt: skip
+
+
+@click.command()
+@reads
+@click.argument("search", metavar="[TEXT]", required=False)
+@click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="Sessions of this type.")
+@click.option("--username", metavar="NAME", help="With this username.")
+@click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
+@click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
+@click.option("--interface", metavar="NAME", help="On this interface or access interface.")
+@click.option("--at", metavar="TIME", help=f"That were up then: {_TIME}.")
+@_since
+@_until
+@click.option("--reason", metavar="REASON", help="That ended for this reason, such as lost_carrier.")
+@_limit
+def history(gateway: Gateway, limit: int, **query: Any) -> Listing:
+    """Lists sessions that are up or have ended, the newest first. All conditions must match.
+
+    TEXT is a part of a username, MAC address or interface, or an address. --ip with --at says who had an
+    address at a time. Exit status 1 if there is no such session.
+    """
+    found = gateway.pages("/subscribers/history", "sessions", query, limit)
+    if not found:
+        raise Failure(ExitStatus.REFUSED, "no session matches")
+    return Listing(found, _SESSIONS)
+
+
+@click.command()
+@reads
+@click.argument("target", type=TargetType())
+@_limit
+def timeline(gateway: Gateway, target: str, limit: int) -> Listing:
+    """Lists what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
+    path = f"{session_path(last_session_id(gateway, target))}/timeline"
+    return Listing(gateway.pages(path, "entries", {}, limit), _TIMELINE)
+
+
+@click.command()
+@reads
+@_since
+@_until
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="The most subscribers; 20 by default.")
+def flapping(gateway: Gateway, **query: Any) -> Listing:
+    """Lists the subscribers with the most sessions in a window of time, by default the last day."""
+    return Listing(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING)

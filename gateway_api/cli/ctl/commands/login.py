@@ -1,0 +1,158 @@
+"""Logins, and the contexts that keep them."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from gateway_api.cli.ctl.contexts import DEFAULT_URL, Context, ContextsFile
+from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.invocation import (
+    ContextType,
+    chosen_context,
+    chosen_format,
+    context_option,
+    output_option,
+)
+from gateway_api.cli.ctl.printing import show
+from gateway_api.cli.ctl.results import Column, Listing
+from gateway_api.cli.ctl.signin import log_in, password_for, username_for
+
+_COLUMNS = (
+    Column("current", value=lambda current: "*" if current else ""),
+    Column("name"),
+    Column("url", "URL"),
+    Column("username"),
+    Column("ca", "CA"),
+    Column("logged_in", value=lambda logged_in: "yes" if logged_in else "no"),
+)
+
+
+@click.command(params=[context_option()])
+@click.option("--url", metavar="URL", help="The gateway; GATEWAY_URL by default.")
+@click.option(
+    "--ca", metavar="FILE", help="The CA certificate for its certificate, in PEM; GATEWAY_CA by default."
+)
+@click.option("--user", metavar="NAME", envvar="GATEWAY_USER", help="The user; GATEWAY_USER by default.")
+@click.option(
+    "--password-file", metavar="FILE", envvar="GATEWAY_PASSWORD_FILE",
+    help="The password is its first line; - is standard input.",
+)  # fmt: skip
+@click.option("--if-needed", is_flag=True, help="Does nothing while the token is valid.")
+@click.pass_context
+def login(
+    ctx: click.Context,
+    url: str | None,
+    ca: str | None,
+    user: str | None,
+    password_file: str | None,
+    if_needed: bool,
+) -> None:
+    """Logs in to a gateway, and keeps the token in its context.
+
+    The first login at a gateway makes the context: --context names it, or else the host and port of the URL.
+    It becomes the current context, which the other commands use. The file of the contexts belongs to its
+    owner alone.
+    """
+    file = ContextsFile(os.environ)
+    context = _context(ctx, file, url, ca)
+    gateway = Gateway(context)
+    if if_needed and context.token and _is_valid(gateway):
+        click.echo(f"still logged in to {context.url}")
+        return
+    username = username_for(context, user or context.username)
+    made = log_in(gateway, file, username, password_for(username, password_file), current=True)
+    click.echo(f"logged in to {made.url} as {username}, context {made.name}")
+
+
+def _context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
+    """The context to log in to, with an absolute path to its CA certificate."""
+    name = ctx.meta.get("gatewayctl.context")
+    contexts = file.read()
+    if url is None and (name is None or name in contexts.known):
+        context = contexts.chosen(name, os.environ)
+    else:
+        wanted = url or os.environ.get("GATEWAY_URL") or DEFAULT_URL
+        context = contexts.at(wanted, os.environ.get("GATEWAY_CA"), name)
+    chosen = ca or context.ca
+    return replace(context, ca=str(Path(chosen).absolute()) if chosen else None)
+
+
+def _is_valid(gateway: Gateway) -> bool:
+    """Raises Failure, but not for a token that is not valid."""
+    try:
+        gateway.get("/subscribers/summary")
+    except Failure as failure:
+        if failure.status is not ExitStatus.SIGN_IN:
+            raise
+        return False
+    return True
+
+
+@click.command(params=[context_option()])
+@click.option("--everywhere", is_flag=True, help="Ends all tokens of the user.")
+@click.pass_context
+def logout(ctx: click.Context, everywhere: bool) -> None:
+    """Revokes the token, and removes it from the context."""
+    context = chosen_context(ctx)
+    if context.token is None:
+        raise Failure(ExitStatus.SIGN_IN, f"not logged in to {context.url}")
+    gateway = Gateway(context)
+    try:
+        if everywhere:
+            gateway.send("POST", "/auth/logout-everywhere", {})
+        else:
+            gateway.send("POST", "/auth/logout")
+    except Failure as failure:
+        # The token is no longer valid.
+        if failure.status is not ExitStatus.SIGN_IN:
+            raise
+    ContextsFile(os.environ).keep(replace(context, token=None))
+    click.echo(f"logged out of {context.url}")
+
+
+@click.group()
+def contexts() -> None:
+    """Manages the contexts: the gateways that you know.
+
+    They are in gatewayctl/contexts.json, in XDG_CONFIG_HOME or ~/.config.
+    """
+
+
+@contexts.command("list", params=[output_option()])
+@click.pass_context
+def list_(ctx: click.Context) -> None:
+    """Lists the contexts. Tokens are not shown."""
+    held = ContextsFile(os.environ).read()
+    records = [
+        {
+            "current": context.name == held.current,
+            "name": context.name,
+            "url": context.url,
+            "username": context.username,
+            "ca": context.ca,
+            "logged_in": context.token is not None,
+        }
+        for context in held.known.values()
+    ]
+    show(Listing(records, _COLUMNS), chosen_format(ctx))
+
+
+@contexts.command()
+@click.argument("name", type=ContextType())
+def use(name: str) -> None:
+    """Makes NAME the current context."""
+    with ContextsFile(os.environ).editing() as edited:
+        edited.contexts = edited.contexts.with_one(edited.contexts.named(name), current=True)
+    click.echo(f"the current context is {name}")
+
+
+@contexts.command()
+@click.argument("name", type=ContextType())
+def remove(name: str) -> None:
+    """Removes the context NAME with its token. It does not revoke the token: log out first."""
+    with ContextsFile(os.environ).editing() as edited:
+        edited.contexts = edited.contexts.without(name)
+    click.echo(f"the context {name} is removed")

@@ -1,0 +1,154 @@
+"""Subscribers: to list, find and show their sessions, and to disconnect them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gateway_api.cli.ctl import jobs
+from gateway_api.cli.ctl.completion import listed
+from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
+from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
+from gateway_api.cli.ctl.progress import Progress
+from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
+from gateway_api.cli.ctl.sessions import COLUMNS, table
+from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
+from gateway_api.cli.ctl.texts import moment, rate, sessions
+
+_LIST = "/subscribers"
+
+_FOUND = (
+    *COLUMNS[:5],
+    Column("mac_address", "MAC ADDRESS"),
+    Column("access_interface"),
+    Column("state"),
+    COLUMNS[-1],
+)
+_SHOWN = {"started_at": moment, "rate_down_bps": rate, "rate_up_bps": rate}
+
+target = click.argument("target", type=TargetType())
+limit_option = click.option(
+    "--limit", metavar="N", type=click.IntRange(1), help="The most records; all by default."
+)
+interface_type = listed("/interfaces/vlans", "vlans", "name", "oper_state")
+
+
+@click.group()
+def subscribers() -> None:
+    """Finds and changes the sessions of subscribers.
+
+    A TARGET is the id of a session, or the whole username, MAC address (in any spelling) or IP address of the
+    subscriber.
+    """
+
+
+@subscribers.command("list")
+@reads
+@click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="Sessions of this type.")
+@click.option("--username", metavar="NAME", help="With this username.")
+@click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
+@click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
+@click.option(
+    "--interface", metavar="NAME", type=interface_type, help="On this interface or access interface."
+)
+@click.option("--sort", metavar="FIELD", help="A field of the sessions; -FIELD for descending order.")
+@limit_option
+def list_(gateway: Gateway, limit: int | None, **query: Any) -> Listing:
+    """Lists the sessions. All filters must match."""
+    return Listing(gateway.pages(_LIST, "sessions", query, limit), COLUMNS)
+
+
+@subscribers.command()
+@reads
+@click.argument("text")
+@limit_option
+def find(gateway: Gateway, text: str, limit: int | None) -> Listing:
+    """Finds sessions by what is known of them.
+
+    TEXT is a part of a username or of a MAC address in any spelling, an address, its first parts or a prefix,
+    an interface, a VLAN id, a session id, or the beginning of an accounting id. Exit status 1 if there is no
+    such session.
+    """
+    found = gateway.pages(_LIST, "sessions", {"search": text}, limit)
+    if not found:
+        raise Failure(ExitStatus.REFUSED, f"no session matches {text!r}")
+    return Listing(found, _FOUND)
+
+
+@subscribers.command()
+@reads
+@target
+def show(gateway: Gateway, target: str) -> Sheet:
+    """Shows one session with all its fields."""
+    return Sheet(gateway.get(session_path(session_id(gateway, target))), _SHOWN)
+
+
+@subscribers.command()
+@reads
+def summary(gateway: Gateway) -> Sheet:
+    """Shows the number of sessions by type."""
+    return Sheet(gateway.get(f"{_LIST}/summary"))
+
+
+@subscribers.command()
+@acts
+@click.argument("targets", metavar="[TARGET]...", nargs=-1, type=TargetType())
+@click.option(
+    "--interface", metavar="NAME", type=interface_type, help="All sessions on this access interface."
+)
+@jobs.where_options
+@dry_run_option
+@yes_option
+def disconnect(
+    gateway: Gateway,
+    targets: Sequence[str],
+    interface: str | None,
+    where: Record,
+    per_second: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> Report:
+    """Disconnects sessions, after it has shown them and asked."""
+    if bool(targets) + bool(interface) + bool(where) != 1:
+        raise click.UsageError("Name sessions, an --interface, or --where.")
+    if where:
+        job = jobs.Job(f"{_LIST}/disconnect", {"filter": where}, per_second)
+        return job.run(gateway, "Disconnect them?", dry_run=dry_run, yes=yes)
+    if interface is not None:
+        return _disconnect_interface(gateway, interface, dry_run, yes)
+    records = [gateway.get(session_path(session_id(gateway, each))) for each in targets]
+    found = [{**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records]
+    would = f"{sessions(len(found))} would be disconnected"
+    if dry_run:
+        return Report(table(found) + would, {"count": len(found), "sessions": records, "message": would})
+    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=table(found))
+    return _disconnect_each(gateway, [int(each["id"]) for each in found])
+
+
+def _disconnect_interface(gateway: Gateway, interface: str, dry_run: bool, yes: bool) -> Report:
+    path, body = f"{_LIST}/disconnect-by-interface", {"interface": interface}
+    preview = gateway.send("POST", path, {**body, "dry_run": True})
+    shown = Report(table(preview["sessions"]) + preview["message"], preview)
+    if dry_run or preview["count"] == 0:
+        return shown
+    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown.text)
+    done = gateway.send("POST", path, body)
+    return Report(done["message"], done)
+
+
+def _disconnect_each(gateway: Gateway, ids: Sequence[int]) -> Report:
+    """Continues after a failure, as the other sessions must end too. Raises Failure."""
+    said, failures = [], []
+    with Progress(len(ids)) as progress:
+        for id in ids:
+            try:
+                said.append(gateway.send("DELETE", session_path(id))["message"])
+            except Failure as failure:
+                failures.append(failure)
+                complain([f"session {id}: {each}" for each in failure.lines])
+            progress.advance(failed=len(failures))
+    if failures:
+        worst = max(each.status for each in failures)
+        raise Failure(worst, f"{len(said)} of {sessions(len(ids))} disconnected")
+    return Report("\n".join(said), {"count": len(said), "messages": said})

@@ -1,0 +1,80 @@
+"""The traffic of sessions now."""
+
+import time
+
+import click
+
+from gateway_api.cli.ctl.failures import complain
+from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.invocation import (
+    chosen_format,
+    chosen_gateway,
+    context_option,
+    output_option,
+    reads,
+)
+from gateway_api.cli.ctl.printing import StreamPrinter
+from gateway_api.cli.ctl.results import Column, Listing, Whole
+from gateway_api.cli.ctl.sessions import address
+from gateway_api.cli.ctl.sse import events
+from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
+from gateway_api.cli.ctl.texts import moment, rate, speed
+
+_TALKERS = (
+    Column("id"),
+    Column("username"),
+    Whole("ip_address", "ADDRESS", address),
+    Column("access_interface"),
+    Column("down_bps", "DOWN", speed),
+    Column("up_bps", "UP", speed),
+    Column("rate_down", "RATE DOWN", rate),
+    Column("rate_up", "RATE UP", rate),
+)
+_FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
+#: Seconds without a sample, of which there is one a second.
+_SILENCE = 45.0
+_PAUSE = 1.0
+
+
+@click.command()
+@reads
+@click.option("--sort", metavar="ORDER", help="-down, -up, down or up: by traffic; -down by default.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="The most sessions; 20 by default.")
+def top(gateway: Gateway, sort: str | None, limit: int | None) -> Listing:
+    """Lists the sessions with the most traffic now."""
+    return Listing(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
+
+
+@click.command(params=[context_option(), output_option()])
+@click.argument("target", type=TargetType())
+@click.pass_context
+def watch(ctx: click.Context, target: str) -> None:
+    """Shows the traffic of a session each second, until Ctrl-C or the end of the session.
+
+    The format json has one object per line.
+    """
+    gateway = chosen_gateway(ctx)
+    id = session_id(gateway, target)
+    printer = StreamPrinter(chosen_format(ctx), _FIELDS)
+    while not _has_ended(gateway, f"{session_path(id)}/traffic", printer):
+        complain(["the stream has ended; watching again"])
+        time.sleep(_PAUSE)
+    complain([f"session {id} has ended"])
+
+
+def _has_ended(gateway: Gateway, path: str, printer: StreamPrinter) -> bool:
+    """Prints the samples of a stream. False if it was lost. Raises Failure."""
+    with gateway.stream(path, {}, {}, _SILENCE) as stream:
+        for event in events(stream):
+            if event is not None and event.name == "ended":
+                return True
+            if event is not None:
+                printer.show(event.data, _line_of(event.data))
+    return False
+
+
+def _line_of(sample: Record) -> str:
+    packets = f"{sample['down_pps']} / {sample['up_pps']} packets/s"
+    return (
+        f"{moment(sample['at'])}  down {speed(sample['down_bps'])}  up {speed(sample['up_bps'])}  {packets}"
+    )

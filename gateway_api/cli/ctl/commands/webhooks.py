@@ -1,0 +1,143 @@
+"""Webhooks: receivers of the events."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from gateway_api.cli.ctl.completion import listed
+from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
+from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet, Whole
+from gateway_api.cli.ctl.signin import first_line
+from gateway_api.cli.ctl.texts import line, moment, plain
+
+_LIST = "/webhooks"
+_EVENTS = ("session.up", "session.down")
+#: A receiver has 10 s for a test.
+_TEST_SECONDS = 12.0
+_POLL_SECONDS = 0.25
+
+_COLUMNS = (
+    Column("id"),
+    Column("url"),
+    Column("events"),
+    Column("origin"),
+    Column("state"),
+    Column("failing_since", value=moment),
+    Column("paused_until", value=moment),
+)
+_SHOWN = {"failing_since": moment, "paused_until": moment}
+
+
+def _error(record: Record) -> str:
+    dropped = record.get("dropped")
+    return f"{dropped} dropped: the queue was full" if dropped else plain(record.get("error"))
+
+
+_DELIVERIES = (
+    Column("started_at", "STARTED", moment),
+    Column("event"),
+    Column("attempt"),
+    Column("result"),
+    Column("status"),
+    Column("next_attempt_at", "NEXT", moment),
+    Column("paused_until", value=moment),
+    Whole("error", value=_error),
+)
+
+webhook = click.argument("webhook", metavar="ID", type=listed(_LIST, "webhooks", "id", "url"))
+
+
+def _path(webhook: str) -> str:
+    return f"{_LIST}/{quote(webhook, safe='')}"
+
+
+@click.group()
+def webhooks() -> None:
+    """Registers and tests the receivers of events.
+
+    A restart of the API deletes what `add` registered; those in the configuration, at api.webhooks.receivers,
+    stay.
+    """
+
+
+@webhooks.command("list")
+@reads
+def list_(gateway: Gateway) -> Listing:
+    """Lists the webhooks."""
+    return Listing(gateway.get(_LIST)["webhooks"], _COLUMNS)
+
+
+@webhooks.command()
+@acts
+@click.argument("url")
+@click.option(
+    "--event",
+    "events",
+    metavar="NAME",
+    multiple=True,
+    default=_EVENTS,
+    help="session.up or session.down; both by default.",
+)
+@click.option(
+    "--secret-file", metavar="FILE", help="Its first line is the secret for signatures; - is standard input."
+)
+def add(gateway: Gateway, url: str, events: Sequence[str], secret_file: str | None) -> Report:
+    """Registers a receiver, and prints the id of the webhook."""
+    body: dict[str, Any] = {"url": url, "events": list(events)}
+    if secret_file is not None:
+        body["secret"] = first_line(secret_file, "secret")
+    made = gateway.send("POST", _LIST, body)
+    return Report(made["id"], made)
+
+
+@webhooks.command()
+@reads
+@webhook
+def show(gateway: Gateway, webhook: str) -> Sheet:
+    """Shows one webhook."""
+    return Sheet(gateway.get(_path(webhook)), _SHOWN)
+
+
+@webhooks.command()
+@acts
+@webhook
+@yes_option
+def remove(gateway: Gateway, webhook: str, yes: bool) -> Report:
+    """Deletes a webhook with its queue, after it has asked."""
+    url = line(gateway.get(_path(webhook))["url"])
+    confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
+    done = gateway.send("DELETE", _path(webhook))
+    return Report(done["message"], done)
+
+
+@webhooks.command()
+@acts
+@webhook
+def test(gateway: Gateway, webhook: str) -> Report:
+    """Sends a message to the receiver at once, and waits for the result."""
+    id = gateway.send("POST", f"{_path(webhook)}/test")["message_id"]
+    deadline = time.monotonic() + _TEST_SECONDS
+    while time.monotonic() < deadline:
+        for each in gateway.get(f"{_path(webhook)}/deliveries")["deliveries"]:
+            if each["message_id"] == id and each["result"] == "delivered":
+                return Report("delivered", each)
+            if each["message_id"] == id:
+                why = each["error"] or f"status {each['status']}"
+                raise Failure(ExitStatus.REFUSED, f"not delivered: {line(why)}")
+        time.sleep(_POLL_SECONDS)
+    raise Failure(
+        ExitStatus.REFUSED, "the test has no result yet; gatewayctl webhooks deliveries shows it later"
+    )
+
+
+@webhooks.command()
+@reads
+@webhook
+def deliveries(gateway: Gateway, webhook: str) -> Listing:
+    """Lists the last deliveries of a webhook."""
+    return Listing(gateway.get(f"{_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)

@@ -1,0 +1,48 @@
+"""Words that a shell completes: what the gateway has at that moment."""
+
+from collections.abc import Callable, Iterable
+
+import click
+from click.shell_completion import CompletionItem
+
+from gateway_api.cli.ctl.failures import Failure
+from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.invocation import chosen_context
+
+#: Seconds that a user waits for a word.
+_TIMEOUT = 3.0
+
+#: Words with their descriptions, for the beginning of a word.
+Words = Callable[[Gateway, str], Iterable[tuple[str, str]]]
+
+
+def offered(ctx: click.Context, words: Words, incomplete: str) -> list[CompletionItem]:
+    """Nothing after a failure: its text would stand in the line that the user types."""
+    try:
+        found = words(Gateway(chosen_context(ctx), timeout=_TIMEOUT), incomplete)
+        return [CompletionItem(word, help=about) for word, about in found if word.startswith(incomplete)]
+    except Failure:
+        return []
+
+
+class Offered(click.ParamType[str]):
+    """A text, completed with words of the gateway."""
+
+    name = "text"
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return offered(ctx, self._words, incomplete)
+
+
+def listed(path: str, key: str, name: str, about: str) -> Offered:
+    """The words are a field of the records of a list, described by another one."""
+
+    def words(gateway: Gateway, incomplete: str) -> Iterable[tuple[str, str]]:
+        return [(str(each[name]), str(each[about] or "")) for each in gateway.get(path)[key]]
+
+    return Offered(words)

@@ -1,0 +1,132 @@
+"""Contexts: the gateways that the user knows, each with its URL, CA certificate, user and token.
+
+The file belongs to its owner alone (mode 0600). A token is sent only to the URL that issued it.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway_api.base import durable
+from gateway_api.cli.ctl.failures import ExitStatus, Failure
+
+DEFAULT_URL = "https://localhost:8443"
+
+
+@dataclass(frozen=True)
+class Context:
+    """A gateway. `ca` is a file in PEM, None for the CA certificates of the system."""
+
+    name: str
+    url: str
+    ca: str | None = None
+    username: str | None = None
+    token: str | None = None
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """All contexts by name, and the name of the current one."""
+
+    current: str | None = None
+    known: Mapping[str, Context] = field(default_factory=dict)
+
+    def chosen(self, name: str | None, environment: Mapping[str, str]) -> Context:
+        """The context of that name; else that of GATEWAY_URL; else the current one. Raises Failure."""
+        if name is not None:
+            return self.named(name)
+        if url := environment.get("GATEWAY_URL"):
+            return self.at(url, environment.get("GATEWAY_CA"))
+        if self.current is not None:
+            return self.named(self.current)
+        return self.at(DEFAULT_URL, environment.get("GATEWAY_CA"))
+
+    def named(self, name: str) -> Context:
+        """Raises Failure."""
+        if name not in self.known:
+            names = ", ".join(self.known) or "none yet"
+            raise Failure(ExitStatus.USAGE, f"there is no context {name!r}; known contexts: {names}")
+        return self.known[name]
+
+    def at(self, url: str, ca: str | None, name: str | None = None) -> Context:
+        """The context of a URL, by preference the current one; or a new one, whose name is by default host
+        and port. With a name, the context of that name, without a token if it had another URL. Raises
+        Failure."""
+        checked = checked_url(url)
+        new = Context(name or urlsplit(checked).netloc, checked, ca)
+        names = [name] if name else [self.current or "", new.name, *self.known]
+        held = (self.known[each] for each in names if each in self.known)
+        found = next((each for each in held if each.url == checked), new)
+        return replace(found, ca=ca or found.ca)
+
+    def with_one(self, context: Context, *, current: bool = False) -> "Contexts":
+        name = context.name if current or self.current is None else self.current
+        return Contexts(name, {**self.known, context.name: context})
+
+    def without(self, name: str) -> "Contexts":
+        """Raises Failure."""
+        self.named(name)
+        left = {key: context for key, context in self.known.items() if key != name}
+        return Contexts(None if self.current == name else self.current, left)
+
+
+def checked_url(url: str) -> str:
+    """Without a slash at its end. Raises Failure."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.netloc or "@" in parts.netloc:
+        raise Failure(ExitStatus.USAGE, f"the URL of a gateway must be https://HOST:PORT, not {url!r}")
+    return url.rstrip("/")
+
+
+class ContextsFile:
+    """The file of the contexts."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        home = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+        self.path = Path(home) / "gatewayctl" / "contexts.json"
+
+    def read(self) -> Contexts:
+        """Raises Failure."""
+        try:
+            held = json.loads(self.path.read_bytes())
+            known = {name: Context(name, **about) for name, about in held["contexts"].items()}
+            return Contexts(held["current"], known)
+        except FileNotFoundError:
+            return Contexts()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Failure(ExitStatus.USAGE, f"cannot read the contexts in {self.path}: {error}") from error
+
+    @contextmanager
+    def editing(self) -> Iterator["Edited"]:
+        """The contexts, to be replaced; another process waits meanwhile. Raises Failure."""
+        try:
+            durable.make_folder(self.path.parent)
+            with (self.path.parent / ".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                edited = Edited(self.read())
+                yield edited
+                durable.replace(self.path, _document(edited.contexts))
+        except OSError as error:
+            raise Failure(ExitStatus.USAGE, f"cannot write the contexts to {self.path}: {error}") from error
+
+    def keep(self, context: Context, *, current: bool = False) -> None:
+        """Raises Failure."""
+        with self.editing() as edited:
+            edited.contexts = edited.contexts.with_one(context, current=current)
+
+
+@dataclass
+class Edited:
+    contexts: Contexts
+
+
+def _document(contexts: Contexts) -> bytes:
+    known = {
+        name: {key: value for key, value in asdict(context).items() if key != "name"}
+        for name, context in contexts.known.items()
+    }
+    return json.dumps({"current": contexts.current, "contexts": known}, indent=2).encode() + b"\n"

@@ -1,0 +1,53 @@
+"""Why a command ends without success, as exit status and text."""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any
+
+import click
+
+
+class ExitStatus(IntEnum):
+    """The exit statuses of all commands. With --all, the highest of all gateways."""
+
+    DONE = 0
+    #: Refused by the API or by the user, or only done in part.
+    REFUSED = 1
+    USAGE = 2
+    #: The gateway or its core daemon does not respond.
+    UNREACHABLE = 3
+    #: No login, or a role that is not sufficient.
+    SIGN_IN = 4
+    #: By Ctrl-C: 128 and the number of the signal.
+    INTERRUPTED = 130
+
+
+#: For the documents, in the order of the statuses.
+MEANINGS = {
+    ExitStatus.DONE: "success",
+    ExitStatus.REFUSED: "the API refused the request, it was not confirmed, or only done in part",
+    ExitStatus.USAGE: "wrong arguments or files, or no terminal for a confirmation",
+    ExitStatus.UNREACHABLE: "the gateway or its core daemon does not respond",
+    ExitStatus.SIGN_IN: "a login is necessary, or the role of the user is not sufficient",
+    ExitStatus.INTERRUPTED: "stopped by Ctrl-C",
+}
+
+
+class Failure(click.ClickException):
+    """Ends the command. `lines` are for standard error."""
+
+    def __init__(self, status: ExitStatus, *lines: str) -> None:
+        super().__init__("; ".join(lines))
+        self.status = status
+        self.lines = lines
+
+    def show(self, file: Any = None) -> None:
+        complain(self.lines)
+
+
+def complain(lines: Iterable[str], context: str | None = None) -> None:
+    """Writes lines to standard error, each with the name of the program, and of the context if there are
+    several."""
+    about = f"gatewayctl: {context}" if context else "gatewayctl"
+    for line in lines:
+        click.echo(f"{about}: {line}", err=True)

@@ -1,0 +1,186 @@
+"""A gateway as its API shows it. Errors of HTTP and of the API become Failures here, and nowhere else."""
+
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import requests
+
+from gateway_api.cli.ctl.contexts import Context
+from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.texts import line
+from gateway_api.version import VERSION
+
+Record = dict[str, Any]
+
+_CONNECT_TIMEOUT = 5.0
+_TIMEOUT = 60.0
+#: Records of a page.
+_PAGE = 2000
+
+
+class Answer(NamedTuple):
+    """`data` of the envelope, or the whole document without one. `etag` is for `if_match`."""
+
+    data: Any
+    etag: str | None
+
+
+#: Logs in again after the token has expired; None if it cannot.
+Renewal = Callable[["Gateway"], str | None]
+
+
+class Gateway:
+    """Sends requests with the token of the context."""
+
+    def __init__(self, context: Context, renew: Renewal | None = None, timeout: float = _TIMEOUT) -> None:
+        self.context = context
+        self._token = context.token
+        self._renew = renew
+        self._timeout = timeout
+        self._http = requests.Session()
+        # The environment's proxies and passwords (.netrc) are not the user's choice for a gateway.
+        self._http.trust_env = False
+        self._http.verify = context.ca or ssl.get_default_verify_paths().capath or True
+        self._http.headers["User-Agent"] = f"gatewayctl/{VERSION}"
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The data of a GET. Query parameters that are None are left out. Raises Failure."""
+        return self.answer("GET", path, query=query).data
+
+    def send(self, method: str, path: str, body: Any = None) -> Any:
+        """The data of a change. Raises Failure."""
+        return self.answer(method, path, body).data
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Record | None = None,
+        if_match: str | None = None,
+    ) -> Answer:
+        """One request; a second one if the token had expired and could be renewed. Raises Failure."""
+        headers = {} if if_match is None else {"If-Match": if_match}
+        response = self._request(method, path, json=body, params=query, headers=headers)
+        return _answer_of(response)
+
+    def pages(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
+        """The records of a list, of all pages, at most `limit`. `key` names the list in the data. Raises
+        Failure."""
+        records: list[Record] = []
+        cursor = None
+        while limit is None or len(records) < limit:
+            size = _PAGE if limit is None else min(_PAGE, limit - len(records))
+            data = self.get(path, **query, limit=size, cursor=cursor)
+            records += data[key]
+            cursor = data.get("next_cursor")
+            if cursor is None:
+                break
+        return records
+
+    @contextmanager
+    def stream(self, path: str, query: Record, headers: Record, silence: float) -> Iterator[Iterator[bytes]]:
+        """The lines of an event stream, until it ends, is lost, or is silent for so many seconds. Raises
+        Failure if there is none."""
+        with self._request(
+            "GET", path, params=query, headers=headers, stream=True, timeout=(_CONNECT_TIMEOUT, silence)
+        ) as response:
+            if response.status_code != HTTPStatus.OK:
+                _answer_of(response)
+            yield _lines(response)
+
+    def _request(self, method: str, path: str, **more: Any) -> requests.Response:
+        sent = self._token
+        response = self._sent(method, path, **more)
+        if response.status_code == HTTPStatus.UNAUTHORIZED and self._renew and path != "/auth/login":
+            renewed = self._renew(self)
+            if renewed not in (None, sent):
+                self._token = renewed
+                response = self._sent(method, path, **more)
+        return response
+
+    def _sent(self, method: str, path: str, **more: Any) -> requests.Response:
+        more.setdefault("timeout", (_CONNECT_TIMEOUT, self._timeout))
+        headers = more.pop("headers", {})
+        if self._token and path != "/auth/login":
+            headers = {**headers, "Authorization": f"Bearer {self._token}"}
+        url = f"{self.context.url}/api/v1{path}"
+        try:
+            return self._http.request(method, url, headers=headers, allow_redirects=False, **more)
+        except (requests.RequestException, OSError) as error:
+            # OSError: the CA certificate cannot be read.
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> Failure:
+        return Failure(
+            ExitStatus.UNREACHABLE, f"no response from a gateway at {self.context.url}: {_reason(error)}"
+        )
+
+
+def _lines(response: requests.Response) -> Iterator[bytes]:
+    # A lost connection is the end too: the client resumes after either.
+    with suppress(requests.RequestException):
+        # Without a size, requests yields what has arrived.
+        yield from response.iter_lines(chunk_size=None)  # type: ignore[call-overload]
+
+
+def _reason(error: BaseException) -> str:
+    """That of the operating system or of OpenSSL, which requests and urllib3 wrap."""
+    inner = [getattr(error, "reason", None), *error.args, error.__cause__]
+    found = next((each for each in inner if isinstance(each, BaseException)), None)
+    if found is not None:
+        return _reason(found)
+    return line(getattr(error, "strerror", None) or error)
+
+
+def _answer_of(response: requests.Response) -> Answer:
+    """Raises Failure."""
+    try:
+        document = json.loads(response.content)
+        if not isinstance(document, dict):
+            raise TypeError("not an object")
+    except (ValueError, TypeError, requests.RequestException) as error:
+        raise Failure(
+            ExitStatus.UNREACHABLE, f"the response from {response.url} is not from a gateway"
+        ) from error
+    if not response.ok:
+        raise _failure(response, document)
+    return Answer(document.get("data") if "status" in document else document, response.headers.get("ETag"))
+
+
+def _failure(response: requests.Response, document: Record) -> Failure:
+    said = _complaint(document)
+    status = ExitStatus.REFUSED
+    if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
+        status = ExitStatus.SIGN_IN
+        if response.status_code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
+            said.append("gatewayctl login logs in")
+    elif response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        status = ExitStatus.UNREACHABLE
+        said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"
+    if after := response.headers.get("Retry-After"):
+        said.append(f"try again in {line(after)} s")
+    return Failure(status, *said)
+
+
+def _complaint(document: Record) -> list[str]:
+    """An error response as lines: the field and the rule of each problem."""
+    match document:
+        case {"detail": str(detail)}:
+            return [line(detail)]
+        case {"errors": [_, *_] as errors}:
+            return [
+                line(f"{each['path']}: {each['message']}" if each.get("path") else each.get("message"))
+                for each in errors
+            ]
+        case {"message": str(message), "hint": str(hint)}:
+            return [line(message), line(hint)]
+        case {"message": str(message)}:
+            return [line(message)]
+        case _:
+            return ["the gateway gives no reason"]

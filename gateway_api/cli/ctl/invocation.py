@@ -1,0 +1,195 @@
+"""What all commands share: the options `--context`, `--all` and `-o`, and how a command reaches its gateways.
+
+`reads` makes a command that can ask several gateways side by side, `acts` one that changes a single gateway.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from gateway_api.cli.ctl import printing
+from gateway_api.cli.ctl.contexts import Context, ContextsFile
+from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
+from gateway_api.cli.ctl.formats import Format, FormatType
+from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.printing import Of
+from gateway_api.cli.ctl.results import Result
+from gateway_api.cli.ctl.signin import ask, has_terminal, renewal
+from gateway_api.cli.ctl.texts import lines
+
+Command = Callable[..., Result | None]
+
+#: Gateways that are asked at the same time.
+_AT_ONCE = 16
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """The option of the innermost command outdoes that of `gatewayctl`."""
+    if value and param.name:
+        ctx.meta[f"gatewayctl.{param.name}"] = value
+
+
+def _contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        known = ContextsFile(os.environ).read().known
+    except Failure:
+        # Its text would stand in the line that the user types.
+        return []
+    return [
+        CompletionItem(name, help=context.url)
+        for name, context in known.items()
+        if name.startswith(incomplete)
+    ]
+
+
+class ContextType(click.ParamType[str]):
+    """The name of a context."""
+
+    name = "context"
+    shell_complete = staticmethod(_contexts)
+
+
+def _option(*names: str, **more: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_keep, **more)
+
+
+def context_option() -> click.Option:
+    return _option("--context", metavar="NAME", type=ContextType(), help="The gateway, by its context.")
+
+
+def all_option() -> click.Option:
+    return _option("--all", is_flag=True, help="Asks the gateways of all contexts, side by side.")
+
+
+def output_option() -> click.Option:
+    return _option(
+        "-o", "--output", metavar="FORMAT", type=FormatType(), help="table, json, csv or jsonpath=EXPRESSION."
+    )
+
+
+def chosen_format(ctx: click.Context) -> Format:
+    found: Format = ctx.meta.get("gatewayctl.output") or Format()
+    return found
+
+
+def chosen_context(ctx: click.Context) -> Context:
+    """Raises Failure."""
+    return ContextsFile(os.environ).read().chosen(ctx.meta.get("gatewayctl.context"), os.environ)
+
+
+def chosen_contexts(ctx: click.Context) -> list[Context]:
+    """All of them with `--all`. Raises Failure."""
+    if not ctx.meta.get("gatewayctl.all"):
+        return [chosen_context(ctx)]
+    if ctx.meta.get("gatewayctl.context"):
+        raise Failure(ExitStatus.USAGE, "--context and --all exclude each other")
+    known = ContextsFile(os.environ).read().known
+    if not known:
+        raise Failure(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
+    return list(known.values())
+
+
+def chosen_gateway(ctx: click.Context) -> Gateway:
+    """Raises Failure."""
+    return Gateway(chosen_context(ctx), renewal(ContextsFile(os.environ), os.environ))
+
+
+def reads(function: Command) -> Callable[..., None]:
+    """A command that reads. The function gets a gateway and the options, and returns a result."""
+
+    @wraps(function)
+    @click.pass_context
+    def command(ctx: click.Context, /, **arguments: Any) -> None:
+        format = chosen_format(ctx)
+        if not ctx.meta.get("gatewayctl.all"):
+            _show(function(chosen_gateway(ctx), **arguments), format)
+        else:
+            _ask_all(chosen_contexts(ctx), partial(function, **arguments), format)
+
+    return _with(command, function, (context_option(), all_option(), output_option()))
+
+
+def acts(function: Command) -> Callable[..., None]:
+    """As `reads`, for a command that changes one gateway."""
+
+    @wraps(function)
+    @click.pass_context
+    def command(ctx: click.Context, /, **arguments: Any) -> None:
+        if ctx.meta.get("gatewayctl.all"):
+            raise Failure(ExitStatus.USAGE, "this command changes one gateway: --all is not possible")
+        _show(function(chosen_gateway(ctx), **arguments), chosen_format(ctx))
+
+    return _with(command, function, (context_option(), output_option()))
+
+
+def _with(
+    command: Callable[..., None], function: Command, options: Sequence[click.Option]
+) -> Callable[..., None]:
+    own = getattr(function, "__click_params__", [])
+    # click reverses them.
+    command.__click_params__ = [*reversed(options), *own]  # type: ignore[attr-defined]
+    return command
+
+
+def _show(result: Result | None, format: Format) -> None:
+    if result is not None:
+        printing.show(result, format)
+        if result.status is not ExitStatus.DONE:
+            raise click.exceptions.Exit(result.status)
+
+
+def _ask_all(contexts: Sequence[Context], ask: Callable[[Gateway], Result | None], format: Format) -> None:
+    """Shows what those reply that can; the exit status is the highest of all. Raises Failure."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        asked = [(context.name, pool.submit(ask, Gateway(context))) for context in contexts]
+        results, worst = [], ExitStatus.DONE
+        for name, future in asked:
+            try:
+                if (result := future.result()) is not None:
+                    results.append(Of(name, result))
+                    worst = max(worst, result.status)
+            except Failure as failure:
+                complain(failure.lines, name)
+                worst = max(worst, failure.status)
+    printing.show_all(results, format)
+    if worst is not ExitStatus.DONE:
+        raise click.exceptions.Exit(worst)
+
+
+yes_option = click.option("--yes", is_flag=True, help="Does not ask for confirmation.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only shows what would happen.")
+
+
+def filter_of(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
+    """The value of an option FIELD=VALUE, which may be repeated."""
+    query = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter("must be FIELD=VALUE", ctx, param)
+        query[name] = value
+    return query
+
+
+def confirm(question: str, *, yes: bool, otherwise: str, about: str = "") -> None:
+    """Asks at the terminal, below the text `about`. Raises Failure with `otherwise` if the user does not
+    agree."""
+    if yes:
+        return
+    for each in lines(about.rstrip("\n")) if about else ():
+        click.echo(each, err=True)
+    if not (sys.stdin.isatty() and has_terminal()):
+        raise Failure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
+    try:
+        agreed = ask(f"{question} [y/N] ").lower() in {"y", "yes"}
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(err=True)
+        agreed = False
+    if not agreed:
+        raise Failure(ExitStatus.REFUSED, otherwise)

@@ -1,0 +1,104 @@
+"""Logins: the password comes from a terminal, a file or standard input, never from the command line."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from gateway_api.cli.ctl.contexts import Context, ContextsFile
+from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
+from gateway_api.cli.ctl.gateway import Gateway, Renewal
+
+STANDARD_INPUT = "-"
+
+
+def log_in(
+    gateway: Gateway, file: ContextsFile, username: str, password: str, *, current: bool = False
+) -> Context:
+    """Logs in and keeps the token in the context, which can become the current one. Raises Failure."""
+    body = {"username": username, "password": password}
+    token = gateway.send("POST", "/auth/login", body)["access_token"]
+    context = replace(gateway.context, username=username, token=token)
+    file.keep(context, current=current)
+    return context
+
+
+def renewal(file: ContextsFile, environment: Mapping[str, str]) -> Renewal:
+    """Logs in again with GATEWAY_PASSWORD_FILE, or at a terminal."""
+
+    def renew(gateway: Gateway) -> str | None:
+        password_file = environment.get("GATEWAY_PASSWORD_FILE")
+        if not password_file and not has_terminal():
+            return None
+        complain(["not logged in, or the token has expired"])
+        username = environment.get("GATEWAY_USER") or gateway.context.username
+        username = username_for(gateway.context, username, prompt=not password_file)
+        password = password_for(username, password_file)
+        return log_in(Gateway(gateway.context), file, username, password).token
+
+    return renew
+
+
+def username_for(context: Context, given: str | None, *, prompt: bool = True) -> str:
+    """Raises Failure."""
+    if given:
+        return given
+    if not prompt:
+        raise Failure(ExitStatus.USAGE, "no user: use --user, or set GATEWAY_USER")
+    required_terminal("--user")
+    return ask(f"Username for {context.url}: ")
+
+
+def password_for(username: str, file: str | None) -> str:
+    """The first line of the file, or what the user types. Raises Failure."""
+    if not file:
+        required_terminal("--password-file")
+        return str(click.prompt(f"Password of {username}", hide_input=True, err=True))
+    return first_line(file, "password")
+
+
+def first_line(file: str, what: str) -> str:
+    """Of a file or of standard input. Raises Failure."""
+    try:
+        read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+        found = read.decode().splitlines()
+    except (OSError, ValueError) as error:
+        raise Failure(ExitStatus.USAGE, f"cannot read the {what} from {file}: {error}") from error
+    if not found or not found[0]:
+        raise Failure(ExitStatus.USAGE, f"no {what} in {file}")
+    return found[0]
+
+
+def new_password(username: str, file: str | None) -> str:
+    """As `password_for`, but typed twice. Raises Failure."""
+    if file:
+        return first_line(file, "password")
+    required_terminal("--password-file")
+    return str(click.prompt(f"Password of {username}", hide_input=True, confirmation_prompt=True, err=True))
+
+
+def ask(question: str) -> str:
+    """A line that the user types. Raises Abort at the end of the input."""
+    # Not by `input`: a Ctrl-C right after its question takes effect only after a line.
+    click.echo(question, nl=False, err=True)
+    typed = sys.stdin.readline()
+    if not typed:
+        raise click.Abort
+    return typed.rstrip("\n")
+
+
+def required_terminal(option: str) -> None:
+    """Raises Failure without a terminal."""
+    if not has_terminal():
+        raise Failure(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
+
+
+def has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

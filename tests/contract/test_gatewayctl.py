@@ -1,0 +1,569 @@
+"""`gatewayctl` as a process, against a running gateway: logins, contexts, lists and formats."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import jwt
+import pytest
+
+from gateway_api.version import VERSION
+from tests.support.by_api import sessions, with_a_name
+from tests.support.desk import Desk
+from tests.support.pretender import Gateway
+from tests.support.receivers import Receiver, answer
+
+pytestmark = pytest.mark.slow
+
+FAILED, USAGE, AWAY, DENIED = 1, 2, 3, 4
+
+
+# All of it
+
+
+def test_the_version_is_that_of_the_package(desk: Desk) -> None:
+    assert desk.done("--version") == f"gatewayctl {VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("nonsense",), ("--nonsense",), ("subscribers", "show"), ("-o", "xml", "health")],
+    ids=" ".join,
+)
+def test_wrong_arguments_are_refused_with_the_usage(desk: Desk, arguments: tuple[str, ...]) -> None:
+    ended = desk.run(*arguments)
+    assert (ended.status, ended.out) == (USAGE, "")
+    assert ended.err.startswith("Usage: gatewayctl ")
+
+
+def test_an_option_without_its_value_is_named(desk: Desk) -> None:
+    ended = desk.run("subscribers", "list", "--sort")
+    assert (ended.status, ended.out) == (USAGE, "")
+    assert "'--sort' requires an argument" in ended.err
+
+
+def test_a_gateway_that_does_not_answer_is_told_from_one_that_refuses(desk: Desk) -> None:
+    desk.environment["GATEWAY_URL"] = "https://localhost:1"
+    ended = desk.run("subscribers", "list")
+    assert (ended.status, ended.out) == (AWAY, "")
+    assert re.fullmatch(
+        r"gatewayctl: no response from a gateway at https://localhost:1: .*[Cc]onnection refused\n", ended.err
+    )
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted(desk: Desk) -> None:
+    del desk.environment["GATEWAY_CA"]
+    ended = desk.run("health")
+    assert ended.status == AWAY
+    assert "certificate verify failed" in ended.err
+
+
+def test_a_ca_certificate_that_cannot_be_read_is_named(desk: Desk) -> None:
+    desk.environment["GATEWAY_CA"] = "/no/such/file"
+    ended = desk.run("health")
+    assert ended.status == AWAY
+    assert "/no/such/file" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_nothing_is_sent_without_tls(desk: Desk) -> None:
+    with Receiver() as receiver:
+        desk.environment["GATEWAY_URL"] = receiver.url
+        ended = desk.run("health")
+        assert ended.status == USAGE
+        assert "must be https://" in ended.err
+        assert receiver.received == []
+
+
+def test_a_core_that_is_away_is_told_with_the_id_of_the_request(gateway: Gateway, operator: Desk) -> None:
+    with gateway.without_core():
+        ended = operator.run("subscribers", "list")
+    assert ended.status == AWAY
+    assert re.fullmatch(r"gatewayctl: Core daemon unreachable \(request \S+\)\n", ended.err)
+
+
+def test_an_answer_that_is_no_gateways_is_no_success(gateway: Gateway, desk: Desk) -> None:
+    page = answer(200, "Content-Type: text/html", body=b"Welcome")
+    with Receiver(page, tls=gateway.tls()) as receiver:
+        desk.environment["GATEWAY_URL"] = f"https://localhost:{receiver.port}"
+        ended = desk.run("health")
+    assert (ended.status, ended.out) == (AWAY, "")
+    assert "is not from a gateway" in ended.err
+
+
+def test_what_the_gateway_says_cannot_move_the_cursor(gateway: Gateway, desk: Desk) -> None:
+    evil = "\x1b[2Jeve\r\n\x9b31m\u202e\u2028"
+    session = {"id": 1, "type": evil, "username": evil, "ip_address": evil, "interface": evil}
+    more = {"rate_down": 1, "rate_up": 1, "started_at": 1}
+    page = {"sessions": [session | more], "next_cursor": None}
+    with gateway.replaced(lambda *_: (200, {"status": "ok", "data": page})) as url:
+        desk.environment["GATEWAY_URL"] = url
+        shown = desk.done("subscribers", "list")
+    with gateway.replaced(lambda *_: (400, {"status": "error", "message": evil})) as url:
+        desk.environment["GATEWAY_URL"] = url
+        said = desk.run("subscribers", "list").err
+    assert "?[2Jeve???31m??" in shown
+    assert "?[2Jeve???31m??" in said
+    for text in (shown, said):
+        assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+def test_no_format_lets_the_gateway_move_the_cursor_of_a_terminal(gateway: Gateway, desk: Desk) -> None:
+    page = {"sessions": [{"username": "\x1b[2Jeve\u202e"}], "next_cursor": None}
+    with gateway.replaced(lambda *_: (200, {"status": "ok", "data": page})) as url:
+        desk.environment["GATEWAY_URL"] = url
+        for format in ("json", "csv", "jsonpath=$[*].username"):
+            terminal = desk.at_terminal("-o", format, "subscribers", "list")
+            assert terminal.end() == 0
+            assert "[2Jeve?" in terminal.shown
+            assert "\x1b" not in terminal.shown
+        # A program gets the name as it is.
+        assert desk.done("-o", "jsonpath=$[*].username", "subscribers", "list") == "\x1b[2Jeve\u202e\n"
+
+
+# login
+
+
+def test_contexts_are_for_the_eyes_of_their_owner(desk: Desk) -> None:
+    desk.log_in("operator")
+    assert desk.contexts.stat().st_mode & 0o777 == 0o600
+    assert desk.contexts.parent.stat().st_mode & 0o777 == 0o700
+    assert desk.api.send("GET", "/subscribers/summary", token=desk.token).status_code == 200
+
+
+def test_a_token_of_one_gateway_is_not_shown_to_another(gateway: Gateway, operator: Desk) -> None:
+    with Receiver(answer(200), tls=gateway.tls()) as receiver:
+        operator.environment["GATEWAY_URL"] = f"https://localhost:{receiver.port}"
+        operator.run("subscribers", "list")
+        (request,) = receiver.received
+    assert "authorization" not in {name.lower() for name, _ in request.headers}
+
+
+def test_a_password_is_asked_for_without_an_echo(desk: Desk) -> None:
+    password = desk.api.environment["OPERATOR_PASSWORD"]
+    terminal = desk.at_terminal("login")
+    terminal.expect(f"Username for {desk.api.url}: ")
+    terminal.type("operator\n")
+    terminal.expect("Password of operator: ")
+    terminal.type(f"{password}\n")
+    assert terminal.end() == 0
+    assert "logged in to" in terminal.shown
+    assert password not in terminal.shown
+    desk.done("subscribers", "summary")
+
+
+def test_a_password_may_come_by_standard_input(desk: Desk) -> None:
+    feed = desk.api.environment["OPERATOR_PASSWORD"] + "\r\n"
+    desk.done("login", "--user", "operator", "--password-file", "-", feed=feed)
+    desk.done("subscribers", "summary")
+
+
+def test_a_wrong_password_is_refused_and_the_old_token_stays(operator: Desk) -> None:
+    before = operator.token
+    ended = operator.run("login", "--user", "operator", "--password-file", "-", feed="wrong")
+    assert (ended.status, ended.err) == (DENIED, "gatewayctl: Incorrect username or password\n")
+    assert operator.token == before
+
+
+@pytest.mark.parametrize("feed", ["", "\n"])
+def test_no_password_is_no_login(desk: Desk, feed: str) -> None:
+    ended = desk.run("login", "--user", "operator", "--password-file", "-", feed=feed)
+    assert (ended.status, ended.err) == (USAGE, "gatewayctl: no password in -\n")
+
+
+def test_without_a_terminal_a_password_cannot_be_asked_for(desk: Desk) -> None:
+    ended = desk.run("login", "--user", "operator")
+    assert ended.status == USAGE
+    assert "no terminal" in ended.err
+
+
+def test_who_is_not_logged_in_is_told_how(desk: Desk) -> None:
+    ended = desk.run("subscribers", "list")
+    assert ended.status == DENIED
+    assert "gatewayctl login logs in" in ended.err
+
+
+def test_health_needs_no_login(desk: Desk) -> None:
+    assert desk.json("health")["active_sessions"] > 2000
+
+
+def test_a_logout_makes_the_token_worthless(leaver: Desk) -> None:
+    token = leaver.token
+    assert "logged out" in leaver.done("logout")
+    assert leaver.token is None
+    assert leaver.api.send("GET", "/subscribers/summary", token=token).status_code == 401
+    assert leaver.run("logout").status == DENIED
+
+
+def test_a_logout_can_end_all_tokens_of_the_user(leaver: Desk) -> None:
+    another = leaver.api.new_token("operator")
+    leaver.done("logout", "--everywhere")
+    leaver.api.forget_tokens()
+    assert leaver.api.send("GET", "/subscribers/summary", token=another).status_code == 401
+
+
+def test_a_token_that_holds_is_not_renewed_without_need(operator: Desk) -> None:
+    before = operator.token
+    assert "still logged in" in operator.done("login", "--if-needed")
+    assert operator.token == before
+
+
+def _revoke(_: Gateway, desk: Desk) -> None:
+    assert desk.api.send("POST", "/auth/logout", token=desk.token).status_code == 200
+
+
+def _expire(gateway: Gateway, desk: Desk) -> None:
+    secret = (gateway.state / "secret").read_text()
+    claims = jwt.decode(desk.token, options={"verify_signature": False})
+    claims |= {"iat": claims["iat"] - 7200, "exp": claims["iat"] - 3600}
+    desk.has(jwt.encode(claims, secret, "HS256"), username="operator")
+
+
+@pytest.mark.parametrize("spoil", [_revoke, _expire])
+def test_a_token_that_holds_no_more_is_refused(
+    gateway: Gateway, leaver: Desk, spoil: Callable[[Gateway, Desk], None]
+) -> None:
+    spoil(gateway, leaver)
+    ended = leaver.run("subscribers", "list")
+    assert ended.status == DENIED
+    assert "Could not validate credentials" in ended.err
+
+
+def test_a_token_that_holds_no_more_is_renewed_from_the_password_file(gateway: Gateway, leaver: Desk) -> None:
+    _expire(gateway, leaver)
+    leaver.environment |= {
+        "GATEWAY_USER": "operator",
+        "GATEWAY_PASSWORD_FILE": leaver.password_file("operator"),
+    }
+    assert "USERNAME" in leaver.done("subscribers", "list", "--username", "nobody")
+    assert leaver.api.send("GET", "/subscribers/summary", token=leaver.token).status_code == 200
+
+
+def test_a_token_that_holds_no_more_is_renewed_at_a_terminal(gateway: Gateway, leaver: Desk) -> None:
+    _revoke(gateway, leaver)
+    terminal = leaver.at_terminal("subscribers", "list", "--username", "nobody")
+    terminal.expect("Password of operator: ")
+    terminal.type(leaver.api.environment["OPERATOR_PASSWORD"] + "\n")
+    assert terminal.end() == 0
+    assert "USERNAME" in terminal.shown
+
+
+# contexts
+
+
+def test_a_context_is_named_and_used_without_the_environment(desk: Desk) -> None:
+    given = ("--user", "admin", "--password-file", desk.password_file("admin"))
+    desk.done("--context", "lab", "login", *given)
+    del desk.environment["GATEWAY_URL"], desk.environment["GATEWAY_CA"]
+    assert desk.json("subscribers", "summary")["total"] > 2000
+    assert desk.json("subscribers", "summary", "--context", "lab")["total"] > 2000
+    (row,) = desk.json("contexts", "list")
+    assert (row["name"], row["current"], row["username"]) == ("lab", True, "admin")
+    assert desk.token not in desk.done("contexts", "list")
+
+
+def test_an_unknown_context_is_named_with_the_known_ones(operator: Desk) -> None:
+    ended = operator.run("--context", "nowhere", "health")
+    assert ended.status == USAGE
+    known = operator.api.url.removeprefix("https://")
+    assert ended.err == f"gatewayctl: there is no context 'nowhere'; known contexts: {known}\n"
+
+
+def test_all_gateways_are_asked_and_each_row_has_its_context(operator: Desk) -> None:
+    operator.has(operator.token, "second")
+    found = operator.json("--all", "subscribers", "list", "--limit", "2")
+    names = {operator.api.url.removeprefix("https://"), "second"}
+    assert [record["context"] in names for record in found] == [True] * 4
+    head, *rows = operator.done("subscribers", "list", "--limit", "1", "--all").splitlines()
+    assert head.split()[0] == "CONTEXT"
+    assert {row.split()[0] for row in rows} == names
+
+
+def test_a_gateway_that_is_away_does_not_hide_the_others(operator: Desk) -> None:
+    operator.has("", "away", url="https://localhost:1")
+    ended = operator.run("--all", "health")
+    assert ended.status == AWAY
+    assert operator.api.url.removeprefix("https://") in ended.out
+    assert "gatewayctl: away: no response from a gateway" in ended.err
+
+
+def test_a_change_is_of_one_gateway(admin: Desk) -> None:
+    ended = admin.run("--all", "subscribers", "disconnect", "1")
+    assert ended.status == USAGE
+    assert "one gateway" in ended.err
+
+
+def test_contexts_are_chosen_and_removed(operator: Desk) -> None:
+    operator.has(operator.token, "second")
+    first = operator.api.url.removeprefix("https://")
+    operator.done("contexts", "use", first)
+    assert {row["name"]: row["current"] for row in operator.json("contexts", "list")} == {
+        first: True,
+        "second": False,
+    }
+    operator.done("contexts", "remove", "second")
+    assert [row["name"] for row in operator.json("contexts", "list")] == [first]
+
+
+def test_contexts_that_cannot_be_read_are_no_traceback(desk: Desk) -> None:
+    desk.has("")
+    desk.contexts.write_text("{")
+    ended = desk.run("health")
+    assert ended.status == USAGE
+    assert ended.err.startswith("gatewayctl: cannot read the contexts in ")
+
+
+def test_a_renewed_token_does_not_change_the_current_context(leaver: Desk) -> None:
+    first = leaver.api.url.removeprefix("https://")
+    leaver.has("expired", "second", username="operator")
+    leaver.done("contexts", "use", first)
+    leaver.environment["GATEWAY_PASSWORD_FILE"] = leaver.password_file("operator")
+    leaver.done("--context", "second", "subscribers", "summary")
+    assert {row["name"]: row["current"] for row in leaver.json("contexts", "list")} == {
+        first: True,
+        "second": False,
+    }
+
+
+# subscribers
+
+
+def test_all_pages_are_listed(operator: Desk) -> None:
+    listed = operator.done("subscribers", "list").splitlines()[1:]
+    assert [int(line.split()[0]) for line in listed] == [one["id"] for one in sessions(operator.api)]
+    assert len(listed) > 2000
+
+
+def test_columns_are_aligned(operator: Desk) -> None:
+    head, *rows = operator.done("subscribers", "list", "--limit", "50").splitlines()
+    for name in ("USERNAME", "ADDRESS", "INTERFACE", "DOWN", "SINCE"):
+        at = head.index(name)
+        assert {row[at - 2 : at] for row in rows} == {"  "}
+        assert all(row[at] != " " for row in rows)
+
+
+def test_a_limit_is_the_most_of_all_pages(operator: Desk) -> None:
+    assert len(operator.json("subscribers", "list", "--limit", "2001")) == 2001
+
+
+def test_filters_must_all_hold(operator: Desk) -> None:
+    wanted = with_a_name(operator.api, 1)[0]
+    arguments = ("--type", "pppoe", "--username", wanted["username"], "--ip", wanted["ip_address"])
+    (row,) = operator.done("subscribers", "list", *arguments).splitlines()[1:]
+    assert row.split()[:5] == [
+        str(wanted["id"]),
+        "PPPoE",
+        wanted["username"],
+        wanted["ip_address"],
+        wanted["interface"],
+    ]
+
+
+def test_a_mac_address_is_taken_in_any_spelling(operator: Desk) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    dashes = wanted["mac_address"].replace(":", "-")
+    for found in (
+        operator.json("subscribers", "list", "--mac", dashes),
+        operator.json("subscribers", "find", dashes),
+        [operator.json("subscribers", "show", dashes)],
+    ):
+        assert [one["id"] for one in found] == [wanted["id"]]
+
+
+def test_a_name_with_a_space_and_an_ampersand_is_a_name(operator: Desk) -> None:
+    assert operator.json("subscribers", "list", "--username", "no & body=1") == []
+
+
+def test_the_order_is_the_one_asked_for(operator: Desk) -> None:
+    ids = [one["id"] for one in operator.json("subscribers", "list", "--sort", "-id", "--limit", "20")]
+    assert ids == sorted(ids, reverse=True)
+
+
+def test_a_filter_that_the_gateway_refuses_is_named_with_its_rule(operator: Desk) -> None:
+    ended = operator.run("subscribers", "list", "--ip", "somewhere")
+    assert ended.status == FAILED
+    assert ended.err.startswith("gatewayctl: ip_address: must be an IP address")
+
+
+def test_a_part_of_a_username_finds_the_subscriber(operator: Desk) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    part = wanted["username"].partition("@")[0].upper()
+    assert [one["id"] for one in operator.json("subscribers", "find", part)] == [wanted["id"]]
+
+
+def test_nobody_found_is_no_success(operator: Desk) -> None:
+    ended = operator.run("subscribers", "find", "nobody-like-this")
+    assert (ended.status, ended.out) == (FAILED, "")
+    assert ended.err == "gatewayctl: no session matches 'nobody-like-this'\n"
+
+
+@pytest.mark.parametrize("field", ["id", "username", "ip_address", "mac_address"])
+def test_a_session_is_shown_by_any_of_its_names(operator: Desk, field: str) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    assert operator.json("subscribers", "show", str(wanted[field]))["id"] == wanted["id"]
+
+
+def test_a_part_of_a_name_is_no_target(operator: Desk) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    ended = operator.run("subscribers", "show", wanted["username"][:-1])
+    assert ended.status == FAILED
+    assert "no session of" in ended.err
+
+
+def test_a_session_that_does_not_exist_is_refused(operator: Desk) -> None:
+    assert operator.run("subscribers", "show", "999999999") == (FAILED, "", "gatewayctl: No such session\n")
+
+
+@pytest.mark.parametrize(("ipv6", "address"), [("2001:db8::2", "2001:db8::2"), (None, "-")])
+def test_a_session_without_ipv4_is_listed(
+    gateway: Gateway, desk: Desk, ipv6: str | None, address: str
+) -> None:
+    session = {"id": 1, "type": "PPPoE", "username": "eve", "ip_address": None, "interface": "ppp0"}
+    more = {"ipv6_address": ipv6, "rate_down": 1000, "rate_up": 1000, "started_at": 1}
+    page = {"sessions": [session | more], "next_cursor": None}
+    with gateway.replaced(lambda *_: (200, {"status": "ok", "data": page})) as url:
+        desk.environment["GATEWAY_URL"] = url
+        _, line = desk.done("subscribers", "list").splitlines()
+    assert line.split()[:5] == ["1", "PPPoE", "eve", address, "ppp0"]
+
+
+# The network, and the audit log
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "key"),
+    [
+        ("interfaces", "/interfaces", "interfaces"),
+        ("vlans", "/interfaces/vlans", "vlans"),
+        ("qos", "/qos", "sessions"),
+        ("routes", "/routing/routes", "routes"),
+        ("cgnat", "/cgnat/sessions", "sessions"),
+        ("demux", "/demux/state", "vlans"),
+        ("faults", "/system/faults", "faults"),
+    ],
+)
+def test_a_list_of_the_network_is_that_of_the_api(operator: Desk, command: str, path: str, key: str) -> None:
+    known = operator.api.get(path, params={"limit": 5})[key]
+    names = ["name", "session_id", "dst", "id"]
+    found = operator.json(command, "--limit", "5")
+    for name in names:
+        assert [one.get(name) for one in found] == [one.get(name) for one in known]
+    operator.done(command, "--limit", "5")
+
+
+def test_a_list_of_the_network_is_filtered_and_sorted(operator: Desk) -> None:
+    found = operator.json("interfaces", "--filter", "type=trunk", "--sort", "-name")
+    assert [one["name"] for one in found] == ["trunk1", "trunk0"]
+    assert operator.run("interfaces", "--filter", "trunk").status == USAGE
+
+
+def test_bgp_neighbours_are_listed(operator: Desk) -> None:
+    assert {one["address"] for one in operator.json("bgp")} == {"10.255.0.2", "10.255.0.6"}
+
+
+def test_the_audit_log_is_for_admins(operator: Desk) -> None:
+    assert operator.run("audit") == (DENIED, "", "gatewayctl: Admin role required\n")
+
+
+def test_the_audit_log_has_what_was_refused(admin: Desk) -> None:
+    admin.api.send("DELETE", "/subscribers/1", "operator")
+    found = admin.json("audit", "--user", "operator", "--result", "refused", "--limit", "1")
+    assert [one["action"] for one in found] == ["subscribers.disconnect"]
+
+
+# Formats
+
+
+def test_json_is_the_record_of_the_api(operator: Desk) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    named = ("subscribers", "list", "--username", wanted["username"])
+    assert json.loads(operator.done(*named, "-o", "json")) == [wanted]
+
+
+def test_csv_has_all_fields_and_a_line_of_names(operator: Desk) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    text = operator.done("-o", "csv", "subscribers", "list", "--username", wanted["username"])
+    (row,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert row.keys() == wanted.keys()
+    assert (row["username"], row["rate_down"]) == (wanted["username"], str(wanted["rate_down"]))
+    assert json.loads(row["delegated_prefixes"]) == wanted["delegated_prefixes"]
+
+
+def test_jsonpath_selects_values_one_a_line(operator: Desk) -> None:
+    listed = ("subscribers", "list", "--type", "pppoe", "--limit", "3")
+    found = operator.done("-o", "jsonpath=$[*].username", *listed)
+    assert found.splitlines() == [one["username"] for one in with_a_name(operator.api, 3)]
+
+
+def test_a_jsonpath_that_is_none_is_refused(desk: Desk) -> None:
+    ended = desk.run("-o", "jsonpath=$[", "health")
+    assert ended.status == USAGE
+    assert "is not a JSONPath expression" in ended.err
+
+
+def test_times_have_their_offset(operator: Desk) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    shown = operator.done("subscribers", "show", str(wanted["id"]))
+    at = datetime.fromtimestamp(wanted["started_at"], UTC).isoformat(sep=" ")
+    assert re.search(rf"^started_at +{re.escape(at)}$", shown, re.MULTILINE)
+
+
+def test_colours_are_for_a_terminal_that_wants_them(operator: Desk) -> None:
+    terminal = operator.at_terminal("subscribers", "summary")
+    assert terminal.end() == 0
+    assert "\x1b[1m" in terminal.shown
+    assert "\x1b" not in operator.done("subscribers", "summary")
+    operator.environment["NO_COLOR"] = "1"
+    plain = operator.at_terminal("subscribers", "summary")
+    assert plain.end() == 0
+    assert "\x1b" not in plain.shown
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(operator: Desk) -> None:
+    wrap = ("sh", "-c", '"$@" | head -n 1', "sh")
+    ended = operator.run("subscribers", "list", wrap=wrap)
+    assert (ended.status, ended.err) == (0, "")
+    assert len(ended.out.splitlines()) == 1
+
+
+# Completion
+
+
+def completed(desk: Desk, line: str) -> list[str]:
+    """The words that bash would offer for the last word of a line."""
+    words = line.split(" ")
+    desk.environment |= {
+        "_GATEWAYCTL_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    return [each.partition(",")[2] for each in desk.done().splitlines() if each]
+
+
+def test_commands_and_options_are_completed(desk: Desk) -> None:
+    assert completed(desk, "gatewayctl sub") == ["subscribers"]
+    assert "--username" in completed(desk, "gatewayctl subscribers list --user")
+
+
+def test_real_session_ids_are_completed(operator: Desk) -> None:
+    ids = [str(one["id"]) for one in sessions(operator.api, limit="1000")]
+    assert completed(operator, "gatewayctl subscribers show 12") == [id for id in ids if id.startswith("12")]
+
+
+def test_usernames_are_completed(operator: Desk) -> None:
+    (wanted,) = with_a_name(operator.api, 1)
+    assert completed(operator, f"gatewayctl subscribers show {wanted['username'][:16]}") == [
+        wanted["username"]
+    ]
+
+
+def test_configuration_paths_are_completed(operator: Desk) -> None:
+    assert completed(operator, "gatewayctl config set qos.default_d") == ["qos.default_down"]
+
+
+def test_nothing_is_completed_without_a_gateway(desk: Desk) -> None:
+    desk.environment["GATEWAY_URL"] = "https://localhost:1"
+    assert completed(desk, "gatewayctl subscribers show 1") == []

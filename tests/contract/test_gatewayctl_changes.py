@@ -1,0 +1,671 @@
+"""`gatewayctl` changes a gateway: sessions, rates, the configuration, webhooks and users."""
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook
+
+from tests.support.by_api import a_vlan, commit, rates, sessions, set_value, staged, with_a_name
+from tests.support.desk import Desk
+from tests.support.pretender import Gateway, Reply
+from tests.support.receivers import Receiver, answer
+from tests.support.stack import wait_for
+
+pytestmark = pytest.mark.slow
+
+FAILED, USAGE, AWAY, DENIED = 1, 2, 3, 4
+
+SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+HASH = "$2b$04$l6cHqOx.6njlYvAogLLyBucPkVMnGY95sbhMuf9sMa4d1mAUkSSVW"
+
+
+# subscribers disconnect
+
+
+def test_a_dry_run_disconnects_nobody(admin: Desk) -> None:
+    vlan = a_vlan(admin.api)
+    there = sessions(admin.api, interface=vlan)
+    shown = admin.done("subscribers", "disconnect", "--interface", vlan, "--dry-run")
+    assert all(one["username"] in shown for one in there)
+    assert f"would be disconnected on {vlan}" in shown
+    assert sessions(admin.api, interface=vlan) == there
+
+
+def test_who_says_no_disconnects_nobody(admin: Desk) -> None:
+    vlan = a_vlan(admin.api)
+    there = sessions(admin.api, interface=vlan)
+    terminal = admin.at_terminal("subscribers", "disconnect", "--interface", vlan)
+    terminal.expect("Disconnect them? [y/N] ")
+    terminal.type("\n")
+    assert terminal.end() == FAILED
+    assert "no session was disconnected" in terminal.shown
+    assert sessions(admin.api, interface=vlan) == there
+
+
+def test_who_says_yes_disconnects_everybody(admin: Desk) -> None:
+    vlan = a_vlan(admin.api)
+    terminal = admin.at_terminal("subscribers", "disconnect", "--interface", vlan)
+    terminal.expect("Disconnect them? [y/N] ")
+    terminal.type("y\n")
+    assert terminal.end() == 0
+    assert sessions(admin.api, interface=vlan) == []
+
+
+def test_yes_may_be_said_beforehand(admin: Desk) -> None:
+    vlan = a_vlan(admin.api)
+    number = len(sessions(admin.api, interface=vlan))
+    shown = admin.done("subscribers", "disconnect", "--yes", "--interface", vlan)
+    assert shown.splitlines()[-1].startswith(f"{number} session")
+    assert sessions(admin.api, interface=vlan) == []
+
+
+def test_without_anybody_to_ask_nobody_is_disconnected(admin: Desk) -> None:
+    vlan = a_vlan(admin.api)
+    there = sessions(admin.api, interface=vlan)
+    assert admin.run("subscribers", "disconnect", "--interface", vlan, feed="y\n").status == USAGE
+    assert sessions(admin.api, interface=vlan) == there
+
+
+def test_an_interface_that_nobody_is_on_needs_no_question(admin: Desk) -> None:
+    assert (
+        admin.done("subscribers", "disconnect", "--interface", "lo")
+        == "0 sessions would be disconnected on lo\n"
+    )
+
+
+def test_an_interface_that_does_not_exist_is_said_not_to(admin: Desk) -> None:
+    ended = admin.run("subscribers", "disconnect", "--interface", 'no "such" one')
+    assert ended == (FAILED, "", "gatewayctl: No such interface\n")
+
+
+def test_an_operator_disconnects_nobody(operator: Desk) -> None:
+    ended = operator.run("subscribers", "disconnect", "--yes", "--interface", a_vlan(operator.api))
+    assert ended == (DENIED, "", "gatewayctl: Admin role required\n")
+
+
+# subscribers rate
+
+
+def rows(names: list[str], down: str = "7mbit", up: str = "3mbit") -> str:
+    return "".join(f"{name},{down},{up}\n" for name in names)
+
+
+def test_rates_are_those_of_the_file(admin: Desk) -> None:
+    chosen = with_a_name(admin.api, 3)
+    names = [one["username"] for one in chosen]
+    file = admin.write("night.csv", "username,down,up\n" + rows(names))
+    assert (
+        admin.done("subscribers", "rate", "--file", file)
+        == "3 changed, 0 failed, 0 not online, 0 bad, 0 not tried\n"
+    )
+    assert {rates(admin.api, one) for one in chosen} == {(7_000_000, 3_000_000)}
+    # Once more does no harm.
+    assert admin.done("subscribers", "rate", "--file", file).startswith("3 changed")
+
+
+def test_a_session_may_go_by_its_number(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    admin.done("subscribers", "rate", "--file", "-", feed=f"id,down,up\n{chosen['id']},9mbit,2mbit\n")
+    assert rates(admin.api, chosen) == (9_000_000, 2_000_000)
+
+
+def test_a_file_as_spreadsheets_write_it_is_read(admin: Desk) -> None:
+    chosen = with_a_name(admin.api, 2)
+    first, second = (one["username"] for one in chosen)
+    head = '\ufeffusername,down,up\r\n\r\n# comment, "really\r\n'
+    feed = f'{head}"{first}", "6 mbit",1mbit\r\n {second} ,6mbit,1mbit\r\n'
+    admin.done("subscribers", "rate", "--file", "-", feed=feed)
+    assert {rates(admin.api, one) for one in chosen} == {(6_000_000, 1_000_000)}
+
+
+def test_quotes_and_commas_in_a_name_are_part_of_it(admin: Desk) -> None:
+    name = 'bob "the second", of somewhere'
+    path = admin.folder / "quoted.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["username", "down", "up"], [name, "1mbit", "1mbit"]])
+    ended = admin.run("subscribers", "rate", "--file", str(path))
+    assert f"line 2: {name} is not online" in ended.err
+
+
+def test_a_dry_run_changes_no_rate(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    feed = "username,down,up\n" + rows([chosen["username"]], "5mbit")
+    assert admin.done("subscribers", "rate", "--dry-run", "--file", "-", feed=feed).startswith(
+        "1 would change"
+    )
+    assert rates(admin.api, chosen) == before
+
+
+BAD = {
+    "two fields": "a,1mbit",
+    "four fields": "a,1mbit,1mbit,1mbit",
+    "an empty field": "a,,1mbit",
+    "a quote that isn't closed": '"a,1mbit,1mbit',
+    "a quote within": 'a"b,1mbit,1mbit',
+    "the same once more": "first,2mbit,2mbit",
+}
+
+
+@pytest.mark.parametrize("line", BAD.values(), ids=BAD)
+def test_a_bad_line_is_named_by_its_number_and_nothing_is_changed(admin: Desk, line: str) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    feed = f"username,down,up\nfirst,1mbit,1mbit\n{line}\n" + rows([chosen["username"]], "4mbit")
+    ended = admin.run("subscribers", "rate", "--file", "-", feed=feed)
+    assert ended.status == USAGE
+    assert re.search(r"^gatewayctl: line 3: ", ended.err, re.MULTILINE)
+    assert "nothing was changed" in ended.err
+    assert rates(admin.api, chosen) == before
+
+
+def test_bad_lines_may_be_passed_over_but_not_silently(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    feed = "username,down,up\nnonsense\n" + rows([chosen["username"]], "4mbit")
+    ended = admin.run("subscribers", "rate", "--skip-bad", "--file", "-", feed=feed)
+    assert ended.status == FAILED
+    assert ended.out == "1 changed, 0 failed, 0 not online, 1 bad, 0 not tried\n"
+    assert rates(admin.api, chosen)[0] == 4_000_000
+
+
+def test_without_its_first_line_a_file_is_not_guessed_at(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    ended = admin.run(
+        "subscribers", "rate", "--skip-bad", "--file", "-", feed=rows([chosen["username"]] * 2, "2mbit")
+    )
+    assert ended.status == FAILED
+    assert "line 1: must be username,down,up or id,down,up" in ended.err
+    assert rates(admin.api, chosen) == before
+
+
+@pytest.mark.parametrize("cut", ["", "username,down,up\nalice,100mbit,5"])
+def test_a_file_that_is_not_whole_changes_nothing(admin: Desk, cut: str) -> None:
+    assert admin.run("subscribers", "rate", "--skip-bad", "--file", "-", feed=cut).status == USAGE
+
+
+def test_a_change_that_fails_does_not_keep_the_rest_from_being_made(admin: Desk) -> None:
+    one, other = with_a_name(admin.api, 2)
+    feed = (
+        "username,down,up\nnobody,1mbit,1mbit\n"
+        + rows([one["username"]], "5 parsec")
+        + rows([other["username"]], "8mbit")
+    )
+    ended = admin.run("subscribers", "rate", "--file", "-", feed=feed)
+    assert ended.status == FAILED
+    assert "line 2: nobody is not online" in ended.err
+    assert f"line 3: {one['username']}: rate_down: has an unknown unit" in ended.err
+    assert ended.out == "1 changed, 1 failed, 1 not online, 0 bad, 0 not tried\n"
+    assert rates(admin.api, other)[0] == 8_000_000
+
+
+def test_somebody_who_is_not_online_may_be_no_failure(admin: Desk) -> None:
+    feed = "username,down,up\nnobody,1mbit,1mbit\n"
+    assert admin.run("subscribers", "rate", "--file", "-", feed=feed).status == FAILED
+    admin.done("subscribers", "rate", "--offline-ok", "--file", "-", feed=feed)
+
+
+def test_progress_is_a_bar_at_a_terminal_and_lines_elsewhere(admin: Desk) -> None:
+    names = [one["username"] for one in with_a_name(admin.api, 4)]
+    file = admin.write("night.csv", "username,down,up\n" + rows(names))
+    terminal = admin.at_terminal("subscribers", "rate", "--file", file)
+    assert terminal.end() == 0
+    assert "0 failed" in terminal.shown
+    assert "\x1b[?25l" in terminal.shown
+    ended = admin.run("subscribers", "rate", "--file", file)
+    assert "gatewayctl: 2 of 4, 0 failed\n" in ended.err
+    assert "\r" not in ended.err
+
+
+def test_an_operator_gives_up_at_the_first_line(operator: Desk) -> None:
+    names = [one["username"] for one in with_a_name(operator.api, 3)]
+    ended = operator.run("subscribers", "rate", "--file", "-", feed="username,down,up\n" + rows(names))
+    assert ended.status == DENIED
+    assert ended.out == "0 changed, 0 failed, 0 not online, 0 bad, 3 not tried\n"
+
+
+def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
+    gateway: Gateway, desk: Desk
+) -> None:
+    tried = []
+
+    def reply(method: str, path: str) -> Reply:
+        if method == "GET":
+            online = [{"username": name, "id": number} for number, name in enumerate("abc", 1)]
+            return 200, {"status": "ok", "data": {"sessions": online, "next_cursor": None}}
+        tried.append(path)
+        # The first time b fails only for a moment.
+        if path.endswith("/1/rate") or (path.endswith("/2/rate") and len(tried) > 2):
+            return 200, {"status": "ok", "data": {}}
+        return 500, {"status": "error", "message": "Core daemon unreachable"}
+
+    with gateway.replaced(reply) as url:
+        desk.environment["GATEWAY_URL"] = url
+        ended = desk.run(
+            "subscribers", "rate", "--file", "-", feed="username,down,up\n" + rows(["a", "b", "c"])
+        )
+    assert ended.status == AWAY
+    assert ended.out == "2 changed, 0 failed, 0 not online, 0 bad, 1 not tried\n"
+    assert "stopped at line 4; run it again for the rest" in ended.err
+    assert (
+        tried
+        == ["/api/v1/subscribers/1/rate", *["/api/v1/subscribers/2/rate"] * 2]
+        + ["/api/v1/subscribers/3/rate"] * 4
+    )
+
+
+# backup and restore
+
+
+@pytest.fixture
+def backup(admin: Desk) -> str:
+    """A file; whatever a test stages or commits is gone after it."""
+    path = str(admin.folder / "back up.json")
+    admin.done("backup", path)
+    return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _configuration_as_it_was(gateway: Gateway) -> Iterator[None]:
+    before = gateway.api.get("/system/config")
+    yield
+    assert gateway.api.get("/system/config") == before
+
+
+def test_a_backup_has_all_but_the_secrets_and_says_so(admin: Desk) -> None:
+    ended = admin.run("backup", "-")
+    assert json.loads(ended.out) == admin.api.get("/system/config")
+    assert "not in the backup" in ended.err
+    assert [line.split()[-1] for line in ended.err.splitlines()[1:]] == [
+        "api.users.admin.password_hash",
+        "api.users.operator.password_hash",
+        "radius.secret",
+    ]
+
+
+def test_a_backup_is_for_the_eyes_of_its_owner(admin: Desk, backup: str) -> None:
+    assert Path(backup).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_backup_without_a_name_is_named_after_the_gateway(admin: Desk) -> None:
+    admin.done("backup")
+    (found,) = admin.folder.glob("*.json")
+    assert re.fullmatch(r"bng1-\d{8}T\d{6}Z\.json", found.name)
+
+
+def test_a_backup_that_fails_leaves_the_one_before(gateway: Gateway, admin: Desk, backup: str) -> None:
+    before = Path(backup).read_text()
+    with gateway.without_core():
+        assert admin.run("backup", backup).status == AWAY
+    assert Path(backup).read_text() == before
+    assert not list(admin.folder.glob("*.json.*"))
+
+
+def test_what_was_backed_up_comes_back(admin: Desk, backup: str) -> None:
+    api = admin.api
+    before = api.get("/system/config")
+    set_value(api, "qos.default_down", "200mbit")
+    set_value(api, "bgp", None)
+    set_value(api, "demux.vlan_profiles.extra", '{"name":"extra","type":"dhcp","vlan_range":"10-20",'
+              '"outer_vlan_range":"10-20","overhead_profile":"ipoe_qinq"}')  # fmt: skip
+    set_value(api, "api.users.carol", {"username": "carol", "role": "operator", "password_hash": HASH})
+    set_value(api, "api.users.operator.role", "admin")
+    commit(api)
+    shown = admin.run("restore", "--yes", backup).err
+    # The operator has been an admin meanwhile, which ended his tokens.
+    api.forget_tokens()
+    assert '+ qos.default_down = "100mbit"' in shown
+    assert "running secrets stay as they are" in shown
+    assert api.get("/system/config") == before
+    # The secrets that were masked in the file are still those of before.
+    assert api.log_in("operator", api.environment["OPERATOR_PASSWORD"]).status_code == 200
+
+
+def test_what_runs_already_is_not_restored(admin: Desk, backup: str) -> None:
+    revisions = admin.api.get("/system/config/archive")
+    assert admin.done("restore", "--yes", backup) == "the backup runs already; nothing to restore\n"
+    assert admin.api.get("/system/config/archive") == revisions
+
+
+def test_a_dry_run_shows_the_difference_and_leaves_nothing_staged(admin: Desk, backup: str) -> None:
+    document = json.loads(Path(backup).read_text())
+    document["system"]["hostname"] = "other"
+    file = admin.write("other.json", json.dumps(document))
+    shown = admin.done("restore", "--dry-run", file)
+    assert '+ system.hostname = "other"' in shown
+    assert staged(admin.api) == ""
+    assert admin.api.get("/system/config")["system"]["hostname"] == "bng1"
+
+
+def test_a_restore_ends_no_more_sessions_than_it_may(admin: Desk, backup: str) -> None:
+    document = json.loads(Path(backup).read_text())
+    document["demux"]["trunks"] = ["trunk0"]
+    file = admin.write("other.json", json.dumps(document))
+    known = admin.api.get("/subscribers/summary")["total"]
+    shown = re.search(r"^([1-9]\d*) sessions would end$", admin.done("restore", "--dry-run", file), re.M)
+    assert shown
+    ended = admin.run("restore", "--yes", "--max-dropped", str(int(shown[1]) - 1), file)
+    assert ended.status == FAILED
+    assert f"would end {shown[1]} sessions" in ended.err
+    assert admin.api.get("/subscribers/summary")["total"] == known
+    assert staged(admin.api) == ""
+
+
+def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: Desk, backup: str) -> None:
+    document = json.loads(Path(backup).read_text())
+    document["system"]["hostname"] = "other"
+    file = admin.write("other.json", json.dumps(document))
+    terminal = admin.at_terminal("restore", "--within", "2", file)
+    terminal.expect("Commit this? [y/N] ")
+    terminal.type("y\n")
+    terminal.expect("Keep it? [y/N] ")
+    assert admin.api.get("/system/config")["system"]["hostname"] == "other"
+    terminal.type("n\n")
+    assert terminal.end() == FAILED
+    assert "not confirmed" in terminal.shown
+    back = "what ran before"
+    wait_for(back, lambda: admin.api.get("/system/config")["system"]["hostname"] == "bng1", 10)
+
+
+def test_who_does_not_commit_leaves_nothing_staged(admin: Desk, backup: str) -> None:
+    document = json.loads(Path(backup).read_text())
+    document["system"]["hostname"] = "other"
+    file = admin.write("other.json", json.dumps(document))
+    terminal = admin.at_terminal("restore", file)
+    terminal.expect("Commit this? [y/N] ")
+    assert staged(admin.api)
+    terminal.type("n\n")
+    assert terminal.end() == FAILED
+    assert staged(admin.api) == ""
+
+
+def test_an_interrupted_restore_leaves_nothing_staged(admin: Desk, backup: str) -> None:
+    document = json.loads(Path(backup).read_text())
+    document["system"]["hostname"] = "other"
+    file = admin.write("other.json", json.dumps(document))
+    terminal = admin.at_terminal("restore", file)
+    terminal.expect("Commit this? [y/N] ")
+    terminal.type("\x03")
+    assert terminal.end() != 0
+    assert staged(admin.api) == ""
+
+
+def test_what_somebody_else_has_staged_stops_a_restore(admin: Desk, backup: str) -> None:
+    set_value(admin.api, "qos.default_up", "33mbit")
+    commit(admin.api)
+    set_value(admin.api, "qos.default_down", "44mbit")
+    for more in ((), ("--discard", "--dry-run")):
+        ended = admin.run("restore", "--yes", *more, backup)
+        assert ended.status == FAILED
+        assert '+ qos.default_down = "44mbit"' in ended.err
+        assert "44mbit" in staged(admin.api)
+    admin.done("restore", "--yes", "--discard", backup)
+    assert staged(admin.api) == ""
+
+
+@pytest.fixture
+def operator_deleted(admin: Desk, backup: str) -> None:
+    sent = admin.api.send("POST", "/system/config/delete", json={"path": "api.users.operator"})
+    assert sent.status_code == 200
+    commit(admin.api)
+
+
+@pytest.mark.usefixtures("operator_deleted")
+def test_a_secret_that_nobody_has_is_told_left_out_or_given(
+    gateway: Gateway, admin: Desk, backup: str
+) -> None:
+    api = admin.api
+    users = json.loads((gateway.state / "factory.json").read_text())["api"]["users"]
+    (hash,) = (user["password_hash"] for user in users if user["username"] == "operator")
+    ended = admin.run("restore", "--yes", backup)
+    assert ended.status == FAILED
+    assert "gatewayctl:   api.users.operator.password_hash\n" in ended.err
+    assert staged(api) == ""
+    ended = admin.run("restore", "--yes", "--leave-out", backup)
+    assert ended.out == "the backup runs already; nothing to restore\n"
+    assert "left out" in ended.err
+    kept = admin.write("kept.json", json.dumps({"api.users.operator.password_hash": hash}))
+    admin.done("restore", "--yes", "--secrets", kept, backup)
+    api.forget_tokens()
+    assert api.log_in("operator", api.environment["OPERATOR_PASSWORD"]).status_code == 200
+
+
+def test_a_secret_that_the_backup_does_not_know_is_refused(admin: Desk, backup: str) -> None:
+    kept = admin.write("kept.json", json.dumps({"api.users.oprator.password_hash": HASH}))
+    ended = admin.run("restore", "--yes", "--secrets", kept, backup)
+    assert ended.status == USAGE
+    assert "no such secret: api.users.oprator.password_hash" in ended.err
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}", '{"system":{}}'])
+def test_a_file_that_is_no_backup_is_refused(admin: Desk, text: str) -> None:
+    ended = admin.run("restore", "--yes", admin.write("file.json", text))
+    assert ended.status == USAGE
+    assert "is not a backup of a configuration" in ended.err
+
+
+def test_a_configuration_that_does_not_hold_is_refused_with_its_rules(admin: Desk, backup: str) -> None:
+    document = json.loads(Path(backup).read_text())
+    document["demux"]["trunks"] = ["nowhere"]
+    ended = admin.run("restore", "--yes", admin.write("file.json", json.dumps(document)))
+    assert ended.status == FAILED
+    assert "demux.trunks: must be among interfaces.trunks" in ended.err
+    assert staged(admin.api) == ""
+
+
+# webhooks
+
+
+@contextmanager
+def registered(desk: Desk, *arguments: str) -> Iterator[str]:
+    id = desk.done("webhooks", "add", *arguments).strip()
+    try:
+        yield id
+    finally:
+        assert desk.done("webhooks", "remove", "--yes", id) == f"Webhook {id} deleted\n"
+
+
+def test_a_webhook_is_registered_tested_and_signed(admin: Desk) -> None:
+    secret = admin.write("secret file", f"{SIGNING_SECRET}\n")
+    with Receiver() as receiver, registered(admin, "--secret-file", secret, receiver.url) as id:
+        assert admin.done("webhooks", "test", id) == "delivered\n"
+        (received,) = receiver.received
+        Webhook(SIGNING_SECRET).verify(received.body, dict(received.headers))
+        assert "delivered" in admin.done("webhooks", "deliveries", id)
+
+
+def test_a_webhook_that_fails_in_a_row_is_listed_with_the_end_of_its_pause(admin: Desk) -> None:
+    with registered(admin, "http://127.0.0.1:9/") as id:
+        for _ in range(3):
+            admin.run("webhooks", "test", id)
+        (row,) = (row for row in admin.done("webhooks", "list").splitlines() if row.startswith(id))
+        assert re.search(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00$", row)
+        assert row[-25:] in admin.done("webhooks", "deliveries", id)
+
+
+def test_a_test_that_fails_says_why(admin: Desk) -> None:
+    with Receiver(answer(503)) as receiver, registered(admin, receiver.url) as id:
+        ended = admin.run("webhooks", "test", id)
+        assert ended.status == FAILED
+        assert "503" in ended.err
+
+
+def test_webhooks_are_listed_with_the_events_they_get(admin: Desk) -> None:
+    with registered(admin, "--event", "session.up", "http://127.0.0.1:9/up") as id:
+        rows = admin.done("webhooks", "list").splitlines()
+        assert [row.split() for row in rows if row.startswith(id)] == [
+            [id, "http://127.0.0.1:9/up", "session.up", "registered", "well", "-", "-"]
+        ]
+    assert id not in admin.done("webhooks", "list")
+
+
+def test_what_is_wrong_with_a_webhook_is_named_field_by_field(admin: Desk) -> None:
+    ended = admin.run("webhooks", "add", "--event", "session.sideways", "gopher://x")
+    assert ended.status == FAILED
+    assert "gatewayctl: url: must begin with http" in ended.err
+    assert "gatewayctl: events.0: must be one of" in ended.err
+
+
+@pytest.mark.parametrize("command", ["test", "deliveries", "remove"])
+def test_a_webhook_that_is_not_there_is_no_webhook(admin: Desk, command: str) -> None:
+    ended = admin.run("webhooks", command, "wh/../no such")
+    assert ended.status == FAILED
+    assert ended.err
+    assert admin.run("webhooks", command).status == USAGE
+
+
+# webhooks, as scripts list them
+
+
+# config
+
+
+@pytest.fixture
+def clean(admin: Desk) -> Iterator[Desk]:
+    """Nothing is staged, before and after."""
+    assert staged(admin.api) == ""
+    yield admin
+    admin.api.send("POST", "/system/config/discard")
+
+
+def test_a_value_is_set_compared_committed_and_confirmed(clean: Desk) -> None:
+    before = clean.api.get("/system/config")["qos"]["default_down"]
+    clean.done("config", "set", "qos.default_down", "77mbit")
+    shown = clean.done("config", "compare")
+    assert '+ qos.default_down = "77mbit"' in shown
+    assert "0 sessions would end" in shown
+    said = clean.done("config", "commit", "--yes", "--comment", "for a test", "--confirm-within", "60")
+    assert "it must be confirmed until" in said
+    clean.done("config", "confirm")
+    assert clean.done("config", "show", "qos.default_down") == 'qos.default_down = "77mbit"\n'
+    assert clean.json("config", "archive")[0]["revision"] == 1
+    clean.done("config", "rollback", "1")
+    clean.done("config", "commit", "--yes")
+    assert clean.api.get("/system/config")["qos"]["default_down"] == before
+
+
+def test_a_commit_shows_the_changes_and_asks(clean: Desk) -> None:
+    clean.done("config", "set", "qos.default_up", "7mbit")
+    terminal = clean.at_terminal("config", "commit")
+    terminal.expect('+ qos.default_up = "7mbit"')
+    terminal.expect("Commit this? [y/N] ")
+    terminal.type("n\n")
+    assert terminal.end() == FAILED
+    assert clean.run("config", "commit").status == USAGE
+    assert staged(clean.api)
+
+
+def test_a_change_after_the_changes_were_shown_is_not_committed_with_them(clean: Desk) -> None:
+    clean.done("config", "set", "qos.default_up", "7mbit")
+    terminal = clean.at_terminal("config", "commit")
+    terminal.expect("Commit this? [y/N] ")
+    set_value(clean.api, "qos.default_down", "8mbit")
+    terminal.type("y\n")
+    assert terminal.end() == FAILED
+    assert "has changed since" in terminal.shown
+    assert "8mbit" in staged(clean.api)
+
+
+def test_a_dry_run_commits_nothing(clean: Desk) -> None:
+    clean.done("config", "set", "qos.default_up", "7mbit")
+    assert "0 sessions would end" in clean.done("config", "commit", "--dry-run")
+    assert staged(clean.api)
+
+
+def test_a_commit_ends_no_more_sessions_than_it_may(clean: Desk) -> None:
+    clean.done("config", "set", "demux.trunks", '["trunk0"]')
+    ended = clean.run("config", "commit", "--yes", "--max-dropped", "0")
+    assert ended.status == FAILED
+    assert "would end" in ended.err
+
+
+def test_the_rule_that_a_value_breaks_is_named_with_its_field(clean: Desk) -> None:
+    ended = clean.run("config", "set", "qos.default_down", "fast")
+    assert (ended.status, ended.out) == (FAILED, "")
+    assert ended.err == "gatewayctl: qos.default_down: must be a number and a unit, such as 50mbit\n"
+
+
+def test_a_secret_may_come_by_standard_input(clean: Desk) -> None:
+    clean.done("config", "set", "radius.secret", "-", feed="verysecret\n")
+    assert "radius.secret" in staged(clean.api)
+
+
+def test_a_value_is_deleted(clean: Desk) -> None:
+    clean.done("config", "delete", 'bgp.neighbors."10.255.0.6"')
+    assert "10.255.0.6" in staged(clean.api)
+
+
+def test_changes_are_discarded(clean: Desk) -> None:
+    clean.done("config", "set", "qos.default_up", "7mbit")
+    assert clean.run("config", "discard").status == USAGE
+    clean.done("config", "discard", "--yes")
+    assert staged(clean.api) == ""
+
+
+def test_the_candidate_is_edited_as_a_whole(clean: Desk) -> None:
+    document = clean.json("config", "show", "--candidate")
+    document["qos"]["default_up"] = "8mbit"
+    document["api"]["token_lifetime"] = 1800
+    del document["bgp"]["neighbors"][1]
+    shown = clean.done("config", "edit", "--file", clean.write("candidate.json", json.dumps(document)))
+    assert '+ qos.default_up = "8mbit"' in shown
+    assert "+ api.token_lifetime = 1800" in shown
+    assert "password_hash" not in shown
+
+
+def test_the_candidate_is_edited_in_an_editor(clean: Desk) -> None:
+    clean.environment["EDITOR"] = "sed -i s/20mbit/9mbit/"
+    terminal = clean.at_terminal("config", "edit")
+    assert terminal.end() == 0
+    assert '+ qos.default_up = "9mbit"' in terminal.shown
+
+
+def test_a_revision_is_shown_and_compared(clean: Desk) -> None:
+    set_value(clean.api, "qos.default_up", "11mbit")
+    commit(clean.api)
+    assert "qos.default_up" in clean.done("config", "compare", "--revision", "1")
+    clean.done("config", "show", "--revision", "1", "qos")
+    clean.done("config", "rollback", "1")
+    clean.done("config", "commit", "--yes")
+
+
+def test_a_path_with_nothing_is_refused(clean: Desk) -> None:
+    assert clean.run("config", "show", "qos.nothing").status == FAILED
+    assert clean.run("config", "show", "qos..x").status == USAGE
+
+
+# users
+
+
+def test_a_user_is_added_changed_and_removed(clean: Desk) -> None:
+    file = clean.write("word", "watchword\n")
+    clean.done("users", "add", "carol", "--role", "operator", "--password-file", file, "--commit")
+    assert {"username": "carol", "role": "operator"}.items() <= clean.json("users", "list")[-1].items()
+    assert clean.api.log_in("carol", "watchword").status_code == 200
+    clean.done("users", "role", "carol", "--role", "admin", "--commit")
+    clean.done("users", "password", "carol", "--password-file", "-", "--commit", feed="another\n")
+    assert clean.api.log_in("carol", "another").status_code == 200
+    assert clean.run("users", "remove", "carol").status == USAGE
+    clean.done("users", "remove", "carol", "--yes", "--commit")
+    assert "carol" not in clean.done("users", "list")
+
+
+def test_a_user_is_staged_beside_the_changes_of_others_but_not_committed_with_them(clean: Desk) -> None:
+    clean.done("config", "set", "qos.default_up", "7mbit")
+    ended = clean.run("users", "role", "operator", "--role", "admin", "--commit")
+    assert ended.status == FAILED
+    assert "the candidate has these changes" in ended.err
+    clean.done("users", "role", "operator", "--role", "admin")
+    assert "api.users.operator.role" in staged(clean.api)
+
+
+def test_a_user_that_is_there_or_is_not_is_told(clean: Desk) -> None:
+    there = clean.run("users", "add", "admin", "--role", "admin", "--password-file", "-", feed="x\n")
+    assert (there.status, there.err) == (FAILED, "gatewayctl: there is a user admin already\n")
+    absent = clean.run("users", "role", "nobody", "--role", "admin")
+    assert (absent.status, absent.err) == (FAILED, "gatewayctl: there is no user nobody\n")

@@ -1,0 +1,158 @@
+"""`gatewayctl events` follows the events of a gateway, and resumes."""
+
+import json
+import os
+import re
+import signal
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.support.by_api import disconnect, sessions
+from tests.support.desk import Desk, Running
+from tests.support.pretender import Gateway
+from tests.support.sse import wait_for_workers, workers_of
+from tests.support.stack import Api, core_of, wait_for
+
+pytestmark = pytest.mark.slow
+
+FAILED, DENIED = 1, 4
+
+
+def first_event(running: Running, api: Api) -> str:
+    """Somebody is disconnected until it shows."""
+
+    def seen() -> str | None:
+        name = disconnect(api)
+        time.sleep(0.3)
+        return name if name in running.out else None
+
+    found: str = wait_for("an event", seen, 20)
+    return found
+
+
+def test_an_event_is_a_line(operator: Desk) -> None:
+    with operator.started("events") as running:
+        name = first_event(running, operator.api)
+    line = next(line for line in running.out.splitlines() if name in line)
+    assert re.fullmatch(
+        rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00  down  \d+  {re.escape(name)}  admin_disconnect"
+        r"  [0-9a-f:]{17}  trunk[\w.]+  \d+ s",
+        line,
+    )
+
+
+def test_the_time_of_a_line_is_that_of_the_event(operator: Desk) -> None:
+    with operator.started("events") as running:
+        first_event(running, operator.api)
+        assert running.end() == 143
+    before = running.err.split()[-1]
+    disconnect(operator.api)
+    at = time.time()
+    time.sleep(3)
+    with operator.started("events", "--after", before) as again:
+        again.wait_for("down")
+    (line,) = again.out.splitlines()
+    shown = datetime.fromisoformat(line[:25])
+    assert abs(shown.timestamp() - at) < 2
+
+
+def test_nothing_is_missed_when_workers_are_killed(gateway: Gateway, operator: Desk) -> None:
+    names = []
+    with operator.started("events") as running:
+        names.append(first_event(running, operator.api))
+        for _ in range(2):
+            workers = workers_of(gateway.process)
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            wait_for_workers(gateway.process, 2, set(workers))
+            running.wait_for("the stream has ended; resuming after")
+            names.append(disconnect(operator.api))
+            running.wait_for(names[-1])
+    shown = [line.split()[4] for line in running.out.splitlines()]
+    assert [name for name in shown if name in names] == names
+    assert len(set(shown)) == len(shown)
+
+
+def test_whoever_ends_it_is_told_how_to_go_on(operator: Desk) -> None:
+    with operator.started("events") as running:
+        first_event(running, operator.api)
+        assert running.end() == 143
+    id = running.err.split()[-1]
+    missed = disconnect(operator.api)
+    with operator.started("events", "--after", id) as again:
+        again.wait_for(missed)
+    assert len(again.out.splitlines()) == 1
+
+
+def test_events_that_are_lost_are_told_as_a_gap(operator: Desk) -> None:
+    with operator.started("events", "--after", "another-7") as running:
+        running.wait_for("GAP   events are lost")
+
+
+def test_a_restart_of_the_core_is_told_as_a_gap(gateway: Gateway, operator: Desk) -> None:
+    with operator.started("events") as running:
+        first_event(running, operator.api)
+        os.kill(core_of(gateway.process), signal.SIGKILL)
+        running.wait_for("GAP   events are lost")
+
+    def healthy() -> bool:
+        return operator.api.send("GET", "/health", None).status_code == 200
+
+    wait_for("the core", healthy)
+
+
+def test_only_events_of_a_type_are_followed(operator: Desk) -> None:
+    with operator.started("events", "--type", "dhcp", "--after", "another-7") as running:
+        running.wait_for("GAP")
+        disconnect(operator.api)
+        (chosen,) = sessions(operator.api, type="dhcp", limit="1")
+        operator.api.send("DELETE", f"/subscribers/{chosen['id']}")
+        running.wait_for(chosen["username"])
+    assert len(running.out.splitlines()) == 2
+
+
+def test_a_token_revoked_meanwhile_ends_the_following(leaver: Desk) -> None:
+    with leaver.started("events") as running:
+        first_event(running, leaver.api)
+        assert leaver.api.send("POST", "/auth/logout", token=leaver.token).status_code == 200
+        assert running.wait() == DENIED
+    assert "gatewayctl login logs in" in running.err
+
+
+def test_a_type_that_is_none_ends_the_following_with_the_rule(operator: Desk) -> None:
+    ended = operator.run("events", "--type", "isdn")
+    assert (ended.status, ended.err) == (FAILED, "gatewayctl: type: must be pppoe or dhcp\n")
+
+
+def test_nothing_is_left_running_after_it(operator: Desk) -> None:
+    with operator.started("events") as running:
+        first_event(running, operator.api)
+    mine = f"HOME={operator.folder}".encode()
+
+    def gone() -> bool:
+        return not any(mine in _read(entry / "environ") for entry in Path("/proc").glob("[0-9]*"))
+
+    wait_for("the end of all processes", gone, 5)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        # It has ended.
+        return b""
+
+
+def test_events_of_all_gateways_have_their_context(operator: Desk) -> None:
+    operator.has(operator.token, "second")
+    with operator.started("--all", "-o", "json", "events") as running:
+        name = first_event(running, operator.api)
+        running.wait_for(name, 2)
+        running.end()
+    found = [json.loads(line) for line in running.out.splitlines()]
+    first = operator.api.url.removeprefix("https://")
+    assert {event["context"] for event in found if event["username"] == name} == {first, "second"}
+    assert {event["event"] for event in found} == {"session_down"}

@@ -1,0 +1,69 @@
+"""A running gateway whose core can be stopped, and something else that answers in a gateway's place."""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.receivers import answer
+from tests.support.stack import Api, core_of
+
+Reply = tuple[int, dict[str, Any]]
+
+
+class Gateway(NamedTuple):
+    api: Api
+    process: "subprocess.Popen[bytes]"
+    state: Path
+
+    @contextmanager
+    def without_core(self) -> Iterator[None]:
+        """The core hangs."""
+        core = core_of(self.process)
+        os.kill(core, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(core, signal.SIGCONT)
+
+    def tls(self) -> ssl.SSLContext:
+        """Of a server with the gateway's certificate."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.state / "certificate.pem", self.state / "key.pem")
+        return context
+
+    @contextmanager
+    def replaced(self, reply: Callable[[str, str], Reply]) -> Iterator[str]:
+        """Something else that answers with the gateway's certificate; gives its address. `reply` makes the
+        status and the document for a method and a path."""
+
+        class Handler(BaseHTTPRequestHandler):
+            def _answer(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                status, document = reply(self.command, self.path)
+                self.wfile.write(
+                    answer(status, "Content-Type: application/json", body=json.dumps(document).encode())
+                )
+
+            do_GET = do_POST = do_PUT = _answer
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.socket = self.tls().wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"https://localhost:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()

@@ -1,0 +1,60 @@
+"""The man pages and completions of gatewayctl: complete, as committed, and readable by man."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from gateway_api.cli.ctl.man import pages
+from gateway_api.cli.ctl.tree import gatewayctl
+from gateway_api.cli.documents import manual
+
+ETC = Path(__file__).parents[2] / "etc"
+
+
+def commands(command: click.Command, path: str = "gatewayctl") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, f"{path} {name}")
+
+
+def test_the_committed_files_are_those_of_the_code() -> None:
+    held = {
+        str(path.relative_to(ETC)): path.read_text() for name in ("man", "completion")
+        for path in (ETC / name).iterdir()
+    }  # fmt: skip
+    assert held == manual()
+
+
+def test_every_command_and_option_is_explained() -> None:
+    for path, command in commands(gatewayctl):
+        assert command.help, path
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, (path, parameter.name)
+                assert parameter.help.endswith("."), (path, parameter.name)
+
+
+def test_every_command_is_in_a_page() -> None:
+    made = pages(gatewayctl)
+    for path, command in commands(gatewayctl):
+        first = path.split(" ")[:2]
+        assert command.get_short_help_str(1000).split(" ")[0] in made["-".join(first) + ".1"], path
+
+
+def test_a_line_that_begins_with_a_dot_is_text() -> None:
+    made = click.Group("gatewayctl", help="First.\n\n.SH is not a command of roff here, nor is \\fB.")
+    assert "\n\\&.SH is not a command of roff here, nor is \\efB.\n" in pages(made)["gatewayctl.1"]
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_roff_has_nothing_to_complain_about() -> None:
+    for name, text in pages(gatewayctl).items():
+        said = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-ww", "-z"], input=text, capture_output=True, text=True, check=True
+        )
+        assert said.stderr == "", name
