@@ -159,9 +159,9 @@ class Trail:
             if not connection.execute(_DELETE_OLDEST).rowcount:
                 break
         # The size may have been larger before.
-        spare = _pragma(connection, "page_count") - most
-        if spare > 0:
-            connection.execute(f"PRAGMA incremental_vacuum({spare})").fetchall()
+        for _ in range(_pragma(connection, "page_count") - most):
+            # Python's sqlite3 takes one step of it, whatever the number of pages.
+            connection.execute("PRAGMA incremental_vacuum(1)")
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

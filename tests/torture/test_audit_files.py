@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -116,6 +116,15 @@ def test_the_size_is_kept_and_the_oldest_go(trail: Trail, tmp_path: Path) -> Non
     kept = [int(name) for name in names(trail)]
     assert kept == list(range(3000 - len(kept), 3000))
     assert len(kept) * 700 > SIZE // 2
+
+
+def test_a_smaller_size_frees_the_disk_with_the_next_record(trail: Trail, tmp_path: Path) -> None:
+    trail.append(texts(*range(1000), body="x" * 400))
+    smaller = Trail(tmp_path, "known", SIZE // 4)
+    smaller.append(texts(1000))
+    with closing(sqlite3.connect(tmp_path / "known.sqlite")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    assert (tmp_path / "known.sqlite").stat().st_size <= SIZE // 4
 
 
 def test_a_size_that_became_smaller_is_kept_too(trail: Trail, tmp_path: Path) -> None:
