@@ -189,9 +189,7 @@ def commit(gateway: Gateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
     if wanted["max_sessions_dropped"] is None and difference["impact"] is not None:
         wanted["max_sessions_dropped"] = difference["impact"]["sessions_dropped"]
     done = candidate.commit({name: value for name, value in wanted.items() if value is not None})
-    deadline = done["confirm_deadline"]
-    until = f"; it must be confirmed until {moment(deadline)}" if deadline else ""
-    return Report(done["message"] + until, done)
+    return Report(done["message"], done)
 
 
 @config.command("confirm")
