@@ -21,6 +21,7 @@ from gateway_api.base.errors import (
 )
 from gateway_api.base.settings import Authentication, Profile
 from gateway_api.daemon.commands import access_question
+from gateway_api.web import page_token
 from gateway_api.web.responses import View
 from gateway_api.web.services import daemon, identify, services, settle
 
@@ -98,7 +99,7 @@ class _UserToken:
 
     def plausible(self) -> Claims:
         if "claims" not in g:
-            g.claims = services().tokens.read(_bearer_token())
+            g.claims = services().tokens.read(_user_token())
         claims: Claims = g.claims
         return claims
 
@@ -214,6 +215,22 @@ def _settled(view: Callable[..., Any]) -> Callable[..., Any]:
         return response
 
     return settled
+
+
+def signed_in() -> Claims | None:
+    """The claims of the request's token, None without a valid one. In views that require no token."""
+    try:
+        _CHECKS[Authentication.USER_TOKEN].role()
+    except NotAuthenticated:
+        return None
+    claims: Claims = g.caller
+    return claims
+
+
+def _user_token() -> str:
+    """Raises NotAuthenticated when there is none."""
+    # The cookie never stands in for a header that is wrong.
+    return _bearer_token() if "Authorization" in request.headers else page_token.presented()
 
 
 def _bearer_token() -> str:

@@ -68,6 +68,23 @@ class Token(Record, frozen=True):
     expires_in: Annotated[int, count("Seconds until the token expires.", 3600)]
 
 
+class User(Record, frozen=True):
+    """The user of a token."""
+
+    username: Annotated[str, about("User of the running configuration.", "alice")]
+    role: Annotated[str, about("`admin` or `operator`.", "operator")]
+    expires_at: Annotated[int, about("When the token expires, in epoch seconds.", 1795275113)]
+
+
+_USER = {"username": "alice", "role": "operator", "expires_at": 1795275113}
+
+
+class SignedIn(Record, frozen=True):
+    """Whose token came with the request."""
+
+    user: Annotated[User | None, about("The user; null without a valid token.", _USER)]
+
+
 class Version(Record, frozen=True):
     """The product, and the part of it that responds."""
 

@@ -167,7 +167,6 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_banner(browser: Browser, 
     with screen(browser, own) as shown:
         overview(shown)
         shown.page.reload()
-        shown.sign_in()
         shown.is_live()
         press_until(shown.page, "Tab", "Skip to the content")
         expect(shown.page.get_by_text("Skip to the content")).to_be_in_viewport()

@@ -1,5 +1,7 @@
 """Signing in on the live page, and what becomes of it."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from gateway_api.base.errors import CoreAbsent
 from tests.support.browser import Screen, screen
-from tests.support.stack import Api, running_api
+from tests.support.stack import Api, core_of, running_api, running_stack
 
 
 @pytest.fixture
@@ -18,24 +20,26 @@ def shown(browser: Browser, api: Api) -> Iterator[Screen]:
 
 
 def token_of(shown: Screen) -> str:
-    """The one that the page sends."""
-    sent = [asked.headers.get("authorization", "") for asked in shown.requests]
-    return next(value.removeprefix("Bearer ") for value in reversed(sent) if value)
+    """The one that the browser keeps for the page."""
+    (cookie,) = shown.page.context.cookies()
+    return str(cookie["value"])
 
 
 def kept(page: Page) -> list[object]:
-    """All that a page can leave in a browser."""
+    """All that scripts of a page can leave in a browser, or read there."""
     found: list[object] = page.evaluate(
         """async () => [localStorage.length, sessionStorage.length, document.cookie,
             (await indexedDB.databases()).length, (await caches.keys()).length, history.state]"""
     )
-    return found + page.context.cookies()
+    return found
 
 
 def test_nothing_of_the_gateway_is_shown_or_asked_for_before(shown: Screen) -> None:
     expect(shown.page.get_by_role("dialog")).to_be_visible()
     expect(shown.page.get_by_role("banner")).to_be_hidden()
-    assert [asked.url for asked in shown.requests if "/api/" in asked.url] == []
+    # But whether the browser has a token.
+    asked = [asked.url for asked in shown.requests if "/api/" in asked.url]
+    assert asked == [f"{shown.api.url}/api/v1/auth/user"]
 
 
 def test_a_wrong_password_is_said_to_be_wrong_and_can_be_corrected(shown: Screen) -> None:
@@ -58,15 +62,58 @@ def test_without_a_core_the_way_to_choose_one_is_shown(
         expect(shown.page.get_by_role("alert")).to_have_text(said)
 
 
-def test_the_token_is_in_the_memory_of_the_page_alone(shown: Screen) -> None:
+def test_no_script_and_no_other_site_has_the_token(shown: Screen) -> None:
     shown.sign_in()
     shown.is_live()
     assert kept(shown.page) == [0, 0, "", 0, 0, None]
+    (cookie,) = shown.page.context.cookies()
+    assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"]) == (True, True, "Strict")
+    # Until the browser is closed.
+    assert (cookie["expires"], cookie["path"]) == (-1, "/")
     token = token_of(shown)
     assert all(token not in asked.url for asked in shown.requests)
+    assert all("authorization" not in asked.headers for asked in shown.requests)
     assert token not in shown.page.content()
+
+
+def test_a_reload_and_a_second_tab_are_signed_in(shown: Screen) -> None:
+    shown.sign_in("operator")
+    shown.is_live()
     shown.page.reload()
-    expect(shown.page.get_by_role("dialog")).to_be_visible()
+    shown.is_live()
+    second = Screen(shown.page.context.new_page(), shown.api).open()
+    second.is_live()
+    expect(second.page.locator("#who")).to_have_text("operator")
+    expect(second.page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_tabs_sign_out_and_in_together(shown: Screen) -> None:
+    second = Screen(shown.page.context.new_page(), shown.api).open()
+    shown.sign_in()
+    second.is_live()
+    second.page.get_by_role("button", name="Sign out", exact=True).click()
+    expect(shown.page.locator("#sign-in-why")).to_contain_text("Your token is no longer valid")
+    second.sign_in("operator")
+    shown.is_live()
+    expect(shown.page.get_by_role("dialog")).to_be_hidden()
+    expect(shown.page.locator("#who")).to_have_text("operator")
+
+
+def test_a_reload_while_the_core_hangs_is_signed_in_when_it_replies_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with running_stack(tmp_path, sessions=5) as (api, process), screen(browser, api) as shown:
+        shown.open().sign_in()
+        shown.is_live()
+        core = core_of(process)
+        os.kill(core, signal.SIGSTOP)
+        try:
+            shown.page.reload()
+            expect(shown.page.get_by_role("alert")).to_have_text("Core daemon unreachable")
+        finally:
+            os.kill(core, signal.SIGCONT)
+        shown.is_live()
+        expect(shown.page.get_by_role("dialog")).to_be_hidden()
 
 
 def test_signing_out_makes_the_token_worthless(shown: Screen) -> None:

@@ -1,8 +1,10 @@
-// The client of the API. The token is a field of this object and nowhere else.
+// The client of the API. The browser keeps the token, where no script can read it.
 
 const ROOT = '/api/v1';
 const TIMEOUT = 15_000;
 export const POLL = {'X-Poll': '1'};
+// Without it the API does not accept the browser's token: see page_token.py.
+const FROM_PAGE = {'X-Gateway-Page': '1'};
 
 /** An error response; `message` is its text. */
 export class Refused extends Error {
@@ -20,21 +22,24 @@ export class Unreachable extends Error {
 }
 
 export class Api extends EventTarget {
-  #token = null;
-  /** The claims of the token: `sub` and `role`. */
-  claims = null;
+  /** The user of the token: `username` and `role`; null before the sign-in and when it is no longer valid. */
+  user = null;
   // Seconds by which the gateway's clock is ahead of this one, from the Date header.
   #ahead = 0;
 
   get isAdmin() {
-    return this.claims?.role === 'admin';
+    return this.user?.role === 'admin';
   }
 
   async signIn(username, password) {
-    const response = await this.#send('POST', '/auth/login', {body: {username, password}});
-    const {access_token: token} = await this.#read(response);
-    this.claims = claimsOf(token);
-    this.#token = token;
+    await this.#send('POST', '/auth/login', {body: {username, password}});
+    if (!await this.resume()) throw new Refused(401, 'The browser did not keep the token. Allow this site to store data.');
+  }
+
+  /** Continues with the token that the browser has. Returns whether it is valid. */
+  async resume() {
+    this.user = (await this.get('/auth/user')).user;
+    return this.user !== null;
   }
 
   /** The gateway's time, in epoch seconds. */
@@ -78,16 +83,16 @@ export class Api extends EventTarget {
   }
 
   async #send(method, path, {body, headers = {}, signal, timeout = TIMEOUT} = {}) {
-    const token = this.#token;
+    const user = this.user;
     let response;
     try {
       response = await fetch(ROOT + path, {
         method,
         body: body && JSON.stringify(body),
-        headers: {...headers, ...(token && {Authorization: `Bearer ${token}`})},
+        headers: {...headers, ...FROM_PAGE},
         signal: signal ?? AbortSignal.timeout(timeout),
         cache: 'no-store',
-        credentials: 'omit',
+        credentials: 'same-origin',
       });
     } catch (error) {
       if (signal?.aborted) throw error;
@@ -100,8 +105,8 @@ export class Api extends EventTarget {
     if (response.ok) return response;
     const refused = new Refused(response.status, await sentenceOf(response));
     // Not for a request from before the last sign-in: its 401 is about the former token.
-    if (response.status === 401 && token && token === this.#token) {
-      this.#token = null;
+    if (response.status === 401 && user && user === this.user) {
+      this.user = null;
       this.#emit('expired');
     }
     throw refused;
@@ -130,9 +135,4 @@ async function sentenceOf(response) {
     // The response is not from the API, but from a proxy before it.
     return `The gateway responded with ${response.status}.`;
   }
-}
-
-function claimsOf(token) {
-  const text = atob(token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/'));
-  return JSON.parse(new TextDecoder().decode(Uint8Array.from(text, letter => letter.charCodeAt(0))));
 }

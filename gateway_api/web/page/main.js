@@ -44,13 +44,13 @@ let begun = false, signedIn = null;
 const signIn = new SignIn(api, () => {
   if (!begun) begin();
   begun = true;
-  const {sub, role} = api.claims;
+  const {username, role} = api.user;
   // A dialog of the former user must not act for the new one.
-  if (sub !== signedIn) {
+  if (username !== signedIn) {
     for (const dialog of document.querySelectorAll('dialog[open]:not(#sign-in)')) dialog.close();
   }
-  signedIn = sub;
-  write('who', sub === role ? sub : `${sub} · ${role}`);
+  signedIn = username;
+  write('who', username === role ? username : `${username} · ${role}`);
   for (const control of document.querySelectorAll('[data-admin]')) control.hidden = !api.isAdmin;
   polls.run(true);
   stream.start();
@@ -75,4 +75,4 @@ byId('sign-out-everywhere').addEventListener('click', () => ask('everywhere-dial
   location.reload();
 }));
 
-signIn.open();
+signIn.start();
