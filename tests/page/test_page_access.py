@@ -24,6 +24,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         api.send("POST", "/system/config/set", json=staged)
         assert api.send("POST", "/system/config/commit", json={"confirm_seconds": 3600}).ok
         api.send("POST", "/system/config/set", json={"path": "qos.default_down", "value": "150mbit"})
+        hook = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}
+        id = api.send("POST", "/webhooks", json=hook).json()["data"]["id"]
+        assert api.send("POST", f"/webhooks/{id}/test").ok
         yield api
 
 
@@ -36,6 +39,7 @@ def oldest(api: Api) -> int:
 
 def signed_out(shown: Screen) -> None:
     shown.open()
+    expect(shown.page.get_by_role("dialog")).to_be_visible()
 
 
 def refused(shown: Screen) -> None:
@@ -69,6 +73,39 @@ def configuration(shown: Screen) -> None:
     expect(shown.page.locator("#unconfirmed")).to_be_visible()
 
 
+def listed(view: str, table: str) -> Callable[[Screen], None]:
+    """A view with a list, which has a row at least."""
+
+    def look(shown: Screen) -> None:
+        shown.open(f"#{view}").sign_in()
+        expect(shown.page.locator(f"#{table} tbody tr").first).to_be_visible()
+
+    return look
+
+
+def health(shown: Screen) -> None:
+    shown.open("#health").sign_in()
+    expect(shown.page.locator("#health-states li").first).to_be_visible()
+    expect(shown.page.locator("#fault-list-range")).to_have_text("none")
+
+
+def deliveries(shown: Screen) -> None:
+    (webhook,) = shown.api.get("/webhooks")["webhooks"]
+    shown.open(f"#webhooks?open={webhook['id']}").sign_in()
+    expect(shown.page.locator("#delivery-list tbody tr").first).to_be_visible()
+
+
+def details(shown: Screen) -> None:
+    listed("audit", "audit-list")(shown)
+    shown.page.locator("#audit-list summary").last.click()
+
+
+def toast(shown: Screen) -> None:
+    deliveries(shown)
+    shown.page.get_by_role("button", name="Send a test").click()
+    expect(shown.page.locator("#toasts p")).to_be_visible()
+
+
 def pressed(before: Callable[[Screen], None], name: str) -> Callable[[Screen], None]:
     def press(shown: Screen) -> None:
         before(shown)
@@ -85,10 +122,19 @@ STATES: dict[str, Callable[[Screen], None]] = {
     "subscribers": subscribers,
     "a record": record,
     "configuration": configuration,
+    "interfaces": listed("interfaces", "interface-list"),
+    "routes": listed("routes", "route-list"),
+    "cgnat": listed("cgnat", "cgnat-list"),
+    "health": health,
+    "webhooks": deliveries,
+    "users": listed("users", "user-list"),
+    "audit": details,
+    "a toast": toast,
     "the rate dialog": pressed(record, "Change rate…"),
     "the disconnect dialog": pressed(record, "Disconnect…"),
     "the commit dialog": pressed(configuration, "Commit…"),
     "the discard dialog": pressed(configuration, "Discard…"),
+    "the tokens dialog": pressed(listed("users", "user-list"), "End the tokens of operator"),
 }
 
 
@@ -179,7 +225,7 @@ def test_what_has_the_focus_is_seen_to_have_it(browser: Browser, own: Api) -> No
     with screen(browser, own) as shown:
         configuration(shown)
         seen = set()
-        for _ in range(15):
+        for _ in range(25):
             shown.page.keyboard.press("Tab")
             outline = shown.page.evaluate(
                 """() => { const style = getComputedStyle(document.activeElement);

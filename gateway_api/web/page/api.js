@@ -1,5 +1,7 @@
 // The client of the API. The browser keeps the token, where no script can read it.
 
+import {withQuery} from './format.js';
+
 const ROOT = '/api/v1';
 const TIMEOUT = 15_000;
 export const POLL = {'X-Poll': '1'};
@@ -63,9 +65,7 @@ export class Api extends EventTarget {
   }
 
   async get(path, query = {}, options = {}) {
-    const given = Object.entries(query).filter(([, value]) => value != null && value !== '');
-    const text = new URLSearchParams(given).toString();
-    return (await this.ask('GET', text ? `${path}?${text}` : path, options)).data;
+    return (await this.ask('GET', withQuery(path, query), options)).data;
   }
 
   /** A repeated GET. If it succeeds, the log has it only at level debug. */

@@ -1,7 +1,7 @@
 // The candidate: edit, compare, commit, discard.
 
 import {POLL} from './api.js';
-import {ask, attempt} from './dialogs.js';
+import {ask, attempt, confirm} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
 import {Confirmation} from './confirmation.js';
 import {count} from './format.js';
@@ -119,7 +119,10 @@ export class Configuration {
 
   #askDiscard() {
     const asSeen = this.#asSeen;
-    ask('discard-dialog', async () => {
+    confirm({
+      title: 'Discard all changes in the candidate?', button: 'Discard',
+      text: 'This also removes the changes of other users. The running configuration stays as it is.',
+    }, async () => {
       await this.#settle('/system/config/discard', undefined, asSeen);
       return () => {
         this.#tell('Discarded.');

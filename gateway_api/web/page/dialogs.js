@@ -1,7 +1,7 @@
 // Dialogs, and the errors of their requests.
 
 import {Refused, Unreachable} from './api.js';
-import {byId, complain} from './elements.js';
+import {byId, complain, write} from './elements.js';
 
 /** Shows a dialog. A submit calls `act`; then the dialog closes, or shows the error. If `act` returns a function, it is
     called after the close: before, nothing outside the dialog can get the focus or is read by a screen reader. */
@@ -19,6 +19,14 @@ export function ask(id, act) {
   const cancel = dialog.querySelector('[data-cancel]');
   if (cancel) cancel.onclick = () => dialog.close();
   if (!dialog.open) dialog.showModal();
+}
+
+/** Asks a question whose answer cannot be undone. `act` is that of `ask`. */
+export function confirm({title, text, button}, act) {
+  write('confirm-title', title);
+  write('confirm-text', text);
+  write('confirm-button', button);
+  ask('confirm-dialog', act);
 }
 
 /** Runs `act` for a form, once at a time, and shows its error in `problem`. */

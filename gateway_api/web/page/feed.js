@@ -2,6 +2,7 @@
 
 import {byId, element} from './elements.js';
 import {timeOfDay, words} from './format.js';
+import {link} from './views.js';
 
 const HELD = 10;
 
@@ -9,9 +10,7 @@ export class Feed {
   #latest = [];
   #paused = false;
 
-  /** `open` is called with the id of a session to show. */
-  constructor(stream, open) {
-    this.open = open;
+  constructor(stream) {
     stream.addEventListener('events', ({detail}) => {
       const lines = detail.slice(-HELD).reverse().map(event => this.#line(event));
       this.#latest = [...lines, ...this.#latest].slice(0, HELD);
@@ -34,7 +33,7 @@ export class Feed {
   #line({name, data}) {
     const up = name === 'session_up';
     const who = up
-      ? element('a', {href: '#subscribers', class: 'who', text: data.username, onclick: () => this.open(data.id)})
+      ? element('a', {href: link('subscribers', {search: data.id, open: data.id}), class: 'who', text: data.username})
       : element('span', {class: 'who', text: data.username});
     return element('li', {class: up ? 'up' : 'down'},
       element('span', {class: 'mark', text: up ? 'up' : 'down'}), who,

@@ -1,11 +1,19 @@
 // Values as text.
 
 const grouped = new Intl.NumberFormat('en');
-const clock = new Intl.DateTimeFormat('en-GB', {timeStyle: 'medium'});
-const day = new Intl.DateTimeFormat('en-GB', {dateStyle: 'medium', timeStyle: 'medium'});
+const TIME = {hour: '2-digit', minute: '2-digit', second: '2-digit', timeZoneName: 'short'};
+const clock = new Intl.DateTimeFormat('en-GB', TIME);
+const day = new Intl.DateTimeFormat('en-GB', {...TIME, day: 'numeric', month: 'short', year: 'numeric'});
 const STEPS = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
 
 export const count = number => grouped.format(number);
+
+/** A path or fragment with a query, without values that are null or empty. */
+export function withQuery(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value != null && value !== '');
+  const text = new URLSearchParams(given).toString();
+  return text ? `${path}?${text}` : path;
+}
 
 /** 1234567 and "bit/s" is "1.23 Mbit/s", with a space that does not break a line. */
 export function scaled(number, unit) {
@@ -34,10 +42,20 @@ export function duration(seconds) {
   return parts.slice(first, first + 2).filter(([number]) => number).map(([number, unit]) => `${number} ${unit}`).join(' ');
 }
 
-/** For epoch seconds. */
+/** Seconds of a request, in milliseconds. */
+export const scaledTime = seconds => `${count(Math.round(1000 * seconds))}\u00a0ms`;
+
+/** For epoch seconds. Times have the zone of the browser, and name it. */
 export const age = since => duration(Date.now() / 1000 - since);
 export const timeOfDay = since => clock.format(since * 1000);
 export const moment = since => day.format(since * 1000);
+
+/** ISO 8601 in UTC, for the time that a field of a form has in the zone of the browser; and the other way round. */
+export const isoTime = local => new Date(local).toISOString();
+export function localTime(iso) {
+  const at = new Date(iso);
+  return Number.isNaN(at.getTime()) ? '' : new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
 
 /** `user_request` is "user request". */
 export const words = text => text.replaceAll('_', ' ');

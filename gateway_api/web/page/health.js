@@ -1,16 +1,33 @@
 // The state of the parts of the gateway, and its faults.
 
 import {Refused, Unreachable} from './api.js';
-import {byId, stateRow} from './elements.js';
-import {count, duration, faulty} from './format.js';
+import {byId, element, stateRow} from './elements.js';
+import {count, duration, faulty, moment, words} from './format.js';
+import {ListView} from './listview.js';
 import {Poll} from './poll.js';
+import {panel} from './section.js';
+import {link} from './views.js';
 
 const SECONDS = 10, MOST_FAULTS = 5;
+
+/** The view of all faults. */
+export const faults = api => new ListView(api, {
+  before: [panel('parts', 'Parts of the gateway', [element('ul', {id: 'health-states', class: 'states'})])],
+  view: 'health', heading: 'Health', id: 'fault-list', title: 'Faults', path: '/system/faults', records: 'faults', seconds: SECONDS,
+  key: ({kind, object}) => `${kind} ${object}`,
+  fields: [{name: 'kind', label: 'Kind', options: ['shaper', 'ifb', 'host_route', 'delegated_prefix', 'steering', 'vlan']}, {name: 'object', label: 'Object'}],
+  columns: [
+    {field: 'kind', title: 'Kind', show: ({kind}) => words(kind)}, {field: 'object', title: 'Object'},
+    {field: 'session_id', title: 'Session', look: 'number', show: ({session_id: id}) => (id === null ? '' : element('a', {href: link('subscribers', {search: id, open: id}), text: id}))},
+    {field: 'reason', title: 'Reason', look: 'text'},
+    {field: 'since', title: 'Since', look: 'wide', show: ({since}) => moment(since)},
+  ],
+});
 
 export class Health {
   constructor(api) {
     this.api = api;
-    new Poll(SECONDS, () => this.#read(), ['overview']);
+    new Poll(SECONDS, () => this.#read(), ['overview', 'health']);
   }
 
   async #read() {
@@ -43,6 +60,7 @@ export class Health {
       }),
     ]);
     byId('health').replaceChildren(...rows.flat());
+    byId('health-states').replaceChildren(...rows.flat().map(row => row.cloneNode(true)));
   }
 
   /** The row of a part, from its state, and rows below it. */

@@ -1,24 +1,29 @@
 // Entry point: connects the parts of the page.
 
 import {Api} from './api.js';
+import {audit} from './audit.js';
 import {Archive} from './archive.js';
 import {Arrivals} from './arrivals.js';
 import {Configuration} from './configuration.js';
 import {Connection} from './connection.js';
 import {Counts} from './counts.js';
-import {ask} from './dialogs.js';
+import {confirm} from './dialogs.js';
 import {byId, show, write} from './elements.js';
 import {Feed} from './feed.js';
-import {Health} from './health.js';
+import {Health, faults} from './health.js';
+import * as keys from './keys.js';
 import {Neighbours} from './neighbours.js';
+import {cgnat, interfaces, routes} from './network.js';
 import * as polls from './poll.js';
 import {SessionRecord} from './record.js';
 import {SignIn} from './signin.js';
 import {Stream} from './stream.js';
 import {Subscribers} from './subscribers.js';
 import {Traffic} from './traffic.js';
+import {Users} from './users.js';
 import * as views from './views.js';
 import {Vlans} from './vlans.js';
+import {Webhooks} from './webhooks.js';
 
 const api = new Api();
 const stream = new Stream(api);
@@ -31,12 +36,18 @@ function begin() {
   new Counts(api, stream);
   new Arrivals(api, stream);
   new Traffic(api);
-  new Feed(stream, id => subscribers.find(String(id)));
-  new Vlans(api, name => subscribers.find(name));
+  new Feed(stream);
+  new Vlans(api);
   new Neighbours(api);
+  new Users(api);
+  const faulty = faults(api);
   new Health(api);
   new Configuration(api, new Archive(api));
-  views.follow(view => view === 'subscribers' && subscribers.appear());
+  keys.listen();
+  views.follow({
+    subscribers, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty,
+    webhooks: new Webhooks(api), audit: audit(api),
+  });
   show('banner', true);
 }
 
@@ -70,7 +81,10 @@ byId('sign-out').addEventListener('click', async () => {
   }
 });
 
-byId('sign-out-everywhere').addEventListener('click', () => ask('everywhere-dialog', async () => {
+byId('sign-out-everywhere').addEventListener('click', () => confirm({
+  title: 'Sign out everywhere?', button: 'Sign out everywhere',
+  text: 'This ends all tokens of your user, also on other machines and in scripts. Each must sign in again.',
+}, async () => {
   await api.signOutEverywhere();
   location.reload();
 }));

@@ -3,14 +3,15 @@
 const polls = new Set();
 let view = null, running = false;
 
-/** Calls `read` every `seconds` while one of `views` is shown, or any view if null; one call at a time. */
+/** Calls `read` every `seconds` while one of `views` is shown, or any view if null; one call at a time. Without `seconds`,
+    only when the view appears, and by `now`. */
 export class Poll {
   #timer = null;
   #busy = false;
   #again = false;
 
   constructor(seconds, read, views = null) {
-    this.pause = seconds * 1000;
+    this.pause = seconds && seconds * 1000;
     this.read = read;
     this.views = views;
     polls.add(this);
@@ -36,7 +37,7 @@ export class Poll {
       const again = this.#again;
       this.#again = false;
       if (again) this.now();
-      else if (this.#wanted) this.#timer = setTimeout(() => this.now(), this.pause);
+      else if (this.#wanted && this.pause) this.#timer = setTimeout(() => this.now(), this.pause);
     }
   }
 

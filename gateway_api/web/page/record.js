@@ -2,10 +2,13 @@
 
 import {Refused} from './api.js';
 import {ask} from './dialogs.js';
-import {byId, complain, element, show, write} from './elements.js';
+import {byId, complain, show, write} from './elements.js';
+import {Fields} from './fields.js';
 import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {toast} from './toasts.js';
+import * as views from './views.js';
 
 const SECONDS = 5;
 const STALE = 'Stale: the source does not reply';
@@ -16,12 +19,16 @@ export class SessionRecord extends EventTarget {
   #session = null;
   #before = null;
   #ended = false;
+  #fields = new Fields(byId('record-fields'));
 
   constructor(api, stream) {
     super();
     this.api = api;
     this.poll = new Poll(SECONDS, () => this.#read(), ['subscribers']);
-    byId('record-close').addEventListener('click', () => this.#close());
+    byId('record-close').addEventListener('click', () => {
+      views.amend({open: null});
+      (this.opener?.checkVisibility() ? this.opener : byId('find-text')).focus();
+    });
     byId('change-rate').addEventListener('click', () => this.#askRate());
     byId('disconnect').addEventListener('click', () => this.#askDisconnect());
     stream.addEventListener('events', ({detail}) => {
@@ -30,14 +37,15 @@ export class SessionRecord extends EventTarget {
     });
   }
 
-  /** Shows the session with an id. */
+  /** Shows the session with an id, if it is not shown already. */
   async open(id) {
+    if (id === this.#id) return;
     this.opener = document.activeElement;
     this.outcome = 'Active';
     this.#id = id;
     this.#session = this.#before = null;
     this.#ended = false;
-    byId('record-fields').replaceChildren();
+    this.#fields.clear();
     complain(byId('record-problem'));
     write('record-title', `Session ${id}`);
     this.#state('idle', 'Loading');
@@ -50,11 +58,6 @@ export class SessionRecord extends EventTarget {
   dismiss() {
     this.#id = null;
     show('record', false);
-  }
-
-  #close() {
-    this.dismiss();
-    (this.opener?.isConnected ? this.opener : byId('find-text')).focus();
   }
 
   async #read() {
@@ -88,13 +91,13 @@ export class SessionRecord extends EventTarget {
     if (!this.#ended) this.#state(...(session.state === 'stale' ? ['idle', STALE] : ['good', this.outcome]));
     const rows = [
       ...session.faults.map(fault => ['Fault', this.#fault(fault), 'problem']),
-      ['Session', `${session.id}, ${session.session_type}`],
-      ['IP address', session.ip_address ?? 'none'],
+      ['Session', `${session.id}, ${session.session_type}`, '', String(session.id)],
+      ['IP address', session.ip_address ?? 'none', '', session.ip_address],
       ['Gateway', session.gateway ?? 'none'],
-      ['IPv6 address', session.ipv6_address ?? 'none'],
+      ['IPv6 address', session.ipv6_address ?? 'none', '', session.ipv6_address],
       ['IPv6 prefix', session.ipv6_prefix ?? 'none'],
       ['Delegated prefixes', session.delegated_prefixes.join(', ') || 'none'],
-      ['MAC address', session.mac_address ?? 'unknown'],
+      ['MAC address', session.mac_address ?? 'unknown', '', session.mac_address],
       ['Access interface', session.access_interface],
       ['VLAN', [session.outer_vlan_id, session.inner_vlan_id].filter(id => id !== null).join('.') || 'none'],
       ['PPP interface', session.ppp_interface || 'none'],
@@ -104,12 +107,11 @@ export class SessionRecord extends EventTarget {
       ['Upstream', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
       ['CGNAT', session.vrf_steered ? 'yes' : 'no'],
       ['Overhead profile', session.overhead_profile],
-      ['Accounting id', session.acct_session_id],
+      ['Accounting id', session.acct_session_id, '', session.acct_session_id],
       ['Source', session.source],
       ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
     ];
-    byId('record-fields').replaceChildren(...rows.map(([name, text, look]) =>
-      element('div', {}, element('dt', {text: name}), element('dd', {text, class: look}))));
+    this.#fields.show(rows.map(([name, text, look, copy]) => ({name, text, look, copy})));
   }
 
   #fault({kind, object, reason, since}) {
@@ -143,6 +145,7 @@ export class SessionRecord extends EventTarget {
       const body = {rate_down: byId('rate-down').value, rate_up: byId('rate-up').value};
       const {data} = await this.api.ask('PUT', `/subscribers/${id}/rate`, {body});
       this.outcome = data.message;
+      toast(data.message);
       this.poll.now();
     });
   }
@@ -156,6 +159,7 @@ export class SessionRecord extends EventTarget {
       return () => {
         // The event shows the same later.
         if (!this.#ended) this.#end(data.message);
+        toast(data.message);
         byId('record-close').focus();
       };
     });

@@ -1,0 +1,125 @@
+// A list of the API as a table: one page at a time, filtered, sorted, exported. The query of the URL says which part is shown.
+
+import {save} from './csv.js';
+import {attempt} from './dialogs.js';
+import {byId, element, show, write} from './elements.js';
+import {count} from './format.js';
+import {shown} from './panel.js';
+import {Poll} from './poll.js';
+import {Table} from './table.js';
+import * as views from './views.js';
+
+const PAGE = 50;
+
+/** Emits `read`: its `detail` is the page that is shown. */
+export class Listing extends EventTarget {
+  #query = new URLSearchParams();
+  // The cursor of each page up to the current one.
+  #cursors = new Map();
+  #next = null;
+
+  /** Builds the list in `place`. `spec` has `id` (of its elements), `view`, `title`, `path`, `records` (their name in the
+      response), `columns` and `key` as in Table, `filters` (parameters that the URL may have), and may have `sort` (the
+      default order; null if the API does not sort) and `seconds` between two reads. */
+  constructor(api, place, spec) {
+    super();
+    this.api = api;
+    this.spec = {sort: '', seconds: null, ...spec};
+    const {id, view, title, columns, key, sort} = this.spec;
+    const sortBy = sort === null ? null : field => this.#sortBy(field);
+    this.table = new Table({id, label: title, columns, key, sort: sortBy});
+    this.#build(place);
+    this.poll = new Poll(this.spec.seconds, () => this.#read(), [view]);
+    byId(`${id}-next`).addEventListener('click', () => views.amend({page: this.#page + 1, cursor: this.#next}));
+    byId(`${id}-previous`).addEventListener('click', () => this.#back());
+    byId(`${id}-refresh`).addEventListener('click', () => this.poll.now());
+    byId(`${id}-export`).addEventListener('click', () => this.#export());
+  }
+
+  get #page() {
+    return Math.max(1, Math.trunc(Number(this.#query.get('page'))) || 1);
+  }
+
+  get isFirst() {
+    return this.#page === 1;
+  }
+
+  get #sort() {
+    return this.#query.get('sort') ?? this.spec.sort;
+  }
+
+  /** The parameters of the API, but for those of a page. */
+  get #parameters() {
+    const given = this.spec.filters.map(name => [name, this.#query.get(name)]);
+    return {...Object.fromEntries(given), sort: this.#sort};
+  }
+
+  get #request() {
+    return JSON.stringify([this.#parameters, this.#query.get('cursor'), this.#page]);
+  }
+
+  /** Shows what the query of the URL says. Reads if it says something new, or `again`. */
+  show(query, again = false) {
+    const former = this.#request;
+    this.#query = query;
+    if (this.isFirst) this.#cursors.clear();
+    this.#cursors.set(this.#page, query.get('cursor'));
+    this.table.sorted(this.#sort);
+    if (again || former !== this.#request) this.poll.now();
+    this.table.mark(query.get('open'));
+  }
+
+  #sortBy(field) {
+    views.amend({sort: this.#sort === `-${field}` ? field : `-${field}`, page: null, cursor: null});
+  }
+
+  #back() {
+    const page = this.#page - 1;
+    // A link to a page does not have the cursors of the pages before.
+    const known = page > 1 && this.#cursors.has(page);
+    views.amend({page: known ? page : null, cursor: known ? this.#cursors.get(page) : null});
+  }
+
+  async #read() {
+    const {id, path} = this.spec;
+    await shown(`${id}-problem`, async () => {
+      const request = this.#request;
+      const page = await this.api.poll(path, {...this.#parameters, limit: PAGE, cursor: this.#query.get('cursor')});
+      if (request !== this.#request) return;
+      this.#next = page.next_cursor ?? null;
+      this.#draw(page);
+      this.dispatchEvent(new CustomEvent('read', {detail: page}));
+    });
+  }
+
+  #draw(page) {
+    const {id, records: name} = this.spec;
+    const records = page[name], first = (this.#page - 1) * PAGE + 1;
+    const range = `${count(first)} to ${count(first + records.length - 1)}`;
+    const none = Object.values(this.#parameters).some(Boolean) ? 'no matches' : 'none';
+    write(`${id}-range`, !records.length ? none : page.total === undefined ? range : `${range} of ${count(page.total)}`);
+    this.table.draw(records);
+    byId(`${id}-previous`).disabled = this.isFirst;
+    byId(`${id}-next`).disabled = !this.#next;
+    show(`${id}-pages`, !this.isFirst || this.#next !== null);
+  }
+
+  async #export() {
+    const {id, view, path, records} = this.spec;
+    await attempt(byId(`${id}-export`), byId(`${id}-problem`), () => save(this.api, view, path, records, this.#parameters));
+  }
+
+  #build(place) {
+    const {id, title} = this.spec;
+    const button = (name, text) => element('button', {id: `${id}-${name}`, type: 'button', class: 'quiet', text});
+    place.setAttribute('aria-labelledby', `${id}-title`);
+    place.append(
+      element('h2', {}, element('span', {id: `${id}-title`, text: title}), element('small', {id: `${id}-range`, role: 'status'}),
+        button('export', 'Export CSV')),
+      element('p', {id: `${id}-problem`, class: 'problem', role: 'alert', hidden: true}),
+      this.table.place,
+      element('p', {class: 'pages'},
+        element('span', {id: `${id}-pages`, class: 'pages', hidden: true}, button('previous', 'Previous'), button('next', 'Next')),
+        element('span', {id: `${id}-age`, class: 'note'}), button('refresh', 'Refresh')));
+  }
+}

@@ -1,0 +1,57 @@
+// A table of records, in an element that scrolls by itself.
+
+import {element} from './elements.js';
+
+export class Table {
+  #rows = new Map();
+  #marked = null;
+  #heads;
+
+  /** A column has `field`, `title`, and may have `look`, `show` (a record's content) and `sorts` (false for no). `key` gives
+      the key of a record; `sort` is called with the field of a clicked column, without it nothing is sorted. */
+  constructor({id, label, columns, key = record => record.id, sort = null}) {
+    this.columns = columns;
+    this.key = key;
+    this.#heads = columns.map(({field, title, look = '', sorts = true}) => element('th', {scope: 'col', class: look},
+      sort && sorts ? element('button', {type: 'button', class: 'link', text: title, onclick: () => sort(field)}) : title));
+    this.body = element('tbody');
+    this.table = element('table', {id}, element('thead', {}, element('tr', {}, ...this.#heads)), this.body);
+    this.place = element('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': `Table: ${label}`}, this.table);
+  }
+
+  draw(records) {
+    this.#rows = new Map(records.map(record => [String(this.key(record)), this.#row(record)]));
+    this.body.replaceChildren(...this.#rows.values());
+    this.mark(this.#marked);
+  }
+
+  /** Marks the row of the open record; null for none. */
+  mark(key) {
+    this.row(this.#marked)?.removeAttribute('aria-current');
+    this.#marked = key;
+    this.row(key)?.setAttribute('aria-current', 'true');
+  }
+
+  /** Shows by which field the records are sorted, such as `-id`. */
+  sorted(sort) {
+    for (const [index, {field}] of this.columns.entries()) {
+      const head = this.#heads[index];
+      if (sort === field) head.ariaSort = 'ascending';
+      else if (sort === `-${field}`) head.ariaSort = 'descending';
+      else head.removeAttribute('aria-sort');
+    }
+  }
+
+  row(key) {
+    return this.#rows.get(String(key));
+  }
+
+  cell(key, field) {
+    return this.row(key)?.cells[this.columns.findIndex(column => column.field === field)];
+  }
+
+  #row(record) {
+    return element('tr', {}, ...this.columns.map(({field, look = '', show}) =>
+      element('td', {class: look}, show ? show(record) : String(record[field] ?? ''))));
+  }
+}

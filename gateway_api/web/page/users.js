@@ -1,0 +1,81 @@
+// The users of the running configuration. Edits of a user are changes of the candidate, as any other edit.
+
+import {attempt, confirm} from './dialogs.js';
+import {byId, element, write} from './elements.js';
+import {count} from './format.js';
+import {shown} from './panel.js';
+import {Poll} from './poll.js';
+import {field, form, panel, textInput, viewSection} from './section.js';
+import {Table} from './table.js';
+import {toast} from './toasts.js';
+
+const SECONDS = 10;
+
+export class Users {
+  #number = 0;
+
+  constructor(api) {
+    this.api = api;
+    this.table = new Table({id: 'user-list', label: 'Users', key: ({username}) => username, columns: [
+      {field: 'username', title: 'Username'}, {field: 'role', title: 'Role'},
+      {field: 'actions', title: 'Actions', look: 'text', show: user => this.#actions(user)},
+    ]});
+    viewSection('users', 'Users', panel('users', 'Users of the API', [this.table.place]),
+      panel('new-user', 'Add a user', [this.#form()], {'data-admin': true, hidden: true}));
+    this.poll = new Poll(SECONDS, () => this.#read(), ['users']);
+  }
+
+  #form() {
+    const roles = ['operator', 'admin'].map(text => element('option', {text}));
+    return form('add-user', [
+      field('New username', textInput('new-username', {required: true})),
+      field('Role', element('select', {id: 'new-role'}, ...roles)),
+      field('Hash of the password, from gateway-api hash-password', textInput('new-hash', {required: true, placeholder: '$2b$12$…'})),
+    ], 'Stage', () => this.#add());
+  }
+
+  async #read() {
+    await shown('users-problem', async () => {
+      const {api: {users = []} = {}} = await this.api.poll('/system/config');
+      this.#number = users.length;
+      write('users-note', count(users.length));
+      // The buttons stay while the users stay: one of them may have the focus.
+      const state = JSON.stringify([users, this.api.isAdmin]);
+      if (this.state !== state) this.table.draw(users);
+      this.state = state;
+    });
+  }
+
+  #actions({username, role}) {
+    if (!this.api.isAdmin && username !== this.api.user?.username) return '';
+    const other = role === 'admin' ? 'operator' : 'admin', path = `api.users.${JSON.stringify(username)}`;
+    const button = (text, label, act) => element('button', {type: 'button', class: 'quiet', text, 'aria-label': `${label} ${username}`, onclick: act});
+    const end = button('End tokens…', 'End the tokens of', () => this.#end(username));
+    if (!this.api.isAdmin) return end;
+    return element('span', {class: 'actions'}, end,
+      button(`Make ${other}`, `Make ${other}:`, () => this.#stage('set', {path: `${path}.role`, value: other})),
+      button('Remove', 'Remove', () => this.#stage('delete', {path})));
+  }
+
+  #end(username) {
+    confirm({title: `End all tokens of ${username}?`, text: `Each page and script of ${username} must sign in again.`, button: 'End tokens'}, async () => {
+      toast((await this.api.post('/auth/logout-everywhere', {username})).message);
+    });
+  }
+
+  async #stage(action, body) {
+    await shown('users-problem', async () => {
+      await this.api.post(`/system/config/${action}`, body);
+      toast(`Staged ${body.path}. Commit it in the view Configuration.`);
+    });
+  }
+
+  async #add() {
+    await attempt(byId('add-user'), byId('add-user-problem'), async () => {
+      const user = {username: byId('new-username').value, role: byId('new-role').value, password_hash: byId('new-hash').value};
+      await this.api.post('/system/config/set', {path: `api.users.${this.#number}`, value: user});
+      byId('add-user').reset();
+      toast(`Staged the user ${user.username}. Commit it in the view Configuration.`);
+    });
+  }
+}

@@ -1,0 +1,122 @@
+// Webhooks, and the deliveries to the open one.
+
+import {attempt, confirm} from './dialogs.js';
+import {byId, element, show, write} from './elements.js';
+import {count, moment, scaledTime, words} from './format.js';
+import {shown} from './panel.js';
+import {Poll} from './poll.js';
+import {button, field, form, panel, textInput, viewSection} from './section.js';
+import {Table} from './table.js';
+import {toast} from './toasts.js';
+import * as views from './views.js';
+
+const SECONDS = 5;
+const EVENTS = ['session.up', 'session.down'];
+
+export class Webhooks {
+  #open = null;
+
+  constructor(api) {
+    this.api = api;
+    this.table = new Table({id: 'webhook-list', label: 'Webhooks', columns: [
+      {field: 'url', title: 'URL', look: 'text', show: ({id, url}) => element('button', {type: 'button', class: 'link', text: url, onclick: () => views.amend({open: id})})},
+      {field: 'events', title: 'Events', look: 'wide', show: ({events}) => events.join(', ')},
+      {field: 'paused_until', title: 'State', show: ({paused_until: until}) => (until ? `paused until ${moment(until)}` : 'active')},
+    ]});
+    this.deliveries = new Table({id: 'delivery-list', label: 'Deliveries', key: delivery => delivery, columns: [
+      {field: 'started_at', title: 'Time', show: ({started_at: at}) => (at ? moment(at) : '')},
+      {field: 'event', title: 'Event'}, {field: 'attempt', title: 'Attempt', look: 'number wide'}, {field: 'result', title: 'Result'},
+      {field: 'status', title: 'Status', look: 'number', show: ({status}) => String(status ?? '')},
+      {field: 'error', title: 'Reason', look: 'text wide', show: ({error}) => words(error ?? '')},
+      {field: 'duration', title: 'Took', look: 'number wide', show: ({duration}) => (duration === null ? '' : scaledTime(duration))},
+      {field: 'next_attempt_at', title: 'Next attempt', look: 'wide', show: ({next_attempt_at: at}) => (at ? moment(at) : '')},
+    ]});
+    const kept = element('p', {class: 'note', text: 'Registrations are in memory: after a stop of the API, register again.'});
+    const actions = element('p', {class: 'actions'}, adminButton('webhook-test', 'Send a test'),
+      adminButton('webhook-delete', 'Delete…', 'danger'), button('webhook-close', 'Close', 'quiet'));
+    viewSection('webhooks', 'Webhooks', panel('webhooks', 'Registrations', [this.table.place, kept]),
+      panel('deliveries', 'Deliveries', [actions, this.deliveries.place], {id: 'deliveries', hidden: true}),
+      panel('new-webhook', 'Register a webhook', [this.#form()], {'data-admin': true, hidden: true}));
+    this.poll = new Poll(SECONDS, () => this.#read(), ['webhooks']);
+    byId('webhook-test').addEventListener('click', () => this.#test());
+    byId('webhook-delete').addEventListener('click', () => this.#askDelete());
+    byId('webhook-close').addEventListener('click', () => views.amend({open: null}));
+  }
+
+  #form() {
+    const events = EVENTS.map(name => element('label', {}, element('input', {id: `new-${name}`, type: 'checkbox', checked: true}), ` ${name}`));
+    return form('add-webhook', [
+      field('URL', textInput('new-url', {type: 'url', required: true, placeholder: 'https://noc.example/hook'})),
+      element('fieldset', {}, element('legend', {text: 'Events'}), ...events),
+      field('Secret, optional', textInput('new-secret', {type: 'password', placeholder: 'whsec_…'})),
+    ], 'Register', () => this.#add());
+  }
+
+  show(query) {
+    const open = query.get('open');
+    if (open !== this.#open) {
+      this.deliveries.draw([]);
+      write('deliveries-note', '');
+    }
+    this.#open = open;
+    this.table.mark(open);
+    show('deliveries', open !== null);
+    this.poll.now();
+  }
+
+  async #read() {
+    await shown('webhooks-problem', async () => {
+      const {webhooks} = await this.api.poll('/webhooks');
+      write('webhooks-note', count(webhooks.length));
+      const state = JSON.stringify(webhooks);
+      if (this.state !== state) this.table.draw(webhooks);
+      this.state = state;
+      const open = webhooks.find(({id}) => id === this.#open);
+      // A webhook that was deleted keeps no live buttons.
+      for (const id of ['webhook-test', 'webhook-delete']) byId(id).disabled = !open;
+      if (open) write('deliveries-note', open.url);
+    });
+    const open = this.#open;
+    if (open === null) return;
+    await shown('deliveries-problem', async () => {
+      const {deliveries} = await this.api.poll(`/webhooks/${encodeURIComponent(open)}/deliveries`);
+      if (open === this.#open) this.deliveries.draw(deliveries);
+    });
+  }
+
+  async #add() {
+    await attempt(byId('add-webhook'), byId('add-webhook-problem'), async () => {
+      const events = EVENTS.filter(name => byId(`new-${name}`).checked);
+      const secret = byId('new-secret').value;
+      const {id} = await this.api.post('/webhooks', {url: byId('new-url').value, events, ...(secret && {secret})});
+      byId('add-webhook').reset();
+      toast(`Registered ${id}.`);
+      views.amend({open: id});
+    });
+  }
+
+  async #test() {
+    await attempt(byId('deliveries'), byId('deliveries-problem'), async () => {
+      toast(`${(await this.api.post(`/webhooks/${this.#open}/test`)).message}.`);
+    });
+    await this.poll.now();
+  }
+
+  #askDelete() {
+    const id = this.#open;
+    confirm({title: 'Delete this webhook?', text: `${byId('deliveries-note').textContent} gets no more events. Messages that wait are dropped.`, button: 'Delete'}, async () => {
+      const {data} = await this.api.ask('DELETE', `/webhooks/${id}`);
+      return () => {
+        toast(data.message);
+        views.amend({open: null});
+      };
+    });
+  }
+}
+
+function adminButton(id, text, look) {
+  const made = button(id, text, look);
+  made.dataset.admin = '';
+  made.hidden = true;
+  return made;
+}

@@ -1,0 +1,193 @@
+"""The views of the live page that list what the gateway has, from interfaces to the audit log."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.support.browser import Screen, screen
+from tests.support.faulty_core import FAULTS, faulty_gateway
+from tests.support.receivers import Receiver
+from tests.support.stack import Api, running_stack
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A gateway whose users and webhooks nobody else changes."""
+    with running_stack(tmp_path_factory.mktemp("own"), sessions=120) as (api, _):
+        yield api
+
+
+@pytest.fixture
+def shown(browser: Browser, own: Api) -> Iterator[Screen]:
+    with screen(browser, own) as opened:
+        opened.open().sign_in()
+        opened.is_live()
+        yield opened
+
+
+def rows(shown: Screen, table: str) -> Locator:
+    return shown.page.locator(f"#{table} tbody tr")
+
+
+def total(shown: Screen, table: str) -> int:
+    """The number of records that the list says it has."""
+    found = shown.page.locator(f"#{table}-range")
+    expect(found).to_contain_text(" of ")
+    return int(found.inner_text().rpartition(" ")[2].replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("view", "table", "path"),
+    [
+        ("Interfaces", "interface-list", "/interfaces"),
+        ("Routes", "route-list", "/routing/routes"),
+        ("CGNAT", "cgnat-list", "/cgnat/sessions"),
+    ],
+)
+def test_a_list_of_the_network_has_all_records_in_pages(
+    shown: Screen, view: str, table: str, path: str
+) -> None:
+    shown.go(view)
+    assert total(shown, table) == shown.api.get(path)["count"]
+    expect(rows(shown, table)).to_have_count(50)
+    first = rows(shown, table).first.inner_text()
+    panel = shown.page.locator(".panel", has=shown.page.locator(f"#{table}"))
+    panel.get_by_role("button", name="Next").click()
+    expect(shown.page.locator(f"#{table}-range")).to_contain_text("51 to ")
+    expect(rows(shown, table).first).not_to_have_text(first)
+    shown.page.go_back()
+    expect(shown.page.locator(f"#{table}-range")).to_contain_text("1 to 50 of")
+
+
+def test_interfaces_are_filtered_and_sorted_and_have_a_link(shown: Screen) -> None:
+    shown.go("Interfaces")
+    shown.page.locator("#interfaces-type").select_option("trunk")
+    expect(rows(shown, "interface-list")).to_have_count(2)
+    shown.page.get_by_role("columnheader", name="Name").get_by_role("button").click()
+    expect(rows(shown, "interface-list").first).to_contain_text("trunk1")
+    assert shown.page.url.endswith("#interfaces?type=trunk&sort=-name")
+    shown.page.reload()
+    expect(rows(shown, "interface-list").first).to_contain_text("trunk1")
+    expect(rows(shown, "interface-list")).to_have_count(2)
+
+
+def test_a_route_of_a_session_leads_to_its_subscriber(shown: Screen) -> None:
+    session = shown.api.get("/subscribers/12")
+    shown.go("Routes")
+    shown.page.get_by_label("Destination").fill(f"{session['ip_address']}/32")
+    shown.page.get_by_role("button", name="Filter").locator("visible=true").click()
+    expect(rows(shown, "route-list")).to_have_count(1)
+    rows(shown, "route-list").get_by_role("link", name="12").click()
+    expect(shown.page.locator("#record-title")).to_have_text(session["username"])
+
+
+def test_a_filter_that_the_api_refuses_is_said_beside_the_list(shown: Screen) -> None:
+    shown.go("CGNAT")
+    shown.page.get_by_label("IP address").fill("nonsense")
+    shown.page.get_by_role("button", name="Filter").locator("visible=true").click()
+    expect(shown.page.locator("#cgnat-list-problem")).to_contain_text("ip_address: ")
+
+
+def test_cgnat_counts_are_those_of_the_gateway(shown: Screen) -> None:
+    shown.go("CGNAT")
+    stats = shown.api.get("/cgnat/stats")
+    expect(shown.page.locator("#cgnat-steered")).to_have_text(str(stats["vrf_steered_sessions"]))
+    expect(shown.page.locator("#cgnat-public")).to_have_text(str(stats["public_ip_sessions"]))
+
+
+def test_health_lists_all_faults(browser: Browser, api: Api, state: Path, tmp_path: Path) -> None:
+    with faulty_gateway(api, state, tmp_path) as faulty, screen(browser, faulty) as shown:
+        shown.open("#health").sign_in("operator")
+        expect(shown.page.locator("#health-states .bad").first).to_contain_text("do not reply")
+        expect(rows(shown, "fault-list")).to_have_count(min(50, len(FAULTS)))
+        shown.page.get_by_label("Kind").select_option("vlan")
+        expect(rows(shown, "fault-list")).to_have_count(1)
+        expect(rows(shown, "fault-list")).to_contain_text("<b>File exists</b>")
+
+
+def test_a_webhook_is_registered_tested_and_deleted(shown: Screen) -> None:
+    with Receiver() as receiver:
+        shown.go("Webhooks")
+        shown.page.get_by_label("URL").fill(receiver.url)
+        shown.page.get_by_label("session.down").uncheck()
+        shown.page.get_by_role("button", name="Register").click()
+        expect(shown.page.locator("#deliveries-note")).to_have_text(receiver.url)
+        (registered,) = shown.api.get("/webhooks")["webhooks"]
+        assert registered["events"] == ["session.up"]
+        expect(rows(shown, "webhook-list")).to_have_attribute("aria-current", "true")
+        shown.page.get_by_role("button", name="Send a test").click()
+        expect(rows(shown, "delivery-list").first).to_contain_text("delivered")
+        shown.page.get_by_role("button", name="Delete…").click()
+        shown.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(rows(shown, "webhook-list")).to_have_count(0)
+        expect(shown.page.locator("#deliveries")).to_be_hidden()
+    assert shown.api.get("/webhooks")["count"] == 0
+
+
+def test_a_webhook_that_somebody_else_deleted_has_no_live_buttons(shown: Screen) -> None:
+    body = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}
+    id = shown.api.send("POST", "/webhooks", json=body).json()["data"]["id"]
+    shown.page.goto(f"{shown.api.url}/#webhooks?open={id}")
+    expect(shown.page.get_by_role("button", name="Send a test")).to_be_enabled()
+    assert shown.api.send("DELETE", f"/webhooks/{id}").ok
+    for name in ("Send a test", "Delete…"):
+        expect(shown.page.get_by_role("button", name=name)).to_be_disabled()
+
+
+def test_users_are_listed_and_their_edits_are_staged(shown: Screen) -> None:
+    shown.go("Users")
+    expect(rows(shown, "user-list")).to_have_count(2)
+    shown.page.get_by_role("button", name="Make admin: operator").click()
+    expect(shown.page.locator("#toasts")).to_contain_text("Commit it in the view Configuration.")
+    diff = shown.api.get("/system/config/compare", "admin")["diff"]
+    assert '+ api.users.operator.role = "admin"' in diff
+    shown.page.get_by_label("New username").fill("jo")
+    shown.page.get_by_label("Hash of the password").fill("secret")
+    shown.page.get_by_role("button", name="Stage").click()
+    expect(shown.page.locator("#add-user-problem")).to_contain_text("password_hash")
+    shown.page.get_by_label("Hash of the password").fill("$2b$12$" + "a" * 53)
+    shown.page.get_by_role("button", name="Stage").click()
+    expect(shown.page.locator("#toasts p").last).to_contain_text("Staged the user jo.")
+    assert "jo" in shown.api.get("/system/config/compare", "admin")["diff"]
+    assert shown.api.send("POST", "/system/config/discard").ok
+
+
+def test_an_admin_ends_the_tokens_of_a_user_after_a_question(shown: Screen) -> None:
+    token = shown.api.new_token("operator")
+    shown.go("Users")
+    shown.page.get_by_role("button", name="End the tokens of operator").click()
+    shown.page.get_by_role("dialog").get_by_role("button", name="End tokens").click()
+    expect(shown.page.locator("#toasts")).to_have_text("Ended all tokens of operator")
+    assert shown.api.send("GET", "/subscribers/summary", token=token).status_code == 401
+    shown.api.forget_tokens()
+
+
+def test_the_audit_log_tells_what_was_done_by_whom(shown: Screen) -> None:
+    assert shown.api.send("PUT", "/subscribers/12/rate", json={"rate_down": "5mbit", "rate_up": "5mbit"}).ok
+    shown.go("Audit")
+    first = rows(shown, "audit-list").first
+    expect(first).to_contain_text("subscribers.change_rate: Rate change requested for session 12")
+    expect(first).to_contain_text("UTC")
+    first.locator("summary").click()
+    expect(first.locator("dl")).to_contain_text('"rate_down": "5mbit"')
+    shown.page.get_by_label("Action").fill("login.log_in")
+    shown.page.get_by_label("Result").select_option("done")
+    expect(rows(shown, "audit-list").first).to_contain_text("login.log_in")
+    expect(rows(shown, "audit-list").filter(has_text="subscribers")).to_have_count(0)
+    shown.page.get_by_label("Since").fill("2099-01-01T00:00")
+    shown.page.get_by_role("button", name="Filter").locator("visible=true").click()
+    expect(shown.page.locator("#audit-list-range")).to_have_text("no matches")
+
+
+def test_an_operator_has_no_audit_log_and_edits_no_user(browser: Browser, own: Api) -> None:
+    with screen(browser, own) as shown:
+        shown.open("#users").sign_in("operator")
+        expect(rows(shown, "user-list")).to_have_count(2)
+        expect(shown.page.get_by_role("link", name="Audit")).to_be_hidden()
+        expect(shown.page.get_by_role("button", name="Remove")).to_have_count(0)
+        expect(shown.page.get_by_label("New username")).to_be_hidden()
+        expect(shown.page.get_by_role("button", name="End the tokens of operator")).to_be_visible()
