@@ -106,6 +106,12 @@ def toast(shown: Screen) -> None:
     expect(shown.page.locator("#toasts p")).to_be_visible()
 
 
+def difference(shown: Screen) -> None:
+    shown.open("#configuration?from=1&to=candidate&path=demux.rate_limits.burst").sign_in()
+    expect(shown.page.locator("#revision-diff ins").first).to_be_visible()
+    expect(shown.page.locator("#tree").get_by_role("link", name="burst")).to_be_visible()
+
+
 def pressed(before: Callable[[Screen], None], name: str) -> Callable[[Screen], None]:
     def press(shown: Screen) -> None:
         before(shown)
@@ -122,6 +128,7 @@ STATES: dict[str, Callable[[Screen], None]] = {
     "subscribers": subscribers,
     "a record": record,
     "configuration": configuration,
+    "a difference": difference,
     "interfaces": listed("interfaces", "interface-list"),
     "routes": listed("routes", "route-list"),
     "cgnat": listed("cgnat", "cgnat-list"),

@@ -186,3 +186,79 @@ def test_the_gateway_s_name_is_shown(shown: Screen) -> None:
     expect(shown.page.locator("#hostname")).to_have_text(
         shown.api.get("/system/config")["system"]["hostname"]
     )
+
+
+def test_the_running_configuration_is_a_tree_that_leads_to_an_edit(shown: Screen) -> None:
+    running = shown.api.get("/system/config")["demux"]["rate_limits"]["burst"]
+    tree = shown.page.locator("#tree")
+    tree.get_by_text("demux", exact=True).click()
+    tree.get_by_text("rate_limits", exact=True).click()
+    tree.get_by_role("link", name="burst").click()
+    expect(shown.page.get_by_label("Path")).to_have_value("demux.rate_limits.burst")
+    expect(shown.page.get_by_label("Value")).to_have_value(str(running))
+    expect(shown.page.get_by_label("Value")).to_be_focused()
+    expect(shown.page.locator("#stage-help")).to_contain_text("New VLANs at once. Example: 1000")
+    assert shown.page.url.endswith("#configuration?path=demux.rate_limits.burst")
+    shown.page.reload()
+    expect(shown.page.get_by_label("Value")).to_have_value(str(running))
+    expect(tree.get_by_role("link", name="burst")).to_be_visible()
+
+
+def test_a_path_has_the_help_of_the_schema(shown: Screen) -> None:
+    shown.page.get_by_label("Path").fill("qos.default_down")
+    help = "Rates of sessions without rates of their own, as text with a unit. Example: 100mbit"
+    expect(shown.page.locator("#stage-help")).to_have_text(help)
+    shown.page.get_by_label("Path").fill("unknown")
+    expect(shown.page.locator("#stage-help")).to_have_text("")
+
+
+def committed(own: Api, value: str) -> str:
+    """Commits a rate. What ran before is revision 1 then: its rate."""
+    before: str = own.get("/system/config")["qos"]["default_up"]
+    elsewhere(own, "qos.default_up", value)
+    assert own.send("POST", "/system/config/commit", json={"comment": f"to {value}"}).ok
+    return before
+
+
+def test_any_two_configurations_are_compared(shown: Screen) -> None:
+    former = committed(shown.api, "41mbit")
+    committed(shown.api, "42mbit")
+    elsewhere(shown.api, "qos.default_up", "43mbit")
+    expect(shown.page.locator("#archive tr").nth(1)).to_be_visible()
+    shown.page.reload()
+    diff = shown.page.locator("#revision-diff")
+    shown.page.get_by_role("link", name="Difference from revision 2 to the running configuration").click()
+    expect(diff).to_have_text(f'- qos.default_up = "{former}"+ qos.default_up = "42mbit"')
+    shown.page.get_by_label("From", exact=True).select_option("Revision 1")
+    shown.page.get_by_label("To", exact=True).select_option("candidate")
+    shown.page.get_by_role("button", name="Show the difference").click()
+    expect(diff).to_have_text('- qos.default_up = "41mbit"+ qos.default_up = "43mbit"')
+    shown.page.go_back()
+    expect(diff).to_have_text(f'- qos.default_up = "{former}"+ qos.default_up = "42mbit"')
+    shown.page.get_by_label("From", exact=True).select_option("running")
+    shown.page.get_by_label("To", exact=True).select_option("running")
+    shown.page.get_by_role("button", name="Show the difference").click()
+    expect(shown.page.get_by_text("No difference.")).to_be_visible()
+    expect(diff).to_be_hidden()
+
+
+def test_a_revision_becomes_the_candidate_after_a_question(shown: Screen) -> None:
+    former = committed(shown.api, "44mbit")
+    shown.page.reload()
+    shown.page.get_by_role("button", name="Roll back to revision 1", exact=True).click()
+    shown.page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    expect(shown.page.locator("#configuration-state")).to_contain_text("Revision 1 is the candidate")
+    expect(shown.page.locator("#diff ins")).to_have_text(f'+ qos.default_up = "{former}"')
+    assert shown.api.get("/system/config")["qos"]["default_up"] == "44mbit"
+
+
+def test_a_roll_back_is_to_the_revision_that_the_user_saw(shown: Screen) -> None:
+    committed(shown.api, "45mbit")
+    shown.page.reload()
+    shown.page.get_by_role("button", name="Roll back to revision 1", exact=True).click()
+    # Revision 1 is another one now.
+    committed(shown.api, "46mbit")
+    dialog = shown.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Roll back").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("changed")
+    assert shown.api.get("/system/config/compare", "admin")["diff"] == ""

@@ -68,6 +68,11 @@ export class Api extends EventTarget {
     return (await this.ask('GET', withQuery(path, query), options)).data;
   }
 
+  /** The body of a response without the envelope. */
+  async bare(path) {
+    return this.#read(await this.#send('GET', path));
+  }
+
   /** A repeated GET. If it succeeds, the log has it only at level debug. */
   async poll(path, query = {}) {
     return this.get(path, query, {headers: POLL});

@@ -1,28 +1,105 @@
-// The archive: the latest revisions.
+// The archive: former configurations, the difference between any two, and the way back to one.
 
-import {byId, element, show} from './elements.js';
+import {byId, element, show, write} from './elements.js';
 import {moment} from './format.js';
+import {leaves} from './leaves.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import * as views from './views.js';
 
-const SECONDS = 30, SHOWN = 10;
+const SECONDS = 30;
+const RUNNING = 'running', CANDIDATE = 'candidate';
 
-export class Archive {
+/** Emits `rollback`: its `detail` is the revision. */
+export class Archive extends EventTarget {
+  #state = '';
+  #compared = '';
+
   constructor(api) {
-    this.poll = new Poll(SECONDS, () => shown('archive-problem', async () => {
-      const {revisions} = await api.poll('/system/config/archive');
-      show('archive-none', !revisions.length);
-      show('archive-table', revisions.length > 0);
-      byId('archive').replaceChildren(...revisions.slice(0, SHOWN).map(row));
-    }), ['configuration']);
+    super();
+    this.api = api;
+    this.poll = new Poll(SECONDS, () => this.#read(), ['configuration']);
+    byId('compare').addEventListener('submit', event => {
+      event.preventDefault();
+      views.amend({from: byId('compare-from').value, to: byId('compare-to').value});
+    });
   }
 
   now() {
+    this.#compared = '';
     this.poll.now();
+  }
+
+  /** Shows the difference that the query of the URL names. */
+  async show(query) {
+    this.wanted = {from: query.get('from'), to: query.get('to')};
+    await this.#compare();
+  }
+
+  async #read() {
+    await shown('archive-problem', async () => {
+      const {revisions} = await this.api.poll('/system/config/archive');
+      show('archive-none', !revisions.length);
+      show('archive-table', revisions.length > 0);
+      const state = JSON.stringify([revisions, this.api.isAdmin]);
+      if (state === this.#state) return;
+      this.#state = state;
+      byId('archive').replaceChildren(...revisions.map(revision => this.#row(revision)));
+      const names = [RUNNING, ...(this.api.isAdmin ? [CANDIDATE] : []), ...revisions.map(({revision}) => String(revision))];
+      this.#offer('compare-from', names, this.wanted?.from ?? '1');
+      this.#offer('compare-to', names, this.wanted?.to ?? RUNNING);
+    });
+    await this.#compare();
+  }
+
+  #offer(id, names, chosen) {
+    byId(id).replaceChildren(...names.map(name => element('option', {value: name, text: /^\d/.test(name) ? `Revision ${name}` : name, selected: name === chosen})));
+  }
+
+  async #compare() {
+    const {from, to} = this.wanted ?? {};
+    show('revision-diff', Boolean(from && to));
+    show('revision-same', false);
+    if (!from || !to) return;
+    const compared = `${from} ${to}`;
+    for (const [id, name] of [['compare-from', from], ['compare-to', to]]) byId(id).value = name;
+    if (compared === this.#compared) return;
+    await shown('archive-problem', async () => {
+      const [before, after] = await Promise.all([this.#values(from), this.#values(to)]);
+      this.#compared = compared;
+      const lines = difference(before, after);
+      write('revision-title', `From ${from} to ${to}`);
+      show('revision-same', !lines.length);
+      byId('revision-diff').replaceChildren(...lines);
+      show('revision-diff', lines.length > 0);
+    });
+  }
+
+  async #values(name) {
+    if (name === RUNNING) return valuesOf(await this.api.get('/system/config'));
+    if (name === CANDIDATE) return valuesOf(await this.api.get('/system/config/candidate'));
+    return valuesOf((await this.api.get(`/system/config/archive/${encodeURIComponent(name)}`)).configuration);
+  }
+
+  #row({revision, committed_at: at, author, comment}) {
+    const back = () => this.dispatchEvent(new CustomEvent('rollback', {detail: revision}));
+    return element('tr', {}, element('td', {class: 'number', text: revision}), element('td', {text: moment(at)}),
+      element('td', {text: author}), element('td', {class: 'text', text: comment ?? ''}),
+      element('td', {}, element('span', {class: 'actions'},
+        element('a', {href: views.link('configuration', {from: revision, to: RUNNING}), text: 'Difference', 'aria-label': `Difference from revision ${revision} to the running configuration`}),
+        ...(this.api.isAdmin ? [element('button', {type: 'button', class: 'quiet', text: 'Roll back…', 'aria-label': `Roll back to revision ${revision}`, onclick: back})] : []))));
   }
 }
 
-function row({revision, committed_at: at, author, comment}) {
-  return element('tr', {}, element('td', {class: 'number', text: revision}), element('td', {text: moment(at)}),
-    element('td', {text: author}), element('td', {class: 'text', text: comment ?? ''}));
+const valuesOf = configuration => new Map([...leaves(configuration)].map(([path, value]) => [path, JSON.stringify(value)]));
+
+/** Lines as those of the API's own comparison. */
+function difference(before, after) {
+  return [...new Set([...before.keys(), ...after.keys()])].sort().flatMap(path => {
+    if (before.get(path) === after.get(path)) return [];
+    return [
+      ...(before.has(path) ? [element('del', {text: `- ${path} = ${before.get(path)}`})] : []),
+      ...(after.has(path) ? [element('ins', {text: `+ ${path} = ${after.get(path)}`})] : []),
+    ];
+  });
 }

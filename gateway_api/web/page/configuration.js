@@ -8,6 +8,7 @@ import {count} from './format.js';
 import {shown} from './panel.js';
 import {Paths} from './paths.js';
 import {Poll} from './poll.js';
+import {toast} from './toasts.js';
 
 const SECONDS = 10;
 // The API gives the core 30 s for a commit.
@@ -22,6 +23,7 @@ export class Configuration {
     this.paths = new Paths(api);
     this.confirmation = new Confirmation(api, text => this.#tell(text));
     this.archive = archive;
+    archive.addEventListener('rollback', ({detail}) => this.#askRollBack(detail));
     // In all views: the navigation shows the number of changed lines.
     this.poll = new Poll(SECONDS, () => this.#read());
     byId('commit').addEventListener('click', () => this.#askCommit());
@@ -33,6 +35,12 @@ export class Configuration {
     byId('stage-delete').addEventListener('click', () => {
       if (byId('stage-path').reportValidity()) this.#stage('/system/config/delete', {path: byId('stage-path').value});
     });
+  }
+
+  /** Shows the path and the difference that the query of the URL names. */
+  show(query) {
+    this.paths.choose(query.get('path'));
+    this.archive.show(query);
   }
 
   async #read() {
@@ -131,6 +139,20 @@ export class Configuration {
     });
   }
 
+  #askRollBack(revision) {
+    const asSeen = this.#asSeen;
+    confirm({
+      title: `Roll back to revision ${revision}?`, button: 'Roll back',
+      text: 'This copies the revision to the candidate, in place of its changes. Nothing runs before the commit.',
+    }, async () => {
+      const {message} = await this.#settle('/system/config/rollback', {revision}, asSeen);
+      return () => {
+        this.#tell(`${message}.`);
+        byId('configuration-title').focus();
+      };
+    });
+  }
+
   async #settle(path, body, asSeen) {
     try {
       return await this.api.post(path, body, asSeen);
@@ -144,6 +166,7 @@ export class Configuration {
 
   #tell(text) {
     write('configuration-state', text);
+    toast(text);
   }
 }
 

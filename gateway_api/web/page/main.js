@@ -42,10 +42,10 @@ function begin() {
   new Users(api);
   const faulty = faults(api);
   new Health(api);
-  new Configuration(api, new Archive(api));
+  const configuration = new Configuration(api, new Archive(api));
   keys.listen();
   views.follow({
-    subscribers, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty,
+    subscribers, configuration, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty,
     webhooks: new Webhooks(api), audit: audit(api),
   });
   show('banner', true);

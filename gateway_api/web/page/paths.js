@@ -1,19 +1,23 @@
-// The running configuration: the hostname, the paths to choose from, and their values.
+// The running configuration: the hostname, the tree, the paths to choose from, and help for the chosen one.
 
 import {byId, element, write} from './elements.js';
 import {Refused, Unreachable} from './api.js';
+import {leaves} from './leaves.js';
 import {Poll} from './poll.js';
+import {Schema} from './schema.js';
+import {Tree} from './tree.js';
 
 const SECONDS = 60, MOST = 400;
-const PLAIN = /^[A-Za-z_][A-Za-z0-9_-]*$/;
-// The keys of list items: a path with a key needs no index.
-const KEYS = ['username', 'address', 'name'];
+const MASK = '********';
 
 export class Paths {
   #values = new Map();
+  #chosen = null;
 
   constructor(api) {
     this.api = api;
+    this.schema = new Schema(api);
+    this.tree = new Tree(byId('tree'));
     this.poll = new Poll(SECONDS, () => this.#read());
     byId('stage-path').addEventListener('input', () => this.#hint());
   }
@@ -22,34 +26,48 @@ export class Paths {
     this.poll.now();
   }
 
+  /** Puts a path of the URL into the form. */
+  choose(path) {
+    this.#chosen = path;
+    if (path) this.#fill();
+  }
+
   async #read() {
     try {
       const running = await this.api.get('/system/config');
-      this.#values = new Map(leaves(running, []));
+      this.#values = new Map(leaves(running));
       if (running.system.hostname) write('hostname', running.system.hostname);
+      this.tree.show(running);
     } catch (error) {
       // Optional: an operator can still type any path.
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
     }
     byId('paths').replaceChildren(...[...this.#values.keys()].slice(0, MOST).map(value => element('option', {value})));
-    this.#hint();
+    if (this.#chosen && byId('stage-path').value !== this.#chosen) this.#fill();
+    else await this.#hint();
   }
 
-  #hint() {
+  #fill() {
+    const path = this.#chosen, value = this.#values.get(path);
+    if (value === undefined) return;
+    this.tree.reveal(path);
+    byId('stage-path').value = path;
+    byId('stage-value').value = value === null || value === MASK ? '' : typeof value === 'string' ? value : JSON.stringify(value);
+    this.#chosen = null;
+    this.#hint();
+    if (this.api.isAdmin) byId('stage-value').focus();
+  }
+
+  async #hint() {
     const path = byId('stage-path').value;
     write('stage-runs', this.#values.has(path) ? `Running: ${JSON.stringify(this.#values.get(path))}` : 'For example qos.default_down');
-  }
-}
-
-function* leaves(value, path) {
-  if (value === null || typeof value !== 'object' || (Array.isArray(value) && typeof value[0] !== 'object')) {
-    yield [path.map(segment => (PLAIN.test(segment) ? segment : JSON.stringify(segment))).join('.'), value];
-  } else if (Array.isArray(value)) {
-    for (const item of value) {
-      const key = KEYS.find(name => name in item);
-      if (key) for (const [name, held] of Object.entries(item)) if (name !== key) yield* leaves(held, [...path, String(item[key]), name]);
+    let help = '';
+    try {
+      if (path) help = await this.schema.help(path);
+    } catch (error) {
+      // Optional as well.
+      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
     }
-  } else {
-    for (const [name, held] of Object.entries(value)) yield* leaves(held, [...path, name]);
+    if (path === byId('stage-path').value) write('stage-help', help);
   }
 }

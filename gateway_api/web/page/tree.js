@@ -1,0 +1,41 @@
+// The running configuration as a tree. What a user has opened stays open when the configuration changes.
+
+import {element} from './elements.js';
+import {isLeaf, parts, pathText} from './leaves.js';
+import {link} from './views.js';
+
+export class Tree {
+  #place;
+  #shown = '';
+
+  constructor(place) {
+    this.#place = place;
+  }
+
+  show(configuration) {
+    const text = JSON.stringify(configuration);
+    if (text === this.#shown) return;
+    this.#shown = text;
+    const open = new Set([...this.#place.querySelectorAll('details[open]')].map(({dataset}) => dataset.path));
+    this.#place.replaceChildren(branch(configuration, [], open));
+  }
+
+  /** Opens the branches that lead to a path. */
+  reveal(path) {
+    for (const details of this.#place.querySelectorAll('details')) {
+      if (path.startsWith(`${details.dataset.path}.`)) details.open = true;
+    }
+  }
+}
+
+function branch(value, path, open) {
+  return element('ul', {class: 'tree'}, ...parts(value).map(([name, held]) => {
+    const here = [...path, name], text = pathText(here);
+    if (isLeaf(held)) {
+      return element('li', {}, element('a', {href: link('configuration', {path: text}), text: name}), ' ',
+        element('code', {text: JSON.stringify(held)}));
+    }
+    return element('li', {}, element('details', {'data-path': text, open: open.has(text)},
+      element('summary', {text: name}), branch(held, here, open)));
+  }));
+}
