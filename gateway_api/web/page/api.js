@@ -68,9 +68,9 @@ export class Api extends EventTarget {
     return (await this.ask('GET', withQuery(path, query), options)).data;
   }
 
-  /** The body of a response without the envelope. */
-  async bare(path) {
-    return this.#read(await this.#send('GET', path));
+  /** A document of the API, without the envelope. */
+  async document(name) {
+    return this.#read(await this.#send('GET', `/${name}`));
   }
 
   /** A repeated GET. If it succeeds, the log has it only at level debug. */

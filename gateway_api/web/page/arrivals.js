@@ -3,6 +3,7 @@
 import {Chart} from './chart.js';
 import {byId, write} from './elements.js';
 import {count, timeOfDay} from './format.js';
+import {eventsBefore} from './past.js';
 
 const SECONDS = 120;
 // Seconds within which an event arrives; both times are whole seconds. After a lost connection it arrives later.
@@ -18,7 +19,7 @@ export class Arrivals {
 
   constructor(api, stream) {
     this.api = api;
-    this.chart = new Chart(byId('arrivals-chart'), {length: SECONDS, format: most => `${count(most)}/s`, least: 1});
+    this.chart = new Chart(byId('arrivals-chart'), {span: SECONDS, step: 1, format: most => `${count(most)}/s`, least: 1});
     write('watched-since', timeOfDay(Date.now() / 1000));
     stream.addEventListener('events', ({detail}) => this.#take(detail, stream.position));
     for (const state of ['live', 'lost']) stream.addEventListener(state, () => { this.#whole = false; });
@@ -39,10 +40,23 @@ export class Arrivals {
     byId('arrivals-chart').dataset.until = position;
   }
 
-  #gap({id}) {
+  #gap({id, data}) {
     this.#gaps += 1;
+    // The first one is the answer to the sign-in.
+    if (!this.#gaps) this.#fill(data);
     byId('arrivals-chart').dataset.since ??= id;
     if (this.#gaps) write('gaps', `Events were lost ${this.#gaps} times: these two numbers are incomplete.`);
+  }
+
+  /** Shows the events of before the sign-in, which the core still holds. */
+  async #fill(held) {
+    const seconds = new Map(), ahead = this.api.now() - Date.now() / 1000;
+    for (const {name, data} of await eventsBefore(this.api, held)) {
+      const counted = seconds.get(data.at) ?? {up: 0, down: 0, at: data.at - ahead};
+      counted[name === 'session_up' ? 'up' : 'down'] += 1;
+      seconds.set(data.at, counted);
+    }
+    this.chart.fill([...seconds.values()].filter(({at}) => at > Date.now() / 1000 - SECONDS).sort((one, other) => one.at - other.at));
   }
 
   #tick() {

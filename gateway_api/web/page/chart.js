@@ -1,47 +1,94 @@
-// Two opposite quantities over time: one goes up from the axis, the other down, on one scale.
+// Two opposite quantities over time: one goes up from the axis, the other down, on one scale. The time axis ends now. Where
+// a user points, the time and both values are shown.
+
+import {element} from './elements.js';
+import {timeOfDay} from './format.js';
 
 const NAMESPACE = 'http://www.w3.org/2000/svg';
-const HALF = 100;
+const HALF = 100, TICKS = 3;
 
 export class Chart {
   #samples = [];
+  #end = Date.now() / 1000;
+  #pointed = null;
 
-  /** Shows the last `length` samples in `place`. `format` formats the end of the scale, which is at least `least`. */
-  constructor(place, {length, format, least}) {
-    this.length = length;
-    this.format = format;
-    this.least = least;
-    const picture = make('svg', {viewBox: `0 0 ${length} ${2 * HALF}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'});
+  /** Shows the last `span` seconds in `place`, one sample each `step` seconds. `format` formats a value; the end of the scale
+      is at least `least`. */
+  constructor(place, {span, step, format, least}) {
+    Object.assign(this, {place, span, step, format, least, length: span / step});
+    const picture = make('svg', {viewBox: `0 0 ${this.length} ${2 * HALF}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'});
     this.up = make('path', {class: 'up'});
     this.down = make('path', {class: 'down'});
-    picture.append(this.up, this.down, make('path', {class: 'axis', d: `M0 ${HALF}H${length}`}));
-    this.top = document.createElement('span');
-    this.bottom = document.createElement('span');
-    place.append(picture, this.top, this.bottom);
+    this.line = make('path', {class: 'line'});
+    picture.append(this.up, this.down, this.line, make('path', {class: 'axis', d: `M0 ${HALF}H${this.length}`}));
+    this.top = element('span', {class: 'top'});
+    this.bottom = element('span', {class: 'bottom'});
+    this.tip = element('output', {class: 'tip', hidden: true});
+    this.ticks = Array.from({length: TICKS}, () => element('time'));
+    place.append(picture, this.top, this.bottom, this.tip);
+    place.after(element('div', {class: 'ticks', 'aria-hidden': 'true'}, ...this.ticks));
+    place.addEventListener('pointermove', event => this.#point(event.clientX));
+    place.addEventListener('pointerleave', () => this.#point(null));
     this.#draw();
   }
 
-  /** Adds a sample; null if it is unknown. */
-  push(sample) {
-    this.#samples.push(sample);
-    if (this.#samples.length > this.length) this.#samples.shift();
+  /** Adds a sample, `up` and `down`, of a time in epoch seconds; null if it is unknown. The axis ends there. */
+  push(sample, at = Date.now() / 1000) {
+    this.#end = at;
+    if (sample) this.#samples.push({...sample, at});
+    this.#samples = this.#samples.filter(one => one.at > at - this.span);
+    this.#draw();
+  }
+
+  /** Adds samples of before the first one. */
+  fill(samples) {
+    const first = this.#samples[0]?.at ?? Infinity;
+    this.#samples = [...samples.filter(({at}) => at < first), ...this.#samples];
+    this.#draw();
+  }
+
+  clear() {
+    this.#samples = [];
     this.#draw();
   }
 
   #draw() {
-    const known = this.#samples.filter(Boolean).flatMap(({up, down}) => [up, down]);
-    const most = ceiling(Math.max(this.least, ...known));
+    const most = ceiling(Math.max(this.least, ...this.#samples.flatMap(({up, down}) => [up, down])));
     this.up.setAttribute('d', this.#bars(({up}) => -up / most));
     this.down.setAttribute('d', this.#bars(({down}) => down / most));
     this.top.textContent = this.bottom.textContent = this.format(most);
+    this.ticks.forEach((tick, index) => {
+      tick.textContent = timeOfDay(this.#end - this.span * (1 - index / (TICKS - 1)));
+    });
+    this.#tell();
   }
 
   #bars(share) {
-    const first = this.length - this.#samples.length;
-    return this.#samples.map((sample, index) => {
-      const height = sample ? share(sample) * HALF : 0;
-      return height ? `M${first + index + 0.1} ${HALF}v${height.toFixed(2)}h.8V${HALF}z` : '';
+    return this.#samples.map(sample => {
+      const height = share(sample) * HALF;
+      return height ? `M${this.#place(sample)} ${HALF}v${height.toFixed(2)}h.8V${HALF}z` : '';
     }).join('');
+  }
+
+  /** The left edge of a bar. */
+  #place({at}) {
+    return (this.length - 0.9 - (this.#end - at) / this.step).toFixed(2);
+  }
+
+  #point(x) {
+    const {left, width} = this.place.getBoundingClientRect();
+    this.#pointed = x === null ? null : (x - left) / width;
+    this.#tell();
+  }
+
+  #tell() {
+    const at = this.#end - (1 - this.#pointed) * this.span;
+    const near = this.#pointed === null ? null : this.#samples.findLast(sample => Math.abs(sample.at - at) <= this.step);
+    this.tip.hidden = !near;
+    this.line.setAttribute('d', near ? `M${Number(this.#place(near)) + 0.4} 0V${2 * HALF}` : '');
+    if (!near) return;
+    this.tip.textContent = `${timeOfDay(near.at)}: ${this.format(near.up)} ↑ ${this.format(near.down)} ↓`;
+    this.tip.classList.toggle('left', this.#pointed > 0.5);
   }
 }
 

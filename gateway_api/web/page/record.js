@@ -1,6 +1,7 @@
 // One session: its current record, and the actions of an admin.
 
 import {Refused} from './api.js';
+import {Chart} from './chart.js';
 import {ask} from './dialogs.js';
 import {byId, complain, show, write} from './elements.js';
 import {Fields} from './fields.js';
@@ -10,7 +11,8 @@ import {Poll} from './poll.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
 
-const SECONDS = 5;
+const SECONDS = 5, SPAN = 300;
+const bits = number => scaled(number, 'bit/s');
 const STALE = 'Stale: the source does not reply';
 
 /** Emits `read`: its `detail` is the session's current record. */
@@ -20,6 +22,7 @@ export class SessionRecord extends EventTarget {
   #before = null;
   #ended = false;
   #fields = new Fields(byId('record-fields'));
+  #chart = new Chart(byId('record-chart'), {span: SPAN, step: SECONDS, format: bits, least: 1000});
 
   constructor(api, stream) {
     super();
@@ -46,6 +49,7 @@ export class SessionRecord extends EventTarget {
     this.#session = this.#before = null;
     this.#ended = false;
     this.#fields.clear();
+    this.#chart.clear();
     complain(byId('record-problem'));
     write('record-title', `Session ${id}`);
     this.#state('idle', 'Loading');
@@ -118,11 +122,19 @@ export class SessionRecord extends EventTarget {
     return `${faulty(kind, object)}, for ${duration(this.api.now() - since)}: ${reason}`;
   }
 
+  /** The rates since the record before, which are also drawn. */
   #traffic() {
     if (!this.#before) return 'measuring';
     const {session, at} = this.#before;
-    const rate = field => scaled(8 * Math.max(0, this.#session[field] - session[field]) / (this.at - at), 'bit/s');
-    return `${rate('bytes_out')} down, ${rate('bytes_in')} up`;
+    const rate = field => 8 * (this.#session[field] - session[field]) / (this.at - at);
+    const down = rate('bytes_out'), up = rate('bytes_in');
+    // A counter that went back began again at 0, and after a pause the rate would be the mean of the whole pause.
+    if (down < 0 || up < 0 || this.at - at > 3 * SECONDS) {
+      this.#chart.push(null);
+      return 'measuring';
+    }
+    this.#chart.push({up: down, down: up});
+    return `${bits(down)} down, ${bits(up)} up`;
   }
 
   #state(level, text) {

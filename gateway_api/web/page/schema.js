@@ -12,7 +12,7 @@ export class Schema {
 
   /** What is known of a path, as sentences; empty for nothing. */
   async help(path) {
-    this.#schemas ??= (await this.#api.bare('/openapi.json')).components.schemas;
+    this.#schemas ??= (await this.#api.document('openapi.json')).components.schemas;
     let schema = this.#schemas.Configuration, example, found = '';
     for (const segment of path.match(SEGMENT) ?? []) {
       example = example?.[segment];

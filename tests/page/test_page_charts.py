@@ -1,0 +1,99 @@
+"""The charts of the live page: what they show of before the sign-in, and where a user points."""
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.browser import Screen, screen
+from tests.support.stack import Api, running_stack, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def lively(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A gateway where some come and go each second."""
+    with running_stack(tmp_path_factory.mktemp("lively"), sessions=60, arrivals=4) as (api, _):
+        yield api
+
+
+@pytest.fixture
+def shown(browser: Browser, lively: Api) -> Iterator[Screen]:
+    with screen(browser, lively) as opened:
+        yield opened
+
+
+def bars(shown: Screen, chart: str, path: str = "up") -> int:
+    drawn = shown.page.locator(f"#{chart} path.{path}").get_attribute("d") or ""
+    return drawn.count("M")
+
+
+def test_events_of_before_the_sign_in_are_in_the_chart(shown: Screen) -> None:
+    shown.open().sign_in()
+    shown.is_live()
+    wait_for("twelve seconds of events", lambda: bars(shown, "arrivals-chart") >= 12)
+    shown.page.reload()
+    shown.is_live()
+    wait_for("the seconds before the reload", lambda: bars(shown, "arrivals-chart") >= 12)
+    # So many do not come in the seconds since the reload.
+    assert shown.number("came") < 40
+    assert shown.text("gaps") == ""
+
+
+def test_a_chart_has_a_time_axis_that_ends_now(shown: Screen) -> None:
+    shown.open().sign_in()
+    shown.is_live()
+    panel = shown.page.locator(".panel", has=shown.page.locator("#arrivals-chart"))
+    ticks = panel.locator(".ticks time")
+    expect(ticks).to_have_count(3)
+    seconds = [
+        int(hour) * 3600 + int(minute) * 60 + int(second)
+        for hour, minute, second in (re.findall(r"\d+", text)[:3] for text in ticks.all_inner_texts())
+    ]
+    assert [(later - sooner) % 86400 for sooner, later in itertools.pairwise(seconds)] == [60, 60]
+    assert all(text.endswith(" UTC") for text in ticks.all_inner_texts())
+
+
+def test_a_pointer_shows_the_time_and_the_values_there(shown: Screen) -> None:
+    shown.open().sign_in()
+    wait_for("some samples", lambda: bars(shown, "traffic-chart") >= 2)
+    chart = shown.page.locator("#traffic-chart")
+    box = chart.bounding_box()
+    assert box is not None
+    shown.page.mouse.move(box["x"] + box["width"] - 6, box["y"] + 20)
+    tip = chart.locator(".tip")
+    expect(tip).to_have_text(re.compile(r"^\d\d:\d\d:\d\d UTC: \S+\sGbit/s ↑ \S+\s[MG]bit/s ↓$"))
+    shown.page.mouse.move(box["x"] + 6, box["y"] + 20)
+    expect(tip).to_be_hidden()
+
+
+def test_the_record_of_a_session_has_a_chart_of_its_traffic(browser: Browser, api: Api) -> None:
+    with screen(browser, api) as shown:
+        shown.open("#subscribers?open=20").sign_in()
+        wait_for("a sample", lambda: bars(shown, "record-chart") >= 1)
+        shown.page.goto(f"{api.url}/#subscribers?open=21")
+        expect(shown.page.locator("#record-fields")).to_contain_text("measuring")
+        assert bars(shown, "record-chart") == 0
+
+
+def test_a_counter_that_began_again_makes_no_sample(browser: Browser, api: Api) -> None:
+    with screen(browser, api) as shown:
+        read = []
+
+        def reset(route) -> None:  # type: ignore[no-untyped-def]
+            answer = route.fetch()
+            body = answer.json()
+            read.append(body["data"]["bytes_out"])
+            if len(read) == 2:
+                body["data"] |= {"bytes_out": 0, "bytes_in": 0}
+            route.fulfill(response=answer, json=body)
+
+        shown.page.route("**/api/v1/subscribers/20", reset)
+        shown.open("#subscribers?open=20").sign_in()
+        wait_for("a second and a third record", lambda: shown.page.wait_for_timeout(200) or len(read) >= 2)
+        shown.page.wait_for_timeout(500)
+        assert bars(shown, "record-chart") == 0
+        expect(shown.page.locator("#record-fields")).to_contain_text("measuring")
