@@ -94,7 +94,7 @@ def test_a_logout_ends_the_token_and_removes_the_cookie(api: Api, token: str, pa
 
 def test_the_user_of_a_token_is_told_and_none_without_a_valid_one(api: Api, token: str) -> None:
     def user(headers: dict[str, str]) -> object:
-        answer = api.send("GET", "/auth/user", None, headers=headers)
+        answer = api.send("GET", "/auth/token", None, headers=headers)
         assert answer.status_code == 200
         return answer.json()["data"]["user"]
 

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.support.browser import Watched
-from tests.support.stack import Api
+from tests.support.stack import Api, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,39 @@ def test_who_logs_in_tries_what_needs_a_token(api: Api, window: Watched) -> None
     count = api.get("/subscribers")["count"]
     assert shown["data"]["count"] == count
     assert shown["note"] == f"This page shows the first 100 of {count} sessions."
+
+
+def test_a_long_response_is_offered_as_a_file(api: Api, window: Watched, tmp_path: Path) -> None:
+    log_in(window, api.environment["OPERATOR_USER"], api.environment["OPERATOR_PASSWORD"])
+    expect(window.page.get_by_text("Logged in as operator")).to_be_visible()
+    expect(window.page.get_by_text("Download the whole response")).to_be_hidden()
+    opened(window, "subscribers_index").get_by_role("button", name="Execute").click()
+    link = window.page.get_by_role("link", name="Download the whole response, 0.2 MB")
+    with window.page.expect_download() as started:
+        link.click()
+    started.value.save_as(tmp_path / "whole.json")
+    whole = json.loads((tmp_path / "whole.json").read_text())["data"]
+    assert len(whole["sessions"]) == whole["count"] == api.get("/subscribers")["count"]
+
+
+def test_there_is_one_way_to_log_in(window: Watched) -> None:
+    expect(window.page.get_by_role("button", name="Log in")).to_be_enabled()
+    operation = opened(window, "subscribers_summary")
+    expect(operation.get_by_role("button", name="Execute")).to_be_visible()
+    expect(window.page.locator(".authorize, .authorization__btn")).to_have_count(0)
+
+
+def test_it_is_dark_where_the_browser_is(window: Watched) -> None:
+    def lightness() -> float:
+        colour = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"[0-9]+", colour)[:3])) / 3
+
+    expect(window.page.locator(".opblock").first).to_be_visible()
+    assert lightness() > 200
+    window.page.emulate_media(color_scheme="dark")
+    wait_for("the dark page", lambda: lightness() < 60)
+    summary = window.page.locator(".opblock-summary-description").first
+    expect(summary).not_to_have_css("color", "rgb(59, 65, 81)")
 
 
 def test_without_a_token_what_needs_one_is_refused(window: Watched) -> None:

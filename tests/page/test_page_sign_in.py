@@ -39,7 +39,7 @@ def test_nothing_of_the_gateway_is_shown_or_asked_for_before(shown: Screen) -> N
     expect(shown.page.get_by_role("banner")).to_be_hidden()
     # But whether the browser has a token.
     asked = [asked.url for asked in shown.requests if "/api/" in asked.url]
-    assert asked == [f"{shown.api.url}/api/v1/auth/user"]
+    assert asked == [f"{shown.api.url}/api/v1/auth/token"]
 
 
 def test_a_wrong_password_is_said_to_be_wrong_and_can_be_corrected(shown: Screen) -> None:

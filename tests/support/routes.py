@@ -57,7 +57,7 @@ _NOBODY = {"username": "nobody"}
 
 ROUTES = (
     Route("POST", "/auth/login", OPEN, bare=records.Token, body={"username": "x", "password": "y"}),
-    Route("GET", "/auth/user", OPEN, data=records.SignedIn),
+    Route("GET", "/auth/token", OPEN, data=records.SignedIn),
     Route("POST", "/auth/logout", ANY_ROLE, data=Message),
     Route(
         "POST",

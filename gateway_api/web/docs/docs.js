@@ -6,6 +6,12 @@ const logout = document.getElementById("logout");
 const api = new URL(".", location.href).pathname;
 let token = null;
 
+// The class is Swagger UI's.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const dim = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", dim);
+dim();
+
 // Swagger UI shows a response at its end, and an event stream has none.
 const streamsAreReadOnly = () => ({
     statePlugins: {
@@ -19,6 +25,11 @@ const streamsAreReadOnly = () => ({
     },
 });
 
+// Swagger UI's own dialog would be a second way to log in.
+const oneLogin = () => ({
+    wrapComponents: { authorizeBtn: () => () => null, authorizeOperationBtn: () => () => null },
+});
+
 // A browser needs minutes for the layout of 100,000 records, and is blocked meanwhile.
 const SHOWN = 100;
 
@@ -29,14 +40,27 @@ const shortened = (response) => {
     const notes = long.map((name) => `This page shows the first ${SHOWN} of ${data[name].length} ${name}.`);
     const beginnings = long.map((name) => [name, data[name].slice(0, SHOWN)]);
     response.obj = response.body = { note: notes.join(" "), ...response.obj, data: { ...data, ...Object.fromEntries(beginnings) } };
+    offer(response.text);
     response.text = response.data = JSON.stringify(response.obj);
     return response;
 };
 
+// The whole of a response that is shown in part, as a file.
+const whole = document.getElementById("whole");
+
+function offer(text) {
+    const file = new Blob([text], { type: "application/json" });
+    const link = whole.querySelector("a");
+    URL.revokeObjectURL(link.href);
+    link.href = URL.createObjectURL(file);
+    link.textContent = `Download the whole response, ${(file.size / 1e6).toFixed(1)} MB`;
+    whole.hidden = false;
+}
+
 const reference = SwaggerUIBundle({
     dom_id: "#reference",
     url: `${api}openapi.json`,
-    plugins: [streamsAreReadOnly],
+    plugins: [streamsAreReadOnly, oneLogin],
     deepLinking: true,
     docExpansion: "list",
     defaultModelsExpandDepth: 0,

@@ -40,7 +40,7 @@ export class Api extends EventTarget {
 
   /** Continues with the token that the browser has. Returns whether it is valid. */
   async resume() {
-    this.user = (await this.get('/auth/user')).user;
+    this.user = (await this.get('/auth/token')).user;
     return this.user !== null;
   }
 

@@ -35,10 +35,10 @@ def log_in(credentials: dict[str, Any]) -> Response:
     return response
 
 
-@routes.get("/user")
+@routes.get("/token")
 @access.open_to_all
 @responses.data(SignedIn)
-def user() -> Response:
+def token_user() -> Response:
     """Whose token came with the request."""
     claims = access.signed_in()
     return responses.ok(SignedIn(User(claims.sub, claims.role, claims.exp) if claims else None))
