@@ -129,6 +129,7 @@ STATES: dict[str, Callable[[Screen], None]] = {
     "a record": record,
     "configuration": configuration,
     "a difference": difference,
+    "history": listed("history", "history-list"),
     "interfaces": listed("interfaces", "interface-list"),
     "routes": listed("routes", "route-list"),
     "cgnat": listed("cgnat", "cgnat-list"),

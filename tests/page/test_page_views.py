@@ -146,10 +146,10 @@ def test_users_are_listed_and_their_edits_are_staged(shown: Screen) -> None:
     diff = shown.api.get("/system/config/compare", "admin")["diff"]
     assert '+ api.users.operator.role = "admin"' in diff
     shown.page.get_by_label("New username").fill("jo")
-    shown.page.get_by_label("Hash of the password").fill("secret")
+    shown.page.get_by_label("Hash").fill("secret")
     shown.page.get_by_role("button", name="Stage").click()
     expect(shown.page.locator("#add-user-problem")).to_contain_text("password_hash")
-    shown.page.get_by_label("Hash of the password").fill("$2b$12$" + "a" * 53)
+    shown.page.get_by_label("Hash").fill("$2b$12$" + "a" * 53)
     shown.page.get_by_role("button", name="Stage").click()
     expect(shown.page.locator("#toasts p").last).to_contain_text("Staged the user jo.")
     assert "jo" in shown.api.get("/system/config/compare", "admin")["diff"]

@@ -10,6 +10,7 @@ import {Counts} from './counts.js';
 import {confirm} from './dialogs.js';
 import {byId, show, write} from './elements.js';
 import {Feed} from './feed.js';
+import {formerSessions} from './formersessions.js';
 import {Health, faults} from './health.js';
 import * as keys from './keys.js';
 import {Neighbours} from './neighbours.js';
@@ -45,7 +46,7 @@ function begin() {
   const configuration = new Configuration(api, new Archive(api));
   keys.listen();
   views.follow({
-    subscribers, configuration, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty,
+    subscribers, history: formerSessions(api), configuration, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty,
     webhooks: new Webhooks(api), audit: audit(api),
   });
   show('banner', true);

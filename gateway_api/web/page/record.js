@@ -8,11 +8,13 @@ import {Fields} from './fields.js';
 import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {Timeline} from './timeline.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
 
 const SECONDS = 5, SPAN = 300;
 const bits = number => scaled(number, 'bit/s');
+const rates = (down, up) => `${rateText(down)}/s down, ${rateText(up)}/s up`;
 const STALE = 'Stale: the source does not reply';
 
 /** Emits `read`: its `detail` is the session's current record. */
@@ -20,6 +22,7 @@ export class SessionRecord extends EventTarget {
   #id = null;
   #session = null;
   #before = null;
+  #timeline;
   #ended = false;
   #fields = new Fields(byId('record-fields'));
   #chart = new Chart(byId('record-chart'), {span: SPAN, step: SECONDS, format: bits, least: 1000});
@@ -27,6 +30,7 @@ export class SessionRecord extends EventTarget {
   constructor(api, stream) {
     super();
     this.api = api;
+    this.#timeline = new Timeline(api);
     this.poll = new Poll(SECONDS, () => this.#read(), ['subscribers']);
     byId('record-close').addEventListener('click', () => {
       views.amend({open: null});
@@ -55,12 +59,14 @@ export class SessionRecord extends EventTarget {
     this.#state('idle', 'Loading');
     show('record', true);
     byId('record-title').focus();
+    this.#timeline.open(id);
     await this.poll.now();
   }
 
   /** Hides the record, for example before another search. */
   dismiss() {
     this.#id = null;
+    this.#timeline.open(null);
     show('record', false);
   }
 
@@ -105,7 +111,8 @@ export class SessionRecord extends EventTarget {
       ['Access interface', session.access_interface],
       ['VLAN', [session.outer_vlan_id, session.inner_vlan_id].filter(id => id !== null).join('.') || 'none'],
       ['PPP interface', session.ppp_interface || 'none'],
-      ['Rate', `${rateText(session.rate_down_bps)}/s down, ${rateText(session.rate_up_bps)}/s up`],
+      ['Rate', rates(session.rate_down_bps, session.rate_up_bps)],
+      ...(session.rate_expires_at ? [['Rate until', `${moment(session.rate_expires_at)}, then ${rates(session.former_rate_down_bps, session.former_rate_up_bps)}`]] : []),
       ['Traffic now', this.#traffic()],
       ['Downstream', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
       ['Upstream', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
@@ -145,6 +152,7 @@ export class SessionRecord extends EventTarget {
 
   #end(text) {
     this.#ended = true;
+    this.#timeline.poll.now();
     this.#state('bad', text);
   }
 
@@ -153,12 +161,15 @@ export class SessionRecord extends EventTarget {
     write('rate-title', `Change rate of ${username}`);
     byId('rate-down').value = rateText(down);
     byId('rate-up').value = rateText(up);
+    byId('rate-time').value = '';
     ask('rate-dialog', async () => {
-      const body = {rate_down: byId('rate-down').value, rate_up: byId('rate-up').value};
+      const seconds = Number(byId('rate-time').value);
+      const body = {rate_down: byId('rate-down').value, rate_up: byId('rate-up').value, ...(seconds && {expires_in: seconds})};
       const {data} = await this.api.ask('PUT', `/subscribers/${id}/rate`, {body});
       this.outcome = data.message;
       toast(data.message);
       this.poll.now();
+      this.#timeline.poll.now();
     });
   }
 

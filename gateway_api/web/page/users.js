@@ -30,7 +30,7 @@ export class Users {
     return form('add-user', [
       field('New username', textInput('new-username', {required: true})),
       field('Role', element('select', {id: 'new-role'}, ...roles)),
-      field('Hash of the password, from gateway-api hash-password', textInput('new-hash', {required: true, placeholder: '$2b$12$…'})),
+      field('Hash, as gateway-api prints it', textInput('new-hash', {required: true, placeholder: '$2b$12$…'})),
     ], 'Stage', () => this.#add());
   }
 

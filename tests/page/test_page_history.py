@@ -1,0 +1,74 @@
+"""What was, on the live page: the timeline of a subscriber, sessions of the past, and rates for a time."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.browser import Screen, screen
+from tests.support.stack import Api, running_stack
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A gateway from which only the tests disconnect anybody."""
+    with running_stack(tmp_path_factory.mktemp("own"), sessions=70) as (api, _):
+        yield api
+
+
+@pytest.fixture
+def shown(browser: Browser, own: Api) -> Iterator[Screen]:
+    with screen(browser, own) as opened:
+        yield opened
+
+
+def test_a_rate_is_changed_for_an_hour_and_the_record_tells_when_the_former_returns(shown: Screen) -> None:
+    shown.open("#subscribers?open=12").sign_in()
+    shown.page.get_by_role("button", name="Change rate…").click()
+    dialog = shown.page.get_by_role("dialog")
+    dialog.get_by_label("Downstream").fill("250 Mbit")
+    dialog.get_by_label("The former rate returns").select_option("after an hour")
+    dialog.get_by_role("button", name="Change rate").click()
+    fields = shown.page.locator("#record-fields")
+    expect(fields).to_contain_text("Rate until")
+    expect(fields).to_contain_text("then 100 Mbit/s down, 20 Mbit/s up")
+    assert shown.api.get("/subscribers/12")["rate_expires_at"] is not None
+    expect(shown.page.locator("#record-timeline")).to_contain_text("by admin")
+
+
+def test_a_rate_is_changed_for_good_unless_a_time_is_chosen(shown: Screen) -> None:
+    shown.open("#subscribers?open=13").sign_in()
+    shown.page.get_by_role("button", name="Change rate…").click()
+    shown.page.get_by_role("dialog").get_by_label("Downstream").fill("250 Mbit")
+    shown.page.get_by_role("dialog").get_by_role("button", name="Change rate").click()
+    expect(shown.page.locator("#record-fields")).to_contain_text("250 Mbit/s down")
+    expect(shown.page.locator("#record-fields")).not_to_contain_text("Rate until")
+    assert shown.api.get("/subscribers/13")["rate_expires_at"] is None
+
+
+def test_the_timeline_tells_why_a_session_ended_and_by_whom(shown: Screen) -> None:
+    shown.open("#subscribers?open=14").sign_in()
+    expect(shown.page.locator("#record-timeline .session-up")).to_be_visible()
+    shown.page.get_by_role("button", name="Disconnect…").click()
+    shown.page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
+    end = shown.page.locator("#record-timeline .session-down")
+    expect(end).to_contain_text("admin_disconnect, by admin")
+    expect(end.locator("time")).to_contain_text("UTC")
+
+
+def test_a_former_session_is_found_and_leads_to_its_timeline(shown: Screen) -> None:
+    session = shown.api.get("/subscribers/15")
+    assert shown.api.send("DELETE", "/subscribers/15").ok
+    shown.open("#history").sign_in()
+    rows = shown.page.locator("#history-list tbody tr")
+    expect(rows.first).to_be_visible()
+    shown.page.get_by_label("IP address then").fill(session["ip_address"])
+    shown.page.get_by_role("button", name="Filter").click()
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("admin disconnect")
+    rows.get_by_role("link").click()
+    expect(shown.page.locator("#record-state")).to_have_text("Ended")
+    expect(shown.page.locator("#record-timeline .session-down")).to_contain_text("admin_disconnect")
+    expect(shown.page.get_by_role("button", name="Disconnect…")).to_be_disabled()
