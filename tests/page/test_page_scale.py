@@ -29,9 +29,13 @@ def shown(browser: Browser, crowded: Api) -> Iterator[Screen]:
         yield opened
 
 
+def streams(url: str) -> bool:
+    return "/events/" in url or url.endswith("/traffic")
+
+
 def received(shown: Screen, path: str = "/") -> int:
-    """Bytes of all answers below a path, without those of the event stream, which goes on."""
-    wanted = (asked for asked in shown.requests if path in asked.url and "/events/" not in asked.url)
+    """Bytes of all answers below a path, without those of streams, which go on."""
+    wanted = (asked for asked in shown.requests if path in asked.url and not streams(asked.url))
     ended = [asked for asked in wanted if asked.response()]
     return sum(asked.sizes()["responseBodySize"] for asked in ended)
 
@@ -67,9 +71,7 @@ def test_a_minute_costs_no_more_than_pages(shown: Screen) -> None:
     # All VLANs, of which there are some thousands, are the most of it; all sessions would be 27 MB.
     assert overview < 2_000_000
     assert sessions < 100_000
-    longest = max(
-        asked.sizes()["responseBodySize"] for asked in shown.requests if "/events/" not in asked.url
-    )
+    longest = max(asked.sizes()["responseBodySize"] for asked in shown.requests if not streams(asked.url))
     assert longest < 250_000
 
 

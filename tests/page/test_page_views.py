@@ -99,6 +99,15 @@ def test_cgnat_counts_are_those_of_the_gateway(shown: Screen) -> None:
     expect(shown.page.locator("#cgnat-public")).to_have_text(str(stats["public_ip_sessions"]))
 
 
+def test_health_lists_what_the_gateway_depends_on(shown: Screen) -> None:
+    shown.go("Health")
+    known = shown.api.get("/system/health/detail")["dependencies"]
+    states = shown.page.locator("#dependency-states li")
+    expect(states).to_have_count(len(known))
+    for number, dependency in enumerate(known):
+        expect(states.nth(number)).to_contain_text(dependency["state"])
+
+
 def test_health_lists_all_faults(browser: Browser, api: Api, state: Path, tmp_path: Path) -> None:
     with faulty_gateway(api, state, tmp_path) as faulty, screen(browser, faulty) as shown:
         shown.open("#health").sign_in("operator")

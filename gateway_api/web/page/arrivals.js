@@ -19,7 +19,7 @@ export class Arrivals {
 
   constructor(api, stream) {
     this.api = api;
-    this.chart = new Chart(byId('arrivals-chart'), {span: SECONDS, step: 1, format: most => `${count(most)}/s`, least: 1});
+    this.chart = new Chart(byId('arrivals-chart'), {span: SECONDS, step: 1, format: most => `${count(most)}/s`, least: 1, names: ['started', 'ended']});
     write('watched-since', timeOfDay(Date.now() / 1000));
     stream.addEventListener('events', ({detail}) => this.#take(detail, stream.position));
     for (const state of ['live', 'lost']) stream.addEventListener(state, () => { this.#whole = false; });

@@ -13,9 +13,9 @@ export class Chart {
   #pointed = null;
 
   /** Shows the last `span` seconds in `place`, one sample each `step` seconds. `format` formats a value; the end of the scale
-      is at least `least`. */
-  constructor(place, {span, step, format, least}) {
-    Object.assign(this, {place, span, step, format, least, length: span / step});
+      is at least `least`. `names` are those of the quantities above and below the axis. */
+  constructor(place, {span, step, format, least, names}) {
+    Object.assign(this, {place, span, step, format, least, names, length: span / step});
     const picture = make('svg', {viewBox: `0 0 ${this.length} ${2 * HALF}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'});
     this.up = make('path', {class: 'up'});
     this.down = make('path', {class: 'down'});
@@ -87,7 +87,7 @@ export class Chart {
     this.tip.hidden = !near;
     this.line.setAttribute('d', near ? `M${Number(this.#place(near)) + 0.4} 0V${2 * HALF}` : '');
     if (!near) return;
-    this.tip.textContent = `${timeOfDay(near.at)}: ${this.format(near.up)} ↑ ${this.format(near.down)} ↓`;
+    this.tip.textContent = `${timeOfDay(near.at)}: ${this.format(near.up)} ${this.names[0]}, ${this.format(near.down)} ${this.names[1]}`;
     this.tip.classList.toggle('left', this.#pointed > 0.5);
   }
 }

@@ -1,6 +1,7 @@
 // The state of the parts of the gateway, and its faults.
 
 import {Refused, Unreachable} from './api.js';
+import {dependenciesPanel} from './dependencies.js';
 import {byId, element, stateRow} from './elements.js';
 import {count, duration, faulty, moment, words} from './format.js';
 import {ListView} from './listview.js';
@@ -12,7 +13,7 @@ const SECONDS = 10, MOST_FAULTS = 5;
 
 /** The view of all faults. */
 export const faults = api => new ListView(api, {
-  before: [panel('parts', 'Parts of the gateway', [element('ul', {id: 'health-states', class: 'states'})])],
+  before: [dependenciesPanel(), panel('parts', 'Parts of the gateway', [element('ul', {id: 'health-states', class: 'states'})])],
   view: 'health', heading: 'Health', id: 'fault-list', title: 'Faults', path: '/system/faults', records: 'faults', seconds: SECONDS,
   key: ({kind, object}) => `${kind} ${object}`,
   fields: [{name: 'kind', label: 'Kind', options: ['shaper', 'ifb', 'host_route', 'delegated_prefix', 'steering', 'vlan']}, {name: 'object', label: 'Object'}],

@@ -8,6 +8,7 @@ import {Configuration} from './configuration.js';
 import {Connection} from './connection.js';
 import {Counts} from './counts.js';
 import {confirm} from './dialogs.js';
+import {Dependencies} from './dependencies.js';
 import {byId, show, write} from './elements.js';
 import {Feed} from './feed.js';
 import {formerSessions} from './formersessions.js';
@@ -43,6 +44,7 @@ function begin() {
   new Users(api);
   const faulty = faults(api);
   new Health(api);
+  new Dependencies(api);
   const configuration = new Configuration(api, new Archive(api));
   keys.listen();
   views.follow({

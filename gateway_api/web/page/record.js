@@ -1,19 +1,18 @@
 // One session: its current record, and the actions of an admin.
 
 import {Refused} from './api.js';
-import {Chart} from './chart.js';
 import {ask} from './dialogs.js';
 import {byId, complain, show, write} from './elements.js';
 import {Fields} from './fields.js';
 import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
+import {LiveTraffic} from './livetraffic.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 import {Timeline} from './timeline.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
 
-const SECONDS = 5, SPAN = 300;
-const bits = number => scaled(number, 'bit/s');
+const SECONDS = 5;
 const rates = (down, up) => `${rateText(down)}/s down, ${rateText(up)}/s up`;
 const STALE = 'Stale: the source does not reply';
 
@@ -21,16 +20,21 @@ const STALE = 'Stale: the source does not reply';
 export class SessionRecord extends EventTarget {
   #id = null;
   #session = null;
-  #before = null;
+  #rates = 'measuring';
   #timeline;
+  #traffic;
   #ended = false;
   #fields = new Fields(byId('record-fields'));
-  #chart = new Chart(byId('record-chart'), {span: SPAN, step: SECONDS, format: bits, least: 1000});
 
   constructor(api, stream) {
     super();
     this.api = api;
     this.#timeline = new Timeline(api);
+    this.#traffic = new LiveTraffic(api);
+    this.#traffic.addEventListener('rates', ({detail}) => {
+      this.#rates = detail;
+      if (this.#session) this.#draw();
+    });
     this.poll = new Poll(SECONDS, () => this.#read(), ['subscribers']);
     byId('record-close').addEventListener('click', () => {
       views.amend({open: null});
@@ -50,16 +54,17 @@ export class SessionRecord extends EventTarget {
     this.opener = document.activeElement;
     this.outcome = 'Active';
     this.#id = id;
-    this.#session = this.#before = null;
+    this.#session = null;
+    this.#rates = 'measuring';
     this.#ended = false;
     this.#fields.clear();
-    this.#chart.clear();
     complain(byId('record-problem'));
     write('record-title', `Session ${id}`);
     this.#state('idle', 'Loading');
     show('record', true);
     byId('record-title').focus();
     this.#timeline.open(id);
+    this.#traffic.follow(id);
     await this.poll.now();
   }
 
@@ -68,6 +73,7 @@ export class SessionRecord extends EventTarget {
     this.#id = null;
     this.#timeline.open(null);
     show('record', false);
+    this.#traffic.follow(null);
   }
 
   async #read() {
@@ -77,9 +83,7 @@ export class SessionRecord extends EventTarget {
       const session = await this.#found(id);
       if (id !== this.#id || this.#ended) return;
       if (!session) return this.#end('Ended');
-      this.#before = this.#session && {session: this.#session, at: this.at};
       this.#session = session;
-      this.at = performance.now() / 1000;
       this.#draw();
       this.dispatchEvent(new CustomEvent('read', {detail: session}));
     });
@@ -113,7 +117,7 @@ export class SessionRecord extends EventTarget {
       ['PPP interface', session.ppp_interface || 'none'],
       ['Rate', rates(session.rate_down_bps, session.rate_up_bps)],
       ...(session.rate_expires_at ? [['Rate until', `${moment(session.rate_expires_at)}, then ${rates(session.former_rate_down_bps, session.former_rate_up_bps)}`]] : []),
-      ['Traffic now', this.#traffic()],
+      ['Traffic now', this.#rates],
       ['Downstream', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
       ['Upstream', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
       ['CGNAT', session.vrf_steered ? 'yes' : 'no'],
@@ -129,21 +133,6 @@ export class SessionRecord extends EventTarget {
     return `${faulty(kind, object)}, for ${duration(this.api.now() - since)}: ${reason}`;
   }
 
-  /** The rates since the record before, which are also drawn. */
-  #traffic() {
-    if (!this.#before) return 'measuring';
-    const {session, at} = this.#before;
-    const rate = field => 8 * (this.#session[field] - session[field]) / (this.at - at);
-    const down = rate('bytes_out'), up = rate('bytes_in');
-    // A counter that went back began again at 0, and after a pause the rate would be the mean of the whole pause.
-    if (down < 0 || up < 0 || this.at - at > 3 * SECONDS) {
-      this.#chart.push(null);
-      return 'measuring';
-    }
-    this.#chart.push({up: down, down: up});
-    return `${bits(down)} down, ${bits(up)} up`;
-  }
-
   #state(level, text) {
     byId('record-state').className = `state ${level}`;
     write('record-state', text);
@@ -152,6 +141,8 @@ export class SessionRecord extends EventTarget {
 
   #end(text) {
     this.#ended = true;
+    this.#rates = 'none';
+    this.#traffic.follow(null);
     this.#timeline.poll.now();
     this.#state('bad', text);
   }

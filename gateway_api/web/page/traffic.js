@@ -18,7 +18,7 @@ export class Traffic {
   #uptime = 0;
 
   constructor(api) {
-    this.chart = new Chart(byId('traffic-chart'), {span: SAMPLES * SECONDS, step: SECONDS, format: bits, least: 1000});
+    this.chart = new Chart(byId('traffic-chart'), {span: SAMPLES * SECONDS, step: SECONDS, format: bits, least: 1000, names: ['down', 'up']});
     new Poll(SECONDS, () => shown('traffic-problem', async () => {
       const {interfaces} = await api.poll('/interfaces', {limit: FIRST});
       const at = performance.now() / 1000;

@@ -21,7 +21,8 @@ export class Webhooks {
     this.table = new Table({id: 'webhook-list', label: 'Webhooks', columns: [
       {field: 'url', title: 'URL', look: 'text', show: ({id, url}) => element('button', {type: 'button', class: 'link', text: url, onclick: () => views.amend({open: id})})},
       {field: 'events', title: 'Events', look: 'wide', show: ({events}) => events.join(', ')},
-      {field: 'paused_until', title: 'State', show: ({paused_until: until}) => (until ? `paused until ${moment(until)}` : 'active')},
+      {field: 'paused_until', title: 'State', show: webhook => stateOf(webhook)},
+      {field: 'origin', title: 'Origin', look: 'wide'},
     ]});
     this.deliveries = new Table({id: 'delivery-list', label: 'Deliveries', key: delivery => delivery, columns: [
       {field: 'started_at', title: 'Time', show: ({started_at: at}) => (at ? moment(at) : '')},
@@ -31,7 +32,7 @@ export class Webhooks {
       {field: 'duration', title: 'Took', look: 'number wide', show: ({duration}) => (duration === null ? '' : scaledTime(duration))},
       {field: 'next_attempt_at', title: 'Next attempt', look: 'wide', show: ({next_attempt_at: at}) => (at ? moment(at) : '')},
     ]});
-    const kept = element('p', {class: 'note', text: 'Registrations are in memory: after a stop of the API, register again.'});
+    const kept = element('p', {class: 'note', text: 'Registrations are in memory: after a stop of the API, register again, or declare them in the configuration.'});
     const actions = element('p', {class: 'actions'}, adminButton('webhook-test', 'Send a test'),
       adminButton('webhook-delete', 'Delete…', 'danger'), button('webhook-close', 'Close', 'quiet'));
     viewSection('webhooks', 'Webhooks', panel('webhooks', 'Registrations', [this.table.place, kept]),
@@ -112,6 +113,10 @@ export class Webhooks {
       };
     });
   }
+}
+
+function stateOf({state, paused_until: until, failing_since: since}) {
+  return [state, until && `until ${moment(until)}`, since && `failing since ${moment(since)}`].filter(Boolean).join(', ');
 }
 
 function adminButton(id, text, look) {
