@@ -6,7 +6,7 @@ import {ListView} from './listview.js';
 import {link} from './views.js';
 
 export const formerSessions = api => new ListView(api, {
-  view: 'history', heading: 'History', id: 'history-list', title: 'Former sessions', path: '/subscribers/history', records: 'sessions',
+  view: 'history', heading: 'History', id: 'history-list', title: 'Recorded sessions', path: '/subscribers/history', records: 'sessions',
   sort: null, key: ({id, started_at: since}) => `${id} ${since}`,
   fields: [
     {name: 'search', label: 'Part of a username, MAC address or interface'}, {name: 'ip_address', label: 'IP address then'},
