@@ -7,6 +7,7 @@ const day = new Intl.DateTimeFormat('en-GB', {...TIME, day: 'numeric', month: 's
 const STEPS = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
 
 export const count = number => grouped.format(number);
+export const sessions = number => `${count(number)} session${number === 1 ? '' : 's'}`;
 
 /** A path or fragment with a query, without values that are null or empty. */
 export function withQuery(path, query = {}) {
@@ -59,6 +60,9 @@ export function localTime(iso) {
 
 /** `user_request` is "user request". */
 export const words = text => text.replaceAll('_', ' ');
+
+/** A filter as text: "type pppoe, search trunk0.1000". */
+export const conditions = filter => Object.entries(filter).map(([name, value]) => `${words(name)} ${value}`).join(', ');
 
 /** What a fault is of: `host_route` of an address is "host route" and the address. */
 export const faulty = (kind, object) => `${['ifb', 'vlan'].includes(kind) ? kind.toUpperCase() : words(kind)} ${object}`;

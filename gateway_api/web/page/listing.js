@@ -48,10 +48,15 @@ export class Listing extends EventTarget {
     return this.#query.get('sort') ?? this.spec.sort;
   }
 
+  /** The conditions for the records, by parameter of the API. */
+  get filter() {
+    const given = this.spec.filters.map(name => [name, this.#query.get(name)]);
+    return Object.fromEntries(given.filter(([, value]) => value));
+  }
+
   /** The parameters of the API, but for those of a page. */
   get #parameters() {
-    const given = this.spec.filters.map(name => [name, this.#query.get(name)]);
-    return {...Object.fromEntries(given), sort: this.#sort};
+    return {...this.filter, sort: this.#sort};
   }
 
   get #request() {

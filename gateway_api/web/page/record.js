@@ -8,6 +8,7 @@ import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words
 import {LiveTraffic} from './livetraffic.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {askRates} from './rates.js';
 import {Timeline} from './timeline.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
@@ -149,13 +150,10 @@ export class SessionRecord extends EventTarget {
 
   #askRate() {
     const {id, rate_down_bps: down, rate_up_bps: up, username} = this.#session;
-    write('rate-title', `Change rate of ${username}`);
-    byId('rate-down').value = rateText(down);
-    byId('rate-up').value = rateText(up);
-    byId('rate-time').value = '';
-    ask('rate-dialog', async () => {
-      const seconds = Number(byId('rate-time').value);
-      const body = {rate_down: byId('rate-down').value, rate_up: byId('rate-up').value, ...(seconds && {expires_in: seconds})};
+    askRates({
+      title: `Change rate of ${username}`, help: 'The change takes effect at once.', button: 'Change rate',
+      down: rateText(down), up: rateText(up),
+    }, async body => {
       const {data} = await this.api.ask('PUT', `/subscribers/${id}/rate`, {body});
       this.outcome = data.message;
       toast(data.message);

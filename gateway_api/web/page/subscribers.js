@@ -1,12 +1,15 @@
 // The list of sessions, and the search in it.
 
+import {Bulk} from './bulk.js';
 import {byId, element, write} from './elements.js';
 import {age, count, scaled} from './format.js';
+import {Job} from './job.js';
 import {Listing} from './listing.js';
 import * as views from './views.js';
 
 // Milliseconds: at most so often new rows come by themselves, and so long a pointer must rest before.
 const FOLLOWS = 3_000, RESTS = 5_000;
+const ID = /^[1-9][0-9]*$/;
 const rate = field => session => scaled(session[field], 'bit/s');
 const COLUMNS = [
   {field: 'id', title: 'Id', look: 'number'},
@@ -35,6 +38,9 @@ export class Subscribers {
       filters: ['search', 'type'], sort: '-id',
     });
     this.list.addEventListener('read', ({detail}) => this.#drawn(detail));
+    this.job = new Job(api, byId('find'));
+    this.job.addEventListener('ended', () => this.list.poll.now());
+    new Bulk(api, this.list);
     record.addEventListener('read', ({detail}) => this.#renew(detail));
     byId('find').addEventListener('submit', event => {
       event.preventDefault();
@@ -48,10 +54,11 @@ export class Subscribers {
 
   /** Shows what the query of the URL says. */
   show(query) {
-    const search = query.get('search') ?? '', open = query.get('open');
+    const search = query.get('search') ?? '', open = query.get('open'), job = query.get('job');
     byId('find-text').value = search;
     byId('find-type').value = query.get('type') ?? '';
-    if (/^[1-9][0-9]*$/.test(open)) this.record.open(Number(open));
+    this.job.open(ID.test(job) ? Number(job) : null);
+    if (ID.test(open)) this.record.open(Number(open));
     // Its buttons would act on a subscriber of the former search.
     else this.record.dismiss();
     this.#fresh = !open && search !== this.#search;
@@ -62,8 +69,9 @@ export class Subscribers {
   #find() {
     // Also for the same text.
     this.#search = null;
+    const {query} = views.place();
     views.go('subscribers', {
-      search: byId('find-text').value.trim(), type: byId('find-type').value, sort: views.place().query.get('sort'),
+      search: byId('find-text').value.trim(), type: byId('find-type').value, sort: query.get('sort'), job: query.get('job'),
     });
   }
 

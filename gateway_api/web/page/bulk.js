@@ -1,0 +1,79 @@
+// What an admin does to all sessions that match the filters of the list: a dry run, a confirmation, a job.
+
+import {ask, attempt} from './dialogs.js';
+import {byId, element, write} from './elements.js';
+import {conditions, sessions} from './format.js';
+import {askRates} from './rates.js';
+import {button} from './section.js';
+import {toast} from './toasts.js';
+import * as views from './views.js';
+
+// Sessions that the confirmation lists.
+const FIRST = 10;
+
+export class Bulk {
+  /** `list` is the Listing of sessions. */
+  constructor(api, list) {
+    this.api = api;
+    this.list = list;
+    this.buttons = [button('bulk-rate', 'Change rates of all…', 'quiet'), button('bulk-disconnect', 'Disconnect all…', 'danger')];
+    byId('list-problem').before(element('div', {class: 'bulk', 'data-admin': true, hidden: true},
+      element('p', {id: 'bulk-match', class: 'note'}), element('p', {class: 'actions'}, ...this.buttons)));
+    byId('bulk-rate').addEventListener('click', () => this.#askRates());
+    byId('bulk-disconnect').addEventListener('click', () => this.#askDisconnect());
+    for (const one of this.buttons) one.setAttribute('aria-describedby', 'bulk-match');
+    list.addEventListener('read', ({detail}) => this.#draw(detail.total));
+  }
+
+  #draw(total) {
+    const filtered = Object.keys(this.list.filter).length > 0;
+    for (const one of this.buttons) one.disabled = !filtered || !total;
+    write('bulk-match', filtered ? `${sessions(total)} match${total === 1 ? 'es' : ''}.`
+      : 'To act on many sessions, search or choose a type first.');
+  }
+
+  #askRates() {
+    const {filter} = this.list;
+    askRates({
+      title: 'Change rates of all sessions that match', help: 'Nothing changes before you confirm.', button: 'Continue',
+    }, async change => {
+      const preview = await this.#preview('rate', {filter, ...change});
+      return () => this.#confirm('rate', {filter, ...change}, preview);
+    });
+  }
+
+  #askDisconnect() {
+    const {filter} = this.list;
+    attempt(byId('bulk-disconnect'), byId('list-problem'), async () => {
+      this.#confirm('disconnect', {filter}, await this.#preview('disconnect', {filter}));
+    });
+  }
+
+  #preview(action, body) {
+    return this.api.post(`/subscribers/${action}`, {...body, dry_run: true});
+  }
+
+  /** Asks for the number of sessions: a click alone must not act on many. */
+  #confirm(action, body, {count: number, sessions: found}) {
+    if (!number) {
+      toast('No session matches now.');
+      return;
+    }
+    const verb = action === 'rate' ? 'Change rates of' : 'Disconnect';
+    write('bulk-title', `${verb} ${sessions(number)}?`);
+    write('bulk-text', `Those with ${conditions(body.filter)}, when the job starts. The first of them now:`);
+    byId('bulk-first').replaceChildren(...found.slice(0, FIRST).map(session => element('li', {text: line(session)})));
+    write('bulk-ask', `Enter ${number} to confirm`);
+    write('bulk-button', verb === 'Disconnect' ? `${verb} all` : 'Change all rates');
+    const answer = byId('bulk-count');
+    answer.value = '';
+    Object.assign(answer, {pattern: String(number), title: `${number}, the number of sessions`});
+    ask('bulk-dialog', async () => {
+      const job = await this.api.post(`/subscribers/${action}`, body);
+      return () => views.amend({job: job.id});
+    });
+  }
+}
+
+const line = ({id, username, ip_address: address, ipv6_address: other}) =>
+  [`${id}`, username, address ?? other].filter(Boolean).join(', ');
