@@ -66,6 +66,18 @@ def record(shown: Screen) -> None:
     expect(shown.page.locator("#record-state")).to_have_text("Active")
 
 
+def chosen(shown: Screen) -> None:
+    shown.open("#subscribers?type=dhcp").sign_in()
+    expect(shown.page.get_by_role("button", name="Disconnect all…")).to_be_enabled()
+
+
+def job(shown: Screen) -> None:
+    body = {"filter": {"username": "nobody"}, "rate_down": "5 Mbit"}
+    id = shown.api.send("POST", "/subscribers/rate", json=body).json()["data"]["id"]
+    shown.open(f"#subscribers?job={id}").sign_in()
+    expect(shown.page.locator("#job-state")).to_have_text("Done")
+
+
 def configuration(shown: Screen) -> None:
     shown.open("#configuration").sign_in()
     expect(shown.page.locator("#diff ins")).to_be_visible()
@@ -127,8 +139,10 @@ STATES: dict[str, Callable[[Screen], None]] = {
     "overview": overview,
     "subscribers": subscribers,
     "a record": record,
+    "a job": job,
     "configuration": configuration,
     "a difference": difference,
+    "traffic": listed("traffic", "talker-list"),
     "history": listed("history", "history-list"),
     "interfaces": listed("interfaces", "interface-list"),
     "routes": listed("routes", "route-list"),
@@ -140,6 +154,8 @@ STATES: dict[str, Callable[[Screen], None]] = {
     "a toast": toast,
     "the rate dialog": pressed(record, "Change rate…"),
     "the disconnect dialog": pressed(record, "Disconnect…"),
+    "the dialog for the rates of many": pressed(chosen, "Change rates of all…"),
+    "the dialog to disconnect many": pressed(chosen, "Disconnect all…"),
     "the commit dialog": pressed(configuration, "Commit…"),
     "the discard dialog": pressed(configuration, "Discard…"),
     "the tokens dialog": pressed(listed("users", "user-list"), "End the tokens of operator"),

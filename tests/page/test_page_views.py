@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.support.browser import Screen, screen
 from tests.support.faulty_core import FAULTS, faulty_gateway
 from tests.support.receivers import Receiver
-from tests.support.stack import Api, running_stack
+from tests.support.stack import Api, running_stack, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +31,12 @@ def shown(browser: Browser, own: Api) -> Iterator[Screen]:
 
 def rows(shown: Screen, table: str) -> Locator:
     return shown.page.locator(f"#{table} tbody tr")
+
+
+def bits(text: str) -> float:
+    """Bits per second of a text such as `1.23 Mbit/s`."""
+    number, unit = text.split()
+    return float(number) * 1000 ** " kMG".index(unit[0].replace("b", " "))
 
 
 def total(shown: Screen, table: str) -> int:
@@ -90,6 +96,30 @@ def test_a_filter_that_the_api_refuses_is_said_beside_the_list(shown: Screen) ->
     shown.page.get_by_label("IP address").fill("nonsense")
     shown.page.get_by_role("button", name="Filter").locator("visible=true").click()
     expect(shown.page.locator("#cgnat-list-problem")).to_contain_text("ip_address: ")
+
+
+def test_the_sessions_with_the_most_traffic_are_listed_while_a_user_looks(shown: Screen) -> None:
+    def asked() -> int:
+        return sum("/subscribers/traffic" in request.url for request in shown.requests)
+
+    def is_sorted(column: int) -> bool:
+        texts = rows(shown, "talker-list").locator(f"td:nth-child({column})").all_inner_texts()
+        rates = [bits(text) for text in texts]
+        return rates == sorted(rates, reverse=True)
+
+    shown.go("Traffic")
+    expect(rows(shown, "talker-list")).to_have_count(50)
+    assert is_sorted(2)
+    wait_for("another reading", lambda: asked() > 1)
+    shown.page.get_by_role("button", name="Up now").click()
+    expect(shown.page.get_by_role("columnheader", name="Up now")).to_have_attribute("aria-sort", "descending")
+    wait_for("the order", lambda: is_sorted(3))
+    shown.go("CGNAT")
+    expect(shown.page.locator("#cgnat-total")).not_to_have_text("\N{EN DASH}")
+    before = asked()
+    # Longer than the pause between two readings.
+    shown.page.wait_for_timeout(7_000)
+    assert asked() == before
 
 
 def test_cgnat_counts_are_those_of_the_gateway(shown: Screen) -> None:

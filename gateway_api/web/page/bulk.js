@@ -16,7 +16,9 @@ export class Bulk {
   constructor(api, list) {
     this.api = api;
     this.list = list;
-    this.buttons = [button('bulk-rate', 'Change rates of all…', 'quiet'), button('bulk-disconnect', 'Disconnect all…', 'danger')];
+    this.buttons = [
+      button('bulk-rate', 'Change rates of all…', 'quiet'), button('bulk-disconnect', 'Disconnect all…', 'danger'),
+    ];
     byId('list-problem').before(element('div', {class: 'bulk', 'data-admin': true, hidden: true},
       element('p', {id: 'bulk-match', class: 'note'}), element('p', {class: 'actions'}, ...this.buttons)));
     byId('bulk-rate').addEventListener('click', () => this.#askRates());

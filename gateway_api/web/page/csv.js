@@ -4,14 +4,12 @@ import {element} from './elements.js';
 import {count} from './format.js';
 import {toast} from './toasts.js';
 
-const PAGE = 10_000;
-
-/** Saves all records that match `query`, with all of their fields. */
-export async function save(api, name, path, records, query) {
+/** Saves all records that match `query`, with all of their fields. A response has at most `most` of them. */
+export async function save(api, name, path, records, query, most) {
   const lines = [];
   let cursor = null, fields = null;
   do {
-    const page = await api.get(path, {...query, limit: PAGE, cursor});
+    const page = await api.get(path, {...query, limit: most, cursor});
     for (const record of page[records]) {
       if (!fields) lines.push(line(fields = Object.keys(record)));
       lines.push(line(fields.map(field => record[field])));

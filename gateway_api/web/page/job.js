@@ -33,7 +33,8 @@ export class Job extends EventTarget {
     this.errors = element('ol', {class: 'first', 'aria-label': 'First failures'});
     neighbour.after(panel('job', 'Job', [
       element('p', {id: 'job-state', class: 'state', role: 'status'}), this.bar, values, this.errors,
-      element('p', {class: 'actions'}, element('span', {'data-admin': true, hidden: true}, button('job-cancel', 'Cancel the job')),
+      element('p', {class: 'actions'},
+        element('span', {'data-admin': true, hidden: true}, button('job-cancel', 'Cancel the job')),
         button('job-close', 'Close', 'quiet')),
     ], {id: 'job', hidden: true}));
     byId('job-title').tabIndex = -1;

@@ -20,11 +20,11 @@ export class Listing extends EventTarget {
 
   /** Builds the list in `place`. `spec` has `id` (of its elements), `view`, `title`, `path`, `records` (their name in the
       response), `columns` and `key` as in Table, `filters` (parameters that the URL may have), and may have `sort` (the
-      default order; null if the API does not sort) and `seconds` between two reads. */
+      default order; null if the API does not sort), `seconds` between two reads and `most` records of a response. */
   constructor(api, place, spec) {
     super();
     this.api = api;
-    this.spec = {sort: '', seconds: null, ...spec};
+    this.spec = {sort: '', seconds: null, most: 10_000, ...spec};
     const {id, view, title, columns, key, sort} = this.spec;
     const sortBy = sort === null ? null : field => this.#sortBy(field);
     this.table = new Table({id, label: title, columns, key, sort: sortBy});
@@ -110,8 +110,9 @@ export class Listing extends EventTarget {
   }
 
   async #export() {
-    const {id, view, path, records} = this.spec;
-    await attempt(byId(`${id}-export`), byId(`${id}-problem`), () => save(this.api, view, path, records, this.#parameters));
+    const {id, view, path, records, most} = this.spec;
+    await attempt(byId(`${id}-export`), byId(`${id}-problem`), () =>
+      save(this.api, view, path, records, this.#parameters, most));
   }
 
   #build(place) {
@@ -124,7 +125,8 @@ export class Listing extends EventTarget {
       element('p', {id: `${id}-problem`, class: 'problem', role: 'alert', hidden: true}),
       this.table.place,
       element('p', {class: 'pages'},
-        element('span', {id: `${id}-pages`, class: 'pages', hidden: true}, button('previous', 'Previous'), button('next', 'Next')),
+        element('span', {id: `${id}-pages`, class: 'pages', hidden: true},
+          button('previous', 'Previous'), button('next', 'Next')),
         element('span', {id: `${id}-age`, class: 'note'}), button('refresh', 'Refresh')));
   }
 }

@@ -13,7 +13,7 @@ export class ListView {
   constructor(api, {fields, heading, before = [], ...spec}) {
     const section = viewSection(spec.view, heading, ...before);
     this.#build = () => {
-      this.filters = new Filters(section, spec.view, fields);
+      if (fields.length) this.filters = new Filters(section, spec.view, fields);
       const panel = element('section', {class: 'panel'});
       section.append(panel);
       this.list = new Listing(api, panel, {...spec, filters: fields.map(({name}) => name)});
@@ -22,7 +22,7 @@ export class ListView {
 
   show(query) {
     if (!this.list) this.#build();
-    this.filters.show(query);
+    this.filters?.show(query);
     this.list.show(query);
   }
 }

@@ -21,6 +21,7 @@ import {SessionRecord} from './record.js';
 import {SignIn} from './signin.js';
 import {Stream} from './stream.js';
 import {Subscribers} from './subscribers.js';
+import {talkers} from './talkers.js';
 import {Traffic} from './traffic.js';
 import {Users} from './users.js';
 import * as views from './views.js';
@@ -48,8 +49,8 @@ function begin() {
   const configuration = new Configuration(api, new Archive(api));
   keys.listen();
   views.follow({
-    subscribers, history: formerSessions(api), configuration, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty,
-    webhooks: new Webhooks(api), audit: audit(api),
+    subscribers, traffic: talkers(api), history: formerSessions(api), configuration, interfaces: interfaces(api),
+    routes: routes(api), cgnat: cgnat(api), health: faulty, webhooks: new Webhooks(api), audit: audit(api),
   });
   show('banner', true);
 }

@@ -117,7 +117,8 @@ export class SessionRecord extends EventTarget {
       ['VLAN', [session.outer_vlan_id, session.inner_vlan_id].filter(id => id !== null).join('.') || 'none'],
       ['PPP interface', session.ppp_interface || 'none'],
       ['Rate', rates(session.rate_down_bps, session.rate_up_bps)],
-      ...(session.rate_expires_at ? [['Rate until', `${moment(session.rate_expires_at)}, then ${rates(session.former_rate_down_bps, session.former_rate_up_bps)}`]] : []),
+      ...(session.rate_expires_at ? [['Rate until', `${moment(session.rate_expires_at)}, then ${
+        rates(session.former_rate_down_bps, session.former_rate_up_bps)}`]] : []),
       ['Traffic now', this.#rates],
       ['Downstream', `${scaled(session.bytes_out, 'B')}, ${count(session.packets_out)} packets`],
       ['Upstream', `${scaled(session.bytes_in, 'B')}, ${count(session.packets_in)} packets`],
