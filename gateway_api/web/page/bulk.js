@@ -63,7 +63,7 @@ export class Bulk {
     }
     const verb = action === 'rate' ? 'Change rates of' : 'Disconnect';
     write('bulk-title', `${verb} ${sessions(number)}?`);
-    write('bulk-text', `Those with ${conditions(body.filter)}, when the job starts. The first of them now:`);
+    write('bulk-text', `All with ${conditions(body.filter)} when the job starts. The first of them now:`);
     byId('bulk-first').replaceChildren(...found.slice(0, FIRST).map(session => element('li', {text: line(session)})));
     write('bulk-ask', `Enter ${number} to confirm`);
     write('bulk-button', verb === 'Disconnect' ? `${verb} all` : 'Change all rates');

@@ -14,13 +14,13 @@ export const talkers = api => new ListView(api, {
   records: 'sessions', sort: '-down', seconds: SECONDS, most: MOST, fields: [],
   columns: [
     {field: 'username', title: 'Username', sorts: false, show: session => opener(session)},
+    {field: 'ip_address', title: 'IP address', look: 'wide', sorts: false},
+    {field: 'type', title: 'Type', look: 'wide', sorts: false},
+    {field: 'access_interface', title: 'Access interface', look: 'wide', sorts: false},
     {field: 'down', title: 'Down now', look: 'number', show: bits('down_bps')},
     {field: 'up', title: 'Up now', look: 'number', show: bits('up_bps')},
     {field: 'rate_down', title: 'Down at most', look: 'number wide', sorts: false, show: bits('rate_down')},
     {field: 'rate_up', title: 'Up at most', look: 'number wide', sorts: false, show: bits('rate_up')},
-    {field: 'ip_address', title: 'IP address', look: 'wide', sorts: false},
-    {field: 'type', title: 'Type', look: 'wide', sorts: false},
-    {field: 'access_interface', title: 'Access interface', look: 'wide', sorts: false},
   ],
 });
 
