@@ -70,6 +70,25 @@ def test_a_pointer_shows_the_time_and_the_values_there(shown: Screen) -> None:
     expect(tip).to_be_hidden()
 
 
+def test_arrow_keys_read_the_values_of_a_chart(shown: Screen) -> None:
+    shown.open().sign_in()
+    wait_for("some samples", lambda: bars(shown, "traffic-chart") >= 2)
+    chart = shown.page.locator("#traffic-chart")
+    said = shown.page.locator(".panel", has=chart).locator("[aria-live]")
+    chart.focus()
+    shown.page.keyboard.press("ArrowLeft")
+    expect(said).to_have_text(re.compile(r"^\d\d:\d\d:\d\d UTC: \S+\s[kMG]bit/s down, \S+\s[kMG]bit/s up$"))
+    newest = said.inner_text()
+    expect(chart.locator(".tip")).to_have_text(newest)
+    shown.page.keyboard.press("ArrowLeft")
+    expect(said).not_to_have_text(newest)
+    assert said.inner_text() < newest
+    shown.page.keyboard.press("ArrowRight")
+    expect(said).to_have_text(newest)
+    shown.page.keyboard.press("Tab")
+    expect(chart.locator(".tip")).to_be_hidden()
+
+
 def test_the_record_of_a_session_has_a_chart_of_its_traffic(browser: Browser, api: Api) -> None:
     with screen(browser, api) as shown:
         shown.open("#subscribers?open=20").sign_in()

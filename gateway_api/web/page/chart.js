@@ -1,5 +1,5 @@
 // Two opposite quantities over time: one goes up from the axis, the other down, on one scale. The time axis ends now. Where
-// a user points, the time and both values are shown.
+// a user points, the time and both values are shown; arrow keys move there from sample to sample.
 
 import {element} from './elements.js';
 import {timeOfDay} from './format.js';
@@ -10,7 +10,9 @@ const HALF = 100, TICKS = 3;
 export class Chart {
   #samples = [];
   #end = Date.now() / 1000;
+  // The share of the width where a pointer is, or the time of the sample to which keys have moved.
   #pointed = null;
+  #picked = null;
 
   /** Shows the last `span` seconds in `place`, one sample each `step` seconds. `format` formats a value; the end of the scale
       is at least `least`. `names` are those of the quantities above and below the axis. */
@@ -26,7 +28,13 @@ export class Chart {
     this.tip = element('output', {class: 'tip', hidden: true});
     this.ticks = Array.from({length: TICKS}, () => element('time'));
     place.append(picture, this.top, this.bottom, this.tip);
-    place.after(element('div', {class: 'ticks', 'aria-hidden': 'true'}, ...this.ticks));
+    // Only keys write here: a screen reader would read each move of a pointer.
+    this.said = element('p', {class: 'unseen', 'aria-live': 'polite'});
+    place.after(element('div', {class: 'ticks', 'aria-hidden': 'true'}, ...this.ticks), this.said);
+    place.tabIndex = 0;
+    place.setAttribute('aria-keyshortcuts', 'ArrowLeft ArrowRight');
+    place.addEventListener('keydown', event => this.#move(event));
+    place.addEventListener('blur', () => this.#point(null));
     place.addEventListener('pointermove', event => this.#point(event.clientX));
     place.addEventListener('pointerleave', () => this.#point(null));
     this.#draw();
@@ -78,17 +86,36 @@ export class Chart {
   #point(x) {
     const {left, width} = this.place.getBoundingClientRect();
     this.#pointed = x === null ? null : (x - left) / width;
+    this.#picked = null;
     this.#tell();
   }
 
-  #tell() {
+  #move(event) {
+    const step = {ArrowLeft: -1, ArrowRight: 1}[event.key], last = this.#samples.length - 1;
+    // With Alt, they are the browser's keys for back and forward.
+    if (!step || last < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const from = this.#samples.indexOf(this.#near);
+    this.#picked = this.#samples[from < 0 ? last : Math.min(last, Math.max(0, from + step))].at;
+    this.#tell();
+    this.said.textContent = this.tip.textContent;
+  }
+
+  get #near() {
+    if (this.#picked !== null) return this.#samples.find(({at}) => at === this.#picked);
+    if (this.#pointed === null) return undefined;
     const at = this.#end - (1 - this.#pointed) * this.span;
-    const near = this.#pointed === null ? null : this.#samples.findLast(sample => Math.abs(sample.at - at) <= this.step);
+    return this.#samples.findLast(sample => Math.abs(sample.at - at) <= this.step);
+  }
+
+  #tell() {
+    const near = this.#near;
     this.tip.hidden = !near;
     this.line.setAttribute('d', near ? `M${Number(this.#place(near)) + 0.4} 0V${2 * HALF}` : '');
     if (!near) return;
-    this.tip.textContent = `${timeOfDay(near.at)}: ${this.format(near.up)} ${this.names[0]}, ${this.format(near.down)} ${this.names[1]}`;
-    this.tip.classList.toggle('left', this.#pointed > 0.5);
+    const [up, down] = this.names;
+    this.tip.textContent = `${timeOfDay(near.at)}: ${this.format(near.up)} ${up}, ${this.format(near.down)} ${down}`;
+    this.tip.classList.toggle('left', this.#end - near.at < this.span / 2);
   }
 }
 
