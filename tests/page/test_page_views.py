@@ -36,7 +36,7 @@ def rows(shown: Screen, table: str) -> Locator:
 def bits(text: str) -> float:
     """Bits per second of a text such as `1.23 Mbit/s`."""
     number, unit = text.split()
-    return float(number) * 1000 ** " kMG".index(unit[0].replace("b", " "))
+    return float(number) * 1000.0 ** " kMG".index(unit[0].replace("b", " "))
 
 
 def total(shown: Screen, table: str) -> int:
