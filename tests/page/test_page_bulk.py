@@ -30,7 +30,7 @@ def shown(browser: Browser, own: Api) -> Iterator[Screen]:
 
 def interface(api: Api) -> str:
     """An access interface with more than one session."""
-    names = [session["access_interface"] for session in api.get("/subscribers")["sessions"]]
+    names: list[str] = [session["access_interface"] for session in api.get("/subscribers")["sessions"]]
     return max(names, key=names.count)
 
 
