@@ -1,8 +1,11 @@
 """Logins: the password comes from a terminal, a file or standard input, never from the command line."""
 
 import os
+import select
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,12 +85,27 @@ def new_password(username: str, file: str | None) -> str:
 
 def ask(question: str) -> str:
     """A line that the user types. Raises Abort at the end of the input."""
-    # Not by `input`: a Ctrl-C right after its question takes effect only after a line.
-    click.echo(question, nl=False, err=True)
-    typed = sys.stdin.readline()
+    with _woken_by_signals() as woken:
+        click.echo(question, nl=False, err=True)
+        # A read alone would not end by a Ctrl-C that came just before it.
+        select.select([sys.stdin, woken], [], [])
+        typed = sys.stdin.readline()
     if not typed:
         raise click.Abort
     return typed.rstrip("\n")
+
+
+@contextmanager
+def _woken_by_signals() -> Iterator[int]:
+    """A descriptor that is readable when a signal has come. In the main thread."""
+    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = signal.set_wakeup_fd(wakes)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(woken)
+        os.close(wakes)
 
 
 def required_terminal(option: str) -> None:
