@@ -4,7 +4,9 @@ One process writes, any number read. A process that forks must not use it: SQLit
 process that opened the file.
 """
 
+import errno
 import logging
+import os
 import sqlite3
 from pathlib import Path
 
@@ -75,13 +77,23 @@ COMMIT;
 ADDRESS, PREFIX, DELEGATED = range(3)
 
 _MODE = 0o640
+#: Bytes.
+_ROOM = 16 << 20
 #: Seconds that a commit waits for a reader that copies the log, and a reader for a commit.
 _WRITER_WAITS, _READER_WAITS = 30.0, 1.0
+
+
+def require_room(path: Path) -> None:
+    """The last part of a disk is for logins. Raises OSError."""
+    disk = os.statvfs(path.parent)
+    if disk.f_bavail * disk.f_frsize < _ROOM:
+        raise OSError(errno.ENOSPC, f"less than {_ROOM} bytes are free in {path.parent}")
 
 
 def open_to_write(path: Path) -> tuple[sqlite3.Connection, int]:
     """A connection without implicit transactions, and the inode of its file. A damaged file is set aside.
     Raises OSError and sqlite3.Error."""
+    require_room(path)
     try:
         return _prepared(path)
     except sqlite3.DatabaseError as error:

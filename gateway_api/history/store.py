@@ -95,6 +95,7 @@ class Store:
 
     def add(self, events: Sequence[SessionEvent], place: Place) -> None:
         """All of them, or none. An event that is there already changes nothing."""
+        database.require_room(self._path)
         with self._transaction():
             for event in events:
                 match event.event:

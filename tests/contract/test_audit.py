@@ -239,7 +239,8 @@ def test_a_webhook_is_kept_without_its_secret(gateway: Gateway) -> None:
     record = gateway.record("POST", "/webhooks", json=body)
     assert record["body"] == {**body, "secret": MASK}
     kept = record["after"]
-    assert kept == {"id": kept["id"], "url": body["url"], "events": body["events"], "paused_until": None}
+    state = {"paused_until": None, "origin": "registered", "state": "well", "failing_since": None}
+    assert kept == {"id": kept["id"], "url": body["url"], "events": body["events"], **state}
     assert gateway.record("DELETE", f"/webhooks/{kept['id']}")["before"] == kept
 
 

@@ -56,6 +56,7 @@ _CONFIG = {
 _UNSTATED = re.compile(
     # A cursor is what a page gave; and one parameter can't require another.
     r"must be what the last page gave as next_cursor|is required with a cursor"
+    r"|is required without rate_up|must not be given with expires_in"
     # Which paths there are, and what fits there, the core knows.
     r"|is not a known path"
     # How much a number and a unit are together.

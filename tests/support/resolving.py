@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
-from gateway_api.hub.destination import check_url
+from gateway_api.base.receivers import check_url
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult, Sender
 

@@ -25,6 +25,7 @@ from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpo
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
 from gateway_api.core.gateways.linux.tracker import NotDisconnected, Tracker
 from gateway_api.core.journal import Journal
+from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import SessionSummary
 from tests.support.running_accel import LOCALHOST
 from tests.support.sources import CGNAT, Surroundings
@@ -107,9 +108,9 @@ class _Printed(Journal):
         _print({"event": "up", "id": session.id, "username": session.username})
         super().session_up(session, at)
 
-    def session_down(self, session: SessionSummary, reason: str, at: float, **traffic: int) -> None:
+    def session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
         _print({"event": "down", "id": session.id, "username": session.username, "reason": reason})
-        super().session_down(session, reason, at, **traffic)
+        super().session_down(session, reason, at, counters)
 
 
 def _print(line: Any) -> None:

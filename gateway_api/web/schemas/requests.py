@@ -89,11 +89,6 @@ class RateChange(Schema):
     """Rates of one direction or of both, for good or for a time. Loaded as `sent`, the texts of the rates by
     field, and `change`, the parameters of the core's call."""
 
-    json_schema: ClassVar[dict[str, Any]] = {
-        "anyOf": [{"required": ["rate_down"]}, {"required": ["rate_up"]}],
-        "not": {"required": ["expires_in", "until"]},
-    }
-
     rate_down = Parsed(_rate, metadata=_rate_says("Downstream", "250 Mbit"))
     rate_up = Parsed(_rate, metadata=_rate_says("Upstream", "50mbps"))
     expires_in = Whole(

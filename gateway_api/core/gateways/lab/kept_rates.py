@@ -40,6 +40,8 @@ class KeptRates:
             if not durable.is_whole(path):
                 durable.set_aside(path)
             self._connection = durable.database(path, timeout=_PATIENCE)
+            # After a commit, a power cut must not bring the journal back.
+            self._connection.execute("PRAGMA synchronous = EXTRA")
             self._connection.execute(_SCHEMA)
 
     def all(self) -> dict[str, KeptRate]:
