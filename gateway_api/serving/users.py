@@ -9,6 +9,8 @@ import secrets
 import sqlite3
 import ssl
 import sys
+import weakref
+from functools import partial
 from typing import Any
 
 from gateway_api.audit.log import prepare_folder
@@ -44,12 +46,19 @@ def when_ready(server: Any) -> None:
     keep_loaded()
     # gunicorn does not call it at a reload: the hub must not start twice.
     try:
-        hub.start(Settings.from_environment(os.environ), lambda: len(server.WORKERS) >= server.num_workers)
+        hub.start(Settings.from_environment(os.environ), partial(_has_forked, weakref.ref(server)))
         # After the hub, which fails to start if another service uses the folder.
         slots.empty()
     except (GatewayApiError, OSError) as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
+
+
+def _has_forked(server: weakref.ref[Any]) -> bool:
+    # A thread of the hub calls it. A fork keeps for ever what such a thread holds: with the arbiter, a worker
+    # would keep its application, and never close the login ledger.
+    arbiter = server()
+    return arbiter is None or len(arbiter.WORKERS) >= arbiter.num_workers
 
 
 def pre_fork(server: Any, worker: Any) -> None:
