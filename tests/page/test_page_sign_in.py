@@ -143,7 +143,7 @@ def test_signing_out_everywhere_asks_first_and_ends_all_tokens_of_the_user(shown
 def test_whoever_s_token_has_ended_signs_in_again_and_is_where_they_were(shown: Screen) -> None:
     shown.sign_in().find("5")
     expect(shown.page.locator("#record-state")).to_have_text("Active")
-    shown.page.get_by_role("button", name="Change rate").click()
+    shown.page.get_by_role("button", name="Change rate…", exact=True).click()
     shown.page.get_by_label("Downstream").fill("321 Mbit")
     shown.api.send("POST", "/auth/logout", token=token_of(shown))
     expect(shown.page.locator("#sign-in-why")).to_contain_text("Your token is no longer valid")
@@ -153,7 +153,7 @@ def test_whoever_s_token_has_ended_signs_in_again_and_is_where_they_were(shown: 
     assert len(shown.requests) <= asked + 1
     shown.sign_in()
     expect(shown.page.get_by_label("Downstream")).to_have_value("321 Mbit")
-    shown.page.get_by_role("dialog").get_by_role("button", name="Change rate").click()
+    shown.page.get_by_role("dialog").get_by_role("button", name="Change rate…", exact=True).click()
     expect(shown.page.locator("#record-state")).to_contain_text("Rate change requested")
     shown.is_live()
 
