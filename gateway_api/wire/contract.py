@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -176,7 +176,7 @@ def served(contract: Contract, *services: object) -> ServedInterface:
             raise NotImplementedError(f"no service has a handler for {method.__name__}")
         knows_peer = "peer" in inspect.signature(handler).parameters
         methods[method.__name__] = Handler(method, handler, method.streams, knows_peer)
-    return ServedInterface(description(contract), methods)
+    return ServedInterface(contract.name, methods, partial(description, contract))
 
 
 def description(contract: Contract) -> str:

@@ -55,8 +55,9 @@ class Core:
         self.asked: list[tuple[str | None, int | None]] = []
         self._journal = journal
         interface = ServedInterface(
-            f"interface {CORE.name}\n",
+            CORE.name,
             {"SubscribeEvents": Handler(SubscribeEvents, self._follow, streams=True)},
+            lambda: "",
         )
         self.server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 

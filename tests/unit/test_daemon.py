@@ -94,10 +94,9 @@ class Core:
         self.answer: Any = {}
         self.error: ErrorReply | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        description = f"interface {CORE.name}\n"
         methods = {name: Handler(Asked, self._handler(name)) for name in QUESTIONS}
         identity = Identity("vendor", "product", "1.0", "urn:example")
-        self.server = Server(path, Dispatcher(identity, [ServedInterface(description, methods)]))
+        self.server = Server(path, Dispatcher(identity, [ServedInterface(CORE.name, methods, lambda: "")]))
 
     def _handler(self, name: str) -> Callable[[Asked], Any]:
         def handle(asked: Asked) -> Any:

@@ -255,8 +255,9 @@ class Scripted:
     def __init__(self, path: Path, *replies: dict[str, Any] | ErrorReply) -> None:
         self._replies = replies
         interface = ServedInterface(
-            f"interface {CORE.name}\n",
+            CORE.name,
             {"SubscribeEvents": Handler(SubscribeEvents, self._follow, streams=True)},
+            lambda: "",
         )
         self._server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 

@@ -96,7 +96,7 @@ class Core:
         self.answers = threading.Event()
         self.answers.set()
         method = Handler(NoParameters, self._tell)
-        interface = ServedInterface(f"interface {CORE.name}\n", {"GetDeniedNetworks": method})
+        interface = ServedInterface(CORE.name, {"GetDeniedNetworks": method}, lambda: "")
         self._server = Server(path, Dispatcher(IDENTITY, [interface]))
 
     def __enter__(self) -> "Core":

@@ -63,7 +63,7 @@ class Handlers:
             "List": Handler(NoParameters, lambda _: Numbers()),
             "Odd": Handler(NoParameters, lambda _: {"odd": object()}),
         }
-        return ServedInterface(DESCRIPTION, methods)
+        return ServedInterface(INTERFACE, methods, lambda: DESCRIPTION)
 
     def echo(self, call: EchoCall) -> dict[str, str]:
         self.texts.append(call.text)

@@ -86,17 +86,12 @@ class Handler:
 
 @dataclass(frozen=True)
 class ServedInterface:
-    """`description` is the text of the interface file, `methods` has its methods by name."""
+    """`methods` has the methods by name. `describe` makes the text of the interface file, on request: few
+    clients want it, and a core would start more slowly."""
 
-    description: str
+    name: str
     methods: Mapping[str, Handler]
-
-    @property
-    def name(self) -> str:
-        match = re.search(r"^interface\s+(\S+)", self.description, re.MULTILINE)
-        if match is None:
-            raise ValueError("an interface file without an interface line")
-        return match.group(1)
+    describe: Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -124,11 +119,12 @@ class Dispatcher:
     def __init__(self, identity: Identity, interfaces: Iterable[ServedInterface]) -> None:
         self._identity = identity
         itself = ServedInterface(
-            _SERVICE_DESCRIPTION,
+            _SERVICE,
             {
                 "GetInfo": Handler(NoParameters, self._info),
                 "GetInterfaceDescription": Handler(_DescriptionCall, self._describe),
             },
+            lambda: _SERVICE_DESCRIPTION,
         )
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
@@ -181,7 +177,7 @@ class Dispatcher:
         interface = self._interfaces.get(call.interface)
         if interface is None:
             raise ErrorReply.of(f"{_SERVICE}.InterfaceNotFound", interface=call.interface)
-        return {"description": interface.description}
+        return {"description": interface.describe()}
 
 
 def _in_parts(parts: Iterator[Any]) -> Iterator[bytes]:

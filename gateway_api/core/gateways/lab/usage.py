@@ -1,11 +1,13 @@
 """How much of their rates the lab's subscribers use.
 
 What somebody has used until a time is in microseconds of the whole rate, and comes from sums that are made at
-the start: it costs the same at any time. Integers throughout, so that no counter falls by a rounding.
+the first question: it costs the same at any time. Integers throughout, so that no counter falls by a
+rounding.
 """
 
 import random
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -92,19 +94,25 @@ class People:
     """The habits of the subscribers of a lab: the same ones for the same seed."""
 
     def __init__(self, seed: int, now: float) -> None:
-        drawn = random.Random(f"usage {seed}")  # noqa: S311 - reproducible is what it has to be
-        down, up = map(list, zip(*_day(drawn), strict=True))
-        patterns = Pattern(down), Pattern(up)
-        origin = int(now // 86_400)
-        self._habits = []
-        for _ in range(_HABITS):
-            shift, levels = drawn.randrange(_DAY), _levels(drawn.uniform(-2, 2), drawn.uniform(0.3, 1.0))
-            self._habits.append([Habit(pattern, shift, levels, origin) for pattern in patterns])
+        self._seed = seed
+        self._origin = int(now // 86_400)
 
     def of(self, acct_session_id: str) -> tuple[Usage, Usage]:
         """Down and up. It comes from the random bits of the accounting id."""
         down, up = self._habits[int(acct_session_id[:8], 16) % _HABITS]
         return down, up
+
+    # It takes longer than all else of a lab's start, and a lab without sessions does not need it.
+    @cached_property
+    def _habits(self) -> list[list[Habit]]:
+        drawn = random.Random(f"usage {self._seed}")  # noqa: S311 - reproducible is what it has to be
+        down, up = map(list, zip(*_day(drawn), strict=True))
+        patterns = Pattern(down), Pattern(up)
+        habits = []
+        for _ in range(_HABITS):
+            shift, levels = drawn.randrange(_DAY), _levels(drawn.uniform(-2, 2), drawn.uniform(0.3, 1.0))
+            habits.append([Habit(pattern, shift, levels, self._origin) for pattern in patterns])
+        return habits
 
 
 def _levels(later: float, weight: float) -> list[int]:
