@@ -97,12 +97,12 @@ class Authentication(Enum):
 
 @dataclass(frozen=True)
 class Profile:
-    """A way to serve the API. The arbiter must not import Flask, so `application` only names the factory."""
+    """A way to serve the API."""
 
     #: Of the process, the unit and the folders below /run and /var/lib.
     name: str
-    #: As gunicorn spells it. Workers import it.
-    application: str
+    #: The function of `web.app` that makes the application.
+    factory: str
     authentication: Authentication
     #: With TLS, where GATEWAY_API_BIND sets nothing else. None: plain HTTP at `api.listen_address` and
     #: `api.listen_port` of the running configuration.
@@ -115,7 +115,7 @@ class Profile:
 
 USERS = Profile(
     name="gateway-api",
-    application="gateway_api.web.app:users()",
+    factory="users",
     authentication=Authentication.USER_TOKEN,
     bind="0.0.0.0:8443",
     runtime="GATEWAY_API_RUNTIME",
@@ -124,7 +124,7 @@ USERS = Profile(
 )
 TOKEN = Profile(
     name="gateway-api-token",
-    application="gateway_api.web.app:token()",
+    factory="token",
     authentication=Authentication.STATIC_TOKEN,
     bind=None,
     runtime="GATEWAY_API_TOKEN_RUNTIME",

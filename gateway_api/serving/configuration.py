@@ -1,7 +1,8 @@
 """The part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
 
-The arbiter imports this before gevent patches a worker, and a worker inherits what is imported. So this must
-not import what a worker uses for its own connections.
+The arbiter imports this before gevent patches a worker, and a worker inherits what is imported: the whole
+application, so that a worker begins at once and shares its memory. It must not import what a worker uses for
+its own connections.
 """
 
 import logging
@@ -19,6 +20,7 @@ from gateway_api.base import http, logs
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.settings import BadSetting, Profile, Settings, log_format, log_level
 from gateway_api.daemon.commands import Daemon
+from gateway_api.web import app
 from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
@@ -36,7 +38,7 @@ class Off(GatewayApiError):
 def common(profile: Profile) -> dict[str, Any]:
     """gunicorn's settings, by name."""
     return {
-        "wsgi_app": profile.application,
+        "wsgi_app": f"{app.__name__}:{profile.factory}()",
         "proc_name": profile.name,
         "workers": os.environ.get(profile.workers) or "2",
         "worker_class": "gateway_api.serving.worker.GatewayWorker",

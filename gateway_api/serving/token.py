@@ -7,6 +7,7 @@ from typing import Any
 from gateway_api.audit.log import prepare_folder
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.settings import TOKEN, BadSetting, Settings
+from gateway_api.serving import signals
 from gateway_api.serving.configuration import (
     Off,
     address_or_last,
@@ -31,6 +32,7 @@ except GatewayApiError as error:
 
 def on_starting(server: Any) -> None:
     forget_configuration(server)
+    signals.hold_at_fork()
     raise_descriptor_limit()
     try:
         prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)

@@ -20,7 +20,7 @@ from gateway_api.base.process import keep_loaded
 from gateway_api.base.settings import USERS, BadSetting, Settings, certificate, has_secret
 from gateway_api.history import store as history
 from gateway_api.hub import service as hub
-from gateway_api.serving import slots
+from gateway_api.serving import signals, slots
 from gateway_api.serving.configuration import common, forget_configuration, raise_descriptor_limit
 from gateway_api.serving.worker import readiness
 
@@ -35,6 +35,7 @@ keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
 
 def on_starting(server: Any) -> None:
     forget_configuration(server)
+    signals.hold_at_fork()
     try:
         _prepare()
     except GatewayApiError as error:

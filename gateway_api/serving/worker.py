@@ -31,7 +31,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway_api.base import logs
 from gateway_api.base.http import log_fields
 from gateway_api.base.process import Readiness, places
-from gateway_api.serving import slots
+from gateway_api.serving import signals, slots
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.event_stream import EventStream
 from gateway_api.serving.response import last_response
@@ -101,6 +101,10 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
             warnings.simplefilter("ignore", MonkeyPatchWarning)
             super().patch()
+
+    def init_signals(self) -> None:
+        super().init_signals()
+        signals.take()
 
     def load_wsgi(self) -> None:
         gevent.get_hub().print_exception = _report

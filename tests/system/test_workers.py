@@ -1,0 +1,32 @@
+"""Workers that begin and end."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.stack import core_of, running_stack, wait_for
+
+
+@pytest.fixture
+def arbiter(tmp_path: Path) -> Iterator[int]:
+    """The process id of an arbiter with one worker."""
+    with running_stack(tmp_path / "state", sessions=1, WORKERS=1) as (_, process):
+        (arbiter,) = set(children(process.pid)) - {core_of(process)}
+        yield arbiter
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_worker_stops_whose_stop_comes_at_its_first_moment(arbiter: int) -> None:
+    for _ in range(5):
+        (former,) = wait_for("a worker", lambda: children(arbiter))
+        os.kill(former, signal.SIGKILL)
+        while not (young := [pid for pid in children(arbiter) if pid != former]):
+            pass
+        os.kill(young[0], signal.SIGTERM)
+        wait_for("another worker", lambda young=young: set(children(arbiter)) - set(young))
