@@ -14,6 +14,9 @@ from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
 
+# Before Flask: at the end of a worker, Python takes modules down in reverse order, and the log handler of
+# Flask needs the locks of gevent.
+import gevent.thread  # noqa: F401
 from gunicorn.glogging import Logger
 
 from gateway_api.base import http, logs
