@@ -1,35 +1,31 @@
-"""The session events. The last ones are kept, so that a client that reconnects misses none.
-
-An event is encoded once, when it happens. Any thread may add and follow.
-"""
+"""What happens to sessions and sign-ons in one run of the core: the events, for clients that follow them."""
 
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
 from msgspec.structs import asdict
 
-from gateway_api.base.ring import Ring
+from gateway_api.core.feed import Feed
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import EventName, EventsReply, SessionEvent, SessionSummary
+from gateway_api.wire.core.sign_ons import FailedSignOn, FailedSignOnsReply
 
-#: Events that are kept.
+#: Events that are kept, and failed sign-ons.
 HELD = 1 << 17
-#: Events in one reply: they fit into the buffers of any client.
-_AT_ONCE = 1000
-#: Without events, a follower gets an empty reply after so many waits, each of so many seconds.
-_WAITS = 15
-_WAIT = 1.0
+HELD_FAILURES = 1 << 16
 
 
 class Journal:
-    """The events of one run of the core, which `boot_id` identifies. `held` is how many are kept."""
+    """The events of one run of the core, which `boot_id` identifies. `held` is how many are kept. Any thread
+    may call."""
 
     def __init__(self, boot_id: str, held: int = HELD) -> None:
         self.boot_id = boot_id
-        self._ring: Ring[msgspec.Raw] = Ring(held)
-        self._grown = threading.Condition()
+        self._events = Feed(boot_id, held, EventsReply)
+        #: Apart: subscribers who try again every few seconds would push out the events of sessions.
+        self._failures = Feed(boot_id, HELD_FAILURES, FailedSignOnsReply)
+        self._lock = threading.Lock()
         #: Of sessions that are to end, by id.
         self._authors: dict[int, str | None] = {}
 
@@ -40,7 +36,7 @@ class Journal:
     def session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
         """A session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or
         admin_disconnect."""
-        with self._grown:
+        with self._lock:
             author = self._authors.pop(session.id, None)
         self._add(
             EventName.DOWN, session, at,
@@ -60,59 +56,41 @@ class Journal:
 
     def disconnects(self, author: str | None, ids: Iterable[int]) -> None:
         """A user orders the end of sessions. The events of these ends name the user."""
-        with self._grown:
+        with self._lock:
             self._authors |= dict.fromkeys(ids, author)
 
-    def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
-        """The events after one of a run, without end; from now on if both are None. When some of them are
-        no longer kept, a reply has `gap`, and the next events are those from then on. Yields None each second
-        without events, so that the caller can find out that the client has left."""
-        with self._grown:
-            position = self._ring.newest if boot_id is None and after is None else after or 0
-            held = boot_id in (None, self.boot_id)
-        while True:
-            with self._grown:
-                events = self._ring.after(position, _AT_ONCE) if held else None
-                position = self._ring.newest if events is None else position + len(events)
-                reply = EventsReply(
-                    boot_id=self.boot_id,
-                    oldest=self._ring.oldest,
-                    newest=self._ring.newest,
-                    gap=events is None,
-                    # Already encoded: a Raw is sent as it is.
-                    events=events or [],  # type: ignore[arg-type]
-                )
-            held = True
-            yield reply
-            for _ in range(_WAITS):
-                if self._has_grown(position):
-                    break
-                yield None
+    def sign_on_failed(self, reason: str, at: float, **subscriber: Any) -> None:
+        """A subscriber got no session. `reason` and `subscriber` have fields of FailedSignOn, `at` is epoch
+        seconds."""
+        self._failures.add(FailedSignOn, at=int(at), reason=reason, **subscriber)
 
-    def _has_grown(self, position: int) -> bool:
-        with self._grown:
-            return self._grown.wait_for(lambda: self._ring.newest > position, _WAIT)
+    def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
+        """The session events, as `Feed.follow`."""
+        return self._events.follow(boot_id, after)
+
+    def follow_failed_sign_ons(
+        self, boot_id: str | None, after: int | None
+    ) -> Iterator[FailedSignOnsReply | None]:
+        """The same for failed sign-ons."""
+        return self._failures.follow(boot_id, after)
 
     def _add(self, name: EventName, session: SessionSummary, at: float, **more: Any) -> None:
-        with self._grown:
-            event = SessionEvent(
-                sequence=self._ring.newest + 1,
-                event=name,
-                at=int(at),
-                id=session.id,
-                type=session.type,
-                username=session.username,
-                ip_address=session.ip_address,
-                interface=session.interface,
-                mac_address=session.mac_address,
-                access_interface=session.access_interface,
-                ipv6_address=session.ipv6_address,
-                ipv6_prefix=session.ipv6_prefix,
-                delegated_prefixes=session.delegated_prefixes,
-                outer_vlan_id=session.outer_vlan_id,
-                inner_vlan_id=session.inner_vlan_id,
-                started_at=session.started_at,
-                **more,
-            )
-            self._ring.add(msgspec.Raw(msgspec.json.encode(event)))
-            self._grown.notify_all()
+        self._events.add(
+            SessionEvent,
+            event=name,
+            at=int(at),
+            id=session.id,
+            type=session.type,
+            username=session.username,
+            ip_address=session.ip_address,
+            interface=session.interface,
+            mac_address=session.mac_address,
+            access_interface=session.access_interface,
+            ipv6_address=session.ipv6_address,
+            ipv6_prefix=session.ipv6_prefix,
+            delegated_prefixes=session.delegated_prefixes,
+            outer_vlan_id=session.outer_vlan_id,
+            inner_vlan_id=session.inner_vlan_id,
+            started_at=session.started_at,
+            **more,
+        )

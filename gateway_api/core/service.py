@@ -53,6 +53,7 @@ from gateway_api.wire.core.sessions import (
     Statistics,
     SubscribeEvents,
 )
+from gateway_api.wire.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
 from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
 from gateway_api.wire.varlink.protocol import Peer
 
@@ -183,6 +184,9 @@ class CoreService:
 
     def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
         return self._journal.follow(call.boot_id, call.after_sequence)
+
+    def subscribe_failed_sign_ons(self, call: SubscribeFailedSignOns) -> Iterator[FailedSignOnsReply | None]:
+        return self._journal.follow_failed_sign_ons(call.boot_id, call.after_sequence)
 
     def list_interfaces(self, call: SelectingMethod[Any]) -> Reply:
         with errors():

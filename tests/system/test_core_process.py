@@ -246,7 +246,8 @@ def newer(core: Any, known: int) -> list[int]:
 
 
 def test_there_is_a_call_for_every_method() -> None:
-    assert sorted([*CALLS, "SubscribeEvents", "FollowReceivers", "WatchTraffic"]) == sorted(methods())
+    streams = ("SubscribeEvents", "SubscribeFailedSignOns", "FollowReceivers", "WatchTraffic")
+    assert sorted([*CALLS, *streams]) == sorted(methods())
 
 
 def test_the_package_s_client_can_follow_events(shared: Path) -> None:
@@ -265,7 +266,10 @@ def test_the_package_s_client_can_follow_events(shared: Path) -> None:
     assert [(event["event"], event["id"]) for event in reply["events"]] == [("session.down", 50)]
 
 
-@pytest.mark.parametrize(("method", "parameters"), [("SubscribeEvents", {}), ("WatchTraffic", {"id": 1})])
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("SubscribeEvents", {}), ("SubscribeFailedSignOns", {}), ("WatchTraffic", {"id": 1})],
+)
 def test_events_are_for_callers_who_take_more_than_one_reply(
     shared: Path, method: str, parameters: dict[str, Any]
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.core import journal as journals
-from gateway_api.core.journal import HELD, Journal
+from gateway_api.core import feed
+from gateway_api.core.journal import HELD, HELD_FAILURES, Journal
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import EventsReply
 from tests.support.journal import grow, session
@@ -20,7 +20,7 @@ def sequences(reply: EventsReply) -> list[int]:
 
 
 def test_a_journal_holds_as_many_events_as_the_interface_promises() -> None:
-    assert HELD >= 65_536
+    assert min(HELD, HELD_FAILURES) >= 65_536
 
 
 def test_an_event_has_all_that_its_readers_need() -> None:
@@ -182,7 +182,7 @@ def test_many_events_come_in_several_replies() -> None:
 def test_a_follower_hears_of_silence_after_15_looks_at_whether_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(journals, "_WAIT", 0.001)
+    monkeypatch.setattr(feed, "_WAIT", 0.001)
     journal = Journal("life")
     grow(journal, 2)
     found = list(islice(journal.follow(None, None), 33))
@@ -210,3 +210,53 @@ def test_every_follower_gets_every_event_of_several_writers() -> None:
     for thread in threads:
         thread.join(20)
     assert found == [list(range(1, writers * each + 1))] * 4
+
+
+def test_failed_sign_ons_are_numbered_apart_from_session_events() -> None:
+    journal = Journal("life")
+    grow(journal, 2)
+    subscriber = {
+        "type": "PPPoE",
+        "username": None,
+        "mac_address": "02:00:00:00:00:07",
+        "access_interface": "trunk0.7",
+        "outer_vlan_id": None,
+        "inner_vlan_id": 7,
+        "source": "lab",
+    }
+    journal.sign_on_failed("rejected", 12.9, **subscriber)
+    (events,) = islice(journal.follow("life", 0), 1)
+    (failures,) = islice(journal.follow_failed_sign_ons("life", 0), 1)
+    assert events is not None
+    assert failures is not None
+    assert sequences(events) == [1, 2]
+    failed = {"sequence": 1, "at": 12, "reason": "rejected", **subscriber}
+    assert msgspec.json.decode(msgspec.json.encode(failures)) == {
+        "boot_id": "life",
+        "oldest": 1,
+        "newest": 1,
+        "gap": False,
+        "failures": [failed],
+    }
+
+
+def test_subscribers_who_fail_again_and_again_push_no_session_event_out() -> None:
+    journal = Journal("life", held=4)
+    grow(journal, 4)
+    for _ in range(HELD_FAILURES + 1):
+        journal.sign_on_failed(
+            "rejected",
+            1.0,
+            type="PPPoE",
+            username="ann",
+            mac_address=None,
+            access_interface="trunk0.7",
+            outer_vlan_id=None,
+            inner_vlan_id=7,
+            source="lab",
+        )
+    (events,) = islice(journal.follow("life", 0), 1)
+    (failures,) = islice(journal.follow_failed_sign_ons("life", 0), 1)
+    assert events is not None
+    assert failures is not None
+    assert (sequences(events), failures.gap, failures.oldest) == ([1, 2, 3, 4], True, 2)

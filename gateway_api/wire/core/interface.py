@@ -13,6 +13,7 @@ from gateway_api.wire.core import (
     network,
     receivers,
     sessions,
+    sign_ons,
     traffic,
 )
 
@@ -22,7 +23,7 @@ def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     return tuple(
         member
         for module in (
-            *(sessions, traffic, jobs, configuration, history, impact, network, faults),
+            *(sessions, sign_ons, traffic, jobs, configuration, history, impact, network, faults),
             *(dependencies, receivers),
         )
         for member in vars(module).values()

@@ -124,6 +124,11 @@ UnavailableSources = Annotated[
     tuple[str, ...], about("Sources of sessions that do not reply now, by name.", ["accel-ppp"])
 ]
 HappenedAt = Annotated[int, count("When it happened, Unix epoch seconds.", 1795271513)]
+BootId = Annotated[
+    str,
+    Meta(pattern=r"^[0-9a-z]{1,64}$"),
+    about("Name of this run of the core, 1 to 64 digits and small letters.", "84a7e8343baf37f9"),
+]
 
 SEARCH = about(
     "Part of a username in any case, or of a MAC address in any spelling; IPv4 or IPv6 address, its first "
@@ -420,11 +425,7 @@ class SessionEvent(Record, frozen=True):
 
 
 class EventsReply(Record, frozen=True):
-    boot_id: Annotated[
-        str,
-        Meta(pattern=r"^[0-9a-z]{1,64}$"),
-        about("Name of this run of the core, 1 to 64 digits and small letters.", "84a7e8343baf37f9"),
-    ]
+    boot_id: BootId
     oldest: Annotated[int, about("The oldest event that is held; at least 65536 are.", 1)]
     newest: Annotated[int, about("The newest event that is held.", 57)]
     gap: Annotated[

@@ -19,6 +19,7 @@ from gateway_api.core.gateways.lab.kept_rates import KeptRate, KeptRates
 from gateway_api.core.gateways.lab.meters import Meter, Traffic
 from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
+from gateway_api.core.gateways.lab.sign_ons import LockedOut
 from gateway_api.core.gateways.lab.usage import FullRate, People, Usage
 from gateway_api.core.journal import Journal
 from gateway_api.core.sessions import SessionTable
@@ -95,6 +96,7 @@ class World:
         self.ifindex_of: dict[str, int] = {}
         self._roster = Roster()
         self._crowd = Crowd(population, configuration.demux)
+        self._locked_out = LockedOut(population.seed, journal)
         self._usage = _usage_of(population, now)
         self._public = AddressPool(_PUBLIC_ADDRESSES)
         self._shared = AddressPool(configuration.cgnat.source_range)
@@ -110,18 +112,20 @@ class World:
             self._restore_rates(kept, now)
 
     def advance(self, now: float, most: int) -> bool:
-        """Makes the arrivals and departures that are due, at most so many. True when more are due."""
+        """Makes the arrivals and departures that are due, then the sign-ons that fail, at most so many of
+        each. True when more are due."""
         for _ in range(most):
             if self._due is None or self._at + self._due[0] > now:
                 self.vlans.expire(now)
-                return False
+                return self._locked_out.advance(now, self.ahead, most)
             wait, arrives = self._due
             self._at += wait
             self.vlans.expire(self._at)
             if arrives:
                 self._arrive(self._at)
             else:
-                self._leave(*self._crowd.departure(self._roster), self._at)
+                id, reason = self._crowd.departure(self._roster)
+                self._locked_out.left(self._leave(id, reason, self._at), self._at)
             self._due = self._crowd.next_event(len(self.sessions))
         return True
 
@@ -177,6 +181,7 @@ class World:
             self.vlans.remove(vlan.line.name)
         self._number_interfaces()
         self._crowd.configure(configuration.demux)
+        self._locked_out.configure(configuration.demux)
         self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
         self._draw_next_event(now)
@@ -264,7 +269,7 @@ class World:
             ),
         )
 
-    def _leave(self, id: int, reason: str, now: float) -> None:
+    def _leave(self, id: int, reason: str, now: float) -> LabSession:
         session = self.sessions.remove(id)
         if self._kept is not None and session.expiry is not None:
             self._kept.forget(session.acct_session_id)
@@ -276,6 +281,7 @@ class World:
         kind = "ppp" if session.is_pppoe else "ipoe"
         self._units[kind].give_back(int(session.interface.removeprefix(kind)))
         self._journal.session_down(session.summary, reason, now + self.ahead, session.traffic.counters(now))
+        return session
 
     def _number_interfaces(self) -> None:
         interfaces = self.configuration.interfaces
