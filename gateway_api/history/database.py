@@ -1,7 +1,8 @@
-"""The database of the history: a SQLite file with one row for each session.
+"""The database of the history: a SQLite file with one row for each session, and for attempts to sign on that
+failed one after another.
 
-One process writes, any number read. A process that forks must not use it: SQLite's locks belong to the
-process that opened the file.
+One process at a time writes each table, any number read. A process that forks must not use it: SQLite's locks
+belong to the process that opened the file.
 """
 
 import errno
@@ -16,7 +17,8 @@ _log = logging.getLogger("gunicorn.error")
 
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
 # moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
-# at the end of the session: then it is the last moment that the session is known to have been up.
+# at the end of the session: then it is the last moment that the session is known to have been up. The attempts
+# of a failed sign-on are those from `began` to `last`.
 _SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
@@ -71,6 +73,29 @@ CREATE TABLE IF NOT EXISTS place (
     sequence INTEGER NOT NULL,
     at INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS failed_sign_on (
+    number INTEGER PRIMARY KEY,
+    type TEXT NOT NULL,
+    username INTEGER,
+    mac INTEGER,
+    access INTEGER NOT NULL,
+    outer_vlan INTEGER,
+    inner_vlan INTEGER,
+    source TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    began INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    attempts INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS failed_username ON failed_sign_on (username, mac, access, reason, began);
+CREATE INDEX IF NOT EXISTS failed_mac ON failed_sign_on (mac, began);
+CREATE INDEX IF NOT EXISTS failed_access ON failed_sign_on (access, began);
+CREATE INDEX IF NOT EXISTS failed_began ON failed_sign_on (began);
+CREATE TABLE IF NOT EXISTS sign_on_place (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    boot_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL
+);
 COMMIT;
 """
 #: The kinds of a session's networks.
@@ -102,6 +127,12 @@ def open_to_write(path: Path) -> tuple[sqlite3.Connection, int]:
         aside = durable.set_aside(path)
         _log.error("began a new history, the old one is damaged and is now %s: %s", aside, error)
         return _prepared(path)
+
+
+def open_beside(path: Path) -> tuple[sqlite3.Connection, int]:
+    """The same, for a second writer of the same process. A damaged file raises sqlite3.Error, too."""
+    require_room(path)
+    return _prepared(path)
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

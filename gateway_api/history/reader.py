@@ -2,13 +2,11 @@
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
-import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +14,9 @@ from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, N
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.history import cursors, keys
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, open_to_read
-from gateway_api.history.record import FlappingSubscriber, PastSession, Wanted
+from gateway_api.history.record import FlappingSubscriber, PastSession, Wanted, WantedFailures
+from gateway_api.history.search import among_names, ipv4_network
+from gateway_api.history.sign_ons import FoundFailures, failed_sign_ons
 from gateway_api.history.timeline import Entries, timeline
 from gateway_api.wire.contract import Page
 
@@ -28,10 +28,6 @@ MOST = 10_000
 _DEADLINE = 3.0
 #: SQLite's steps between two looks at the clock: about a millisecond.
 _STEPS = 20_000
-#: A text that means more names than these is compared with each session, instead of looked up.
-_MOST_NAMES = 500
-#: Digits of the least part of a MAC address.
-_LEAST_DIGITS = 4
 
 _COLUMNS = """
 session.number, session.id, type, name.text, mac.text, ip, own.text, access.text, outer_vlan, inner_vlan,
@@ -44,6 +40,7 @@ LEFT JOIN text AS mac ON mac.number = session.mac
 JOIN text AS own ON own.number = session.interface
 JOIN text AS access ON access.number = session.access
 """
+_NAMES = ("session.username", "session.mac", "session.interface", "session.access")
 _NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
 _NUMBER = "(SELECT number FROM text WHERE text = ?)"
 #: With max(), SQLite takes the other columns from the row that has it (section 2.5 of its SELECT document).
@@ -77,6 +74,10 @@ class Reader:
         """The matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong cursor, and
         ListTooLarge."""
         return self._on_thread(_sessions, wanted, page)
+
+    def failed_sign_ons(self, wanted: WantedFailures, page: Page) -> FoundFailures:
+        """The matching attempts, the newest first. Raises Invalid for a wrong cursor."""
+        return self._on_thread(failed_sign_ons, wanted, page)
 
     def flapping(self, since: float, until: float, limit: int) -> list[FlappingSubscriber]:
         """The subscribers with the most sessions that started in the window, and more than one."""
@@ -169,7 +170,11 @@ def _conditions(connection: sqlite3.Connection, wanted: Wanted) -> tuple[list[st
     if wanted.reason is not None:
         require("reason = ?", wanted.reason)
     if wanted.search is not None:
-        require(*_found(connection, wanted.search))
+        network = ipv4_network(wanted.search)
+        if network is None:
+            require(*among_names(connection, wanted.search, _NAMES))
+        else:
+            require("ip BETWEEN ? AND ?", int(network[0]), int(network[-1]))
     return conditions, values
 
 
@@ -179,38 +184,6 @@ def _with_address(address: str) -> list[Any]:
     around = list(keys.around(address))
     marks = ", ".join("?" * len(around))
     return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
-
-
-def _found(connection: sqlite3.Connection, text: str) -> list[Any]:
-    """The condition of a search, and its values."""
-    network = _network(text)
-    if network is not None:
-        return ["ip BETWEEN ? AND ?", int(network[0]), int(network[-1])]
-    digits = re.sub("[:.-]", "", text)
-    parts = [text]
-    if digits != text and len(digits) >= _LEAST_DIGITS and re.fullmatch("[0-9A-Fa-f]{,12}", digits):
-        parts.append(digits)
-    like = " OR ".join(len(parts) * ["text LIKE ? ESCAPE '|'"])
-    names = f"SELECT number FROM text WHERE {like}"
-    patterns = ["%" + re.sub("([%_|])", r"|\1", part) + "%" for part in parts]
-    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MOST_NAMES + 1}", patterns)]
-    if len(found) <= _MOST_NAMES:
-        among = f"IN ({', '.join(map(str, found))})"
-        return [" OR ".join(f"session.{column} {among}" for column in _NAMES).join("()")]
-    # The plus keeps SQLite from collecting most sessions by an index before it sorts them.
-    condition = " OR ".join(f"+session.{column} IN ({names})" for column in _NAMES)
-    return [f"({condition})", *len(_NAMES) * patterns]
-
-
-_NAMES = ("username", "mac", "interface", "access")
-
-
-def _network(text: str) -> IPv4Network | None:
-    """Of an IPv4 address or a prefix; None for any other text."""
-    try:
-        return IPv4Network(text, strict=False)
-    except ValueError:
-        return None
 
 
 def _record(connection: sqlite3.Connection, row: Sequence[Any]) -> PastSession:

@@ -4,6 +4,7 @@ from typing import Annotated, NamedTuple
 
 from gateway_api.wire.contract import Enumeration, Record, about, count
 from gateway_api.wire.core import sessions as wire
+from gateway_api.wire.core.sign_ons import SignOnReason, SignOnUsername
 
 
 class PastSession(Record, frozen=True):
@@ -49,6 +50,23 @@ class FlappingSubscriber(Record, frozen=True):
     reason: Annotated[str | None, wire.REASON]
 
 
+class FailedSignOns(Record, frozen=True):
+    """Attempts to sign on that failed for one reason, each at most 15 minutes after the one before. Routers
+    try again for as long as they are on."""
+
+    type: wire.Type
+    username: SignOnUsername
+    mac_address: wire.MacAddress
+    access_interface: wire.AccessInterface
+    outer_vlan_id: wire.OuterVlanId
+    inner_vlan_id: wire.InnerVlanId
+    source: wire.SourceName
+    reason: SignOnReason
+    attempts: Annotated[int, about("How many.", 12, minimum=1)]
+    first_at: Annotated[int, count("The first one, Unix epoch seconds.", 1795271513)]
+    last_at: Annotated[int, count("The last one, Unix epoch seconds.", 1795275113)]
+
+
 class TimelineEvent(Enumeration):
     """What happened to a subscriber."""
 
@@ -56,19 +74,23 @@ class TimelineEvent(Enumeration):
     RATE = "session.rate", "The rates of a session changed."
     DOWN = "session.down", "A session ended."
     LOST = "session.lost", "A session was found to be gone: the history has a hole."
+    FAILED = "sign_on.failed", "Attempts to sign on failed, the first of them at this time."
 
 
 class TimelineEntry(Record, frozen=True):
-    """Something that happened to a subscriber. A field that does not belong to the event is null."""
+    """Something that happened to a subscriber. A field that does not belong to the event is null, so
+    session_id is for sign_on.failed."""
 
     at: wire.HappenedAt
     event: Annotated[TimelineEvent, about("What happened.", "session.down")]
-    session_id: wire.SessionId
+    session_id: Annotated[int | None, about("Session id, null if there was no session.", 7)]
     message: Annotated[
         str, about("The same for people.", "Session 7 ended after 1:02:03, admin_disconnect, by admin")
     ]
     author: wire.Author
-    reason: Annotated[str | None, wire.REASON]
+    reason: Annotated[
+        str | None, about("Why the session ended, or why the sign-ons failed.", "user_request", "rejected")
+    ]
     rate_down: Annotated[int | None, count("New downstream rate, bits per second.", 250_000_000)]
     rate_up: Annotated[int | None, count("New upstream rate, bits per second.", 50_000_000)]
     rate_expires_at: Annotated[
@@ -92,6 +114,22 @@ class Wanted(NamedTuple):
     #: Sessions that were up then or later.
     since: float | None = None
     #: Sessions that started before.
+    until: float | None = None
+    reason: str | None = None
+    search: str | None = None
+
+
+class WantedFailures(NamedTuple):
+    """Which failed sign-ons: as `Wanted`."""
+
+    type: str | None = None
+    username: str | None = None
+    mac_address: str | None = None
+    #: The access interface.
+    interface: str | None = None
+    #: Those that went on then or later.
+    since: float | None = None
+    #: Those that began before.
     until: float | None = None
     reason: str | None = None
     search: str | None = None

@@ -5,21 +5,20 @@ them, or is another run of the core, the history has a hole: the recorder compar
 are up, and marks those that are gone.
 """
 
-import fcntl
 import logging
-import os
-import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import gevent
 
-from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
+from gateway_api.daemon.sign_ons import FailedSignOns
+from gateway_api.history.sign_on_recorder import SignOnRecorder
+from gateway_api.history.sole import Sole
 from gateway_api.history.store import Place, Store
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.history import GetHistoryLimits
@@ -29,8 +28,6 @@ from gateway_api.wire.varlink.client import Client
 _log = logging.getLogger("gunicorn.error")
 
 _CALL_TIMEOUT = 3.0
-#: Seconds between two attempts, to record or to become the worker that records.
-_PAUSE = 1.0
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
 _AT_ONCE = 1000
 #: Seconds between two looks at the limits, and at most so many removals of a thousand sessions each time.
@@ -41,13 +38,16 @@ _NO_BOOT = "none"
 
 
 def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
-    """Starts a greenlet that records until the process ends."""
+    """Starts greenlets that record until the process ends."""
     core = Client(core_socket, timeout=_CALL_TIMEOUT)
-    gevent.spawn(Recorder(Daemon(core), Events(core), path, pool).run)
+    sessions = Recorder(Daemon(core), Events(core), path, pool).record
+    failures = SignOnRecorder(FailedSignOns(core), path, pool).record
+    gevent.spawn(Sole(sessions, "sessions", path.with_suffix(".lock")).run)
+    gevent.spawn(Sole(failures, "failed sign-ons", path.with_suffix(".sign-ons.lock")).run)
 
 
 class Recorder:
-    """`clock` gives epoch seconds, `pause` takes seconds."""
+    """`clock` gives epoch seconds."""
 
     def __init__(
         self,
@@ -56,33 +56,13 @@ class Recorder:
         path: Path,
         pool: ThreadPool,
         clock: Callable[[], float] = time.time,
-        pause: Callable[[float], None] = gevent.sleep,
     ) -> None:
         self._daemon = daemon
         self._events = events
         self._path = path
         self._pool = pool
         self._clock = clock
-        self._pause = pause
         self._trimmed = -_TRIM
-
-    def run(self) -> None:
-        failed = False
-        while True:
-            try:
-                with self._alone() as is_alone:
-                    if is_alone:
-                        self.record()
-                failed = False
-            except (GatewayApiError, OSError, sqlite3.Error) as error:
-                # The core reports its own absence elsewhere, and a full disk fails each second.
-                is_known = failed or isinstance(error, CoreUnavailable)
-                (_log.debug if is_known else _log.error)("cannot record sessions in the history: %s", error)
-                failed = True
-            except Exception:  # noqa: BLE001 - logged
-                # If this greenlet ended, no later session would be recorded.
-                _log.exception("cannot record sessions in the history")
-            self._pause(_PAUSE)
 
     def record(self) -> None:
         """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
@@ -132,17 +112,3 @@ class Recorder:
                 return
         # The rest soon, and events before it.
         self._trimmed = -_TRIM
-
-    @contextmanager
-    def _alone(self) -> Iterator[bool]:
-        """Whether no other worker records."""
-        lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
-        finally:
-            os.close(lock)

@@ -1,4 +1,4 @@
-"""The writer of the history.
+"""The writer of sessions in the history.
 
 A batch of events and the place of the last one are one commit. After a kill or a power cut the writer
 continues behind that place, and the core gives the later events again: so a commit need not wait for the
@@ -9,13 +9,14 @@ disk.
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway_api.history import database, keys
+from gateway_api.history import database, keys, sign_on_store
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX
+from gateway_api.history.writer import Writer
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
 
@@ -50,7 +51,13 @@ DELETE FROM text WHERE number = :text
     AND NOT EXISTS (SELECT 1 FROM session WHERE mac = :text)
     AND NOT EXISTS (SELECT 1 FROM session WHERE interface = :text)
     AND NOT EXISTS (SELECT 1 FROM session WHERE access = :text)
+    AND NOT EXISTS (SELECT 1 FROM failed_sign_on WHERE username = :text)
+    AND NOT EXISTS (SELECT 1 FROM failed_sign_on WHERE mac = :text)
+    AND NOT EXISTS (SELECT 1 FROM failed_sign_on WHERE access = :text)
 """
+#: Somebody who tries many names must not push sessions out of the history: failed sign-ons get a quarter of
+#: its size, by the bytes of a row with its indexes.
+_FAILURES_SHARE, _FAILURE_BYTES = 4, 256
 _DAY = 86_400
 _EVER = 1 << 62
 
@@ -72,22 +79,13 @@ class Place(NamedTuple):
     at: int
 
 
-class Store:
-    """The writer of the database. One thread at a time may call. Methods raise OSError and sqlite3.Error."""
+class Store(Writer):
+    """As `Writer`. It trims the failed sign-ons, too."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection, self._inode = database.open_to_write(path)
+        super().__init__(path, *database.open_to_write(path))
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost = 0
-
-    def close(self) -> None:
-        self._connection.close()
-
-    @property
-    def is_current(self) -> bool:
-        """False if the file was removed or replaced: what is written now would be lost."""
-        return self._path.exists() and self._path.stat().st_ino == self._inode
 
     def place(self) -> Place | None:
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
@@ -132,21 +130,23 @@ class Store:
         return self._lost
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
-        """Removes some of the oldest ended sessions, where there are too many or too old ones. True if there
-        may be more of them."""
+        """Removes some of the oldest ended sessions and failed sign-ons, where there are too many or too old
+        ones. True if there may be more of them."""
         pages = self._pragma("page_count") - self._pragma("freelist_count")
         too_large = pages * self._pragma("page_size") > limits.mebibytes << 20
         with self._transaction():
-            before = _EVER if too_large else now - limits.days * _DAY
-            removed = self._connection.execute(_OLDEST, (before,)).fetchall()
-            for number, *texts in removed:
+            before = now - limits.days * _DAY
+            removed = self._connection.execute(_OLDEST, (_EVER if too_large else before,)).fetchall()
+            for number, *_ in removed:
                 for table in ("network", "rate"):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
-                for text in filter(None, texts):
-                    self._connection.execute(_UNUSED, {"text": text})
+            most = (limits.mebibytes << 20) // _FAILURES_SHARE // _FAILURE_BYTES
+            failures = sign_on_store.trim(self._connection, before, most)
+            for text in {text for _, *texts in removed for text in texts} | {*chain(*failures)}:
+                self._connection.execute(_UNUSED, {"text": text})
         # As a script: `execute` would free one page only.
         self._connection.executescript("PRAGMA incremental_vacuum")
-        return bool(removed)
+        return bool(removed or failures)
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
         """The number of the session, which is new unless it is there."""
@@ -214,27 +214,8 @@ class Store:
                     "INSERT OR IGNORE INTO network VALUES (?, ?, ?)", (keys.of_network(text), number, kind)
                 )
 
-    def _text(self, text: str) -> int:
-        row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
-        if row is None:
-            insert = "INSERT INTO text (text) VALUES (?) RETURNING number"
-            row = self._connection.execute(insert, (text,)).fetchone()
-        return int(row[0])
-
     def _set_place(self, place: Place) -> None:
         self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", place)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            # A full disk has rolled it back already.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
     def _pragma(self, name: str) -> int:
         (value,) = self._connection.execute(f"PRAGMA {name}").fetchone()

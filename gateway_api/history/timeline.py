@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from gateway_api.base.texts import rate_text, utc_text
 from gateway_api.history import cursors, keys
-from gateway_api.history.record import TimelineEntry, TimelineEvent
+from gateway_api.history.record import FailedSignOns, TimelineEntry, TimelineEvent
+from gateway_api.history.sign_ons import numbered
 from gateway_api.wire.contract import Page
 
-_UP, _RATE, _DOWN = range(3)
-_USERNAME = "SELECT username FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"
+_UP, _RATE, _DOWN, _FAILED = range(4)
+_SUBSCRIBER = "SELECT username, mac FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"
 _ENTRIES = f"""
 SELECT * FROM (
     SELECT started AS at, number, {_UP} AS kind, 0 AS down, 0 AS up, NULL AS expires, NULL AS author
@@ -24,6 +25,9 @@ SELECT * FROM (
     UNION ALL
     SELECT ended, number, {_DOWN}, 0, 0, NULL, author
     FROM session WHERE username = :username AND ended IS NOT NULL
+    UNION ALL
+    SELECT began, number, {_FAILED}, 0, 0, NULL, NULL
+    FROM failed_sign_on WHERE username = :username OR mac = :mac
 ) AS entry WHERE (at, number, kind, down, up) < (:at, :number, :kind, :down, :up)
 ORDER BY at DESC, number DESC, kind DESC, down DESC, up DESC LIMIT :limit
 """
@@ -44,12 +48,12 @@ class Entries(NamedTuple):
 def timeline(connection: sqlite3.Connection, id: int, page: Page) -> Entries | None:
     """Of the subscriber that has or had the session; None if no session had this id. Raises Invalid for a
     wrong cursor."""
-    known = connection.execute(_USERNAME, (id,)).fetchone()
+    known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
     if known is None:
         return None
     place = _FIRST if page.cursor is None else cursors.decoded(page.cursor, len(_FIRST))
     values = dict(zip(("at", "number", "kind", "down", "up"), place, strict=True))
-    query = values | {"username": known[0], "limit": page.limit + 1}
+    query = values | {"username": known[0], "mac": known[1], "limit": page.limit + 1}
     rows = connection.execute(_ENTRIES, query).fetchall()
     entries = [_entry(connection, row) for row in rows[: page.limit]]
     last = None if len(rows) <= page.limit else cursors.encoded(rows[page.limit - 1][: len(_FIRST)])
@@ -58,6 +62,8 @@ def timeline(connection: sqlite3.Connection, id: int, page: Page) -> Entries | N
 
 def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
     at, number, kind, down, up, expires, author = row
+    if kind == _FAILED:
+        return _failed_entry(numbered(connection, number))
     id, started, ended, seen, reason, ip, access = connection.execute(_SESSION, (number,)).fetchone()
     is_rate = kind == _RATE
     if kind == _UP:
@@ -86,6 +92,22 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
         rate_down=down if is_rate else None,
         rate_up=up if is_rate else None,
         rate_expires_at=expires,
+    )
+
+
+def _failed_entry(failed: FailedSignOns) -> TimelineEntry:
+    who = failed.username or failed.mac_address or "an unknown subscriber"
+    times = f", {failed.attempts} times until {utc_text(failed.last_at)}" if failed.attempts > 1 else ""
+    return TimelineEntry(
+        at=failed.first_at,
+        event=TimelineEvent.FAILED,
+        session_id=None,
+        message=f"Sign-on of {who} on {failed.access_interface} failed, {failed.reason}{times}",
+        author=None,
+        reason=failed.reason,
+        rate_down=None,
+        rate_up=None,
+        rate_expires_at=None,
     )
 
 
