@@ -17,8 +17,8 @@ _log = logging.getLogger("gunicorn.error")
 
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
 # moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
-# at the end of the session: then it is the last moment that the session is known to have been up. The attempts
-# of a failed sign-on are those from `began` to `last`.
+# at the end of the session: then it is the last moment that the session is known to have been up. A failed
+# sign-on has the attempts from `began` to `last`.
 _SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);

@@ -101,7 +101,10 @@ class SessionSegment(BaseConverter):
     """A session's id in a path. Without the names that may stand in its place: a wrong method on one of those
     would be taken for a session that does not exist."""
 
-    regex = r"(?!(?:summary|history|flapping|traffic|jobs|rate|disconnect|disconnect-by-interface)\Z)[^/]+"
+    regex = (
+        r"(?!(?:summary|history|failed-sign-ons|flapping|traffic|jobs|rate|disconnect|disconnect-by-interface)"
+        r"\Z)[^/]+"
+    )
 
 
 @cache

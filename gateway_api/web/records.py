@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
-from gateway_api.history.record import FlappingSubscriber, PastSession, TimelineEntry
+from gateway_api.history.record import FailedSignOns, FlappingSubscriber, PastSession, TimelineEntry
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
@@ -132,6 +132,14 @@ class TimelineEntryList(Record, frozen=True, kw_only=True):
     """What happened to a subscriber."""
 
     entries: Annotated[tuple[TimelineEntry, ...], about("The entries.")]
+    count: _Count
+    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
+
+
+class FailedSignOnsList(Record, frozen=True, kw_only=True):
+    """A list of failed sign-ons."""
+
+    failures: Annotated[tuple[FailedSignOns, ...], about("The failed sign-ons.")]
     count: _Count
     next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
 

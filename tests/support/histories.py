@@ -5,10 +5,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from gateway_api.history import sign_on_store
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import PastSession, Wanted
+from gateway_api.history.record import FailedSignOns, PastSession, Wanted, WantedFailures
+from gateway_api.history.sign_on_store import SignOnStore
 from gateway_api.history.store import Place, Store
-from gateway_api.wire.core.sessions import SessionEvent, SessionSummary
+from gateway_api.wire.contract import Page
+from gateway_api.wire.core.sessions import SessionEvent, SessionSummary, SessionType
+from gateway_api.wire.core.sign_ons import FailedSignOn
 from tests.support.journal import session
 from tests.support.pools import Here
 
@@ -66,6 +70,24 @@ def _event(name: str, of: SessionSummary, at: int, **more: Any) -> SessionEvent:
     return SessionEvent(sequence=1, event=name, at=at, **{f: getattr(of, f) for f in shared}, **more)  # type: ignore[arg-type]
 
 
+def failed(at: int, **fields: Any) -> FailedSignOn:
+    return FailedSignOn(
+        **{
+            "sequence": 1,
+            "at": at,
+            "type": SessionType.PPPOE,
+            "username": "ann",
+            "mac_address": "02:00:00:00:00:07",
+            "access_interface": "trunk0.7",
+            "outer_vlan_id": None,
+            "inner_vlan_id": 7,
+            "source": "lab",
+            "reason": "rejected",
+            **fields,
+        }
+    )
+
+
 class History:
     """A store, and what a reader finds in it."""
 
@@ -78,6 +100,11 @@ class History:
         """Events of a run of the core, the last of which was heard at a time."""
         self.store.add(events, Place(BOOT, 1, at))
 
+    def fail(self, *failures: FailedSignOn, sequence: int = 1) -> None:
+        """Failures of a run of the core up to a number."""
+        with closing(SignOnStore(self.path)) as store:
+            store.add(failures, sign_on_store.Place(BOOT, sequence))
+
     def compare(self, *sessions: SessionSummary, at: int) -> int:
         """With the sessions that are up at a time."""
         self.store.begin_comparison()
@@ -86,6 +113,9 @@ class History:
 
     def found(self, **wanted: Any) -> list[PastSession]:
         return self.reader.sessions(Wanted(**wanted), None).sessions
+
+    def failures(self, **wanted: Any) -> list[FailedSignOns]:
+        return self.reader.failed_sign_ons(WantedFailures(**wanted), Page(1000)).failures
 
     def ids(self, **wanted: Any) -> list[int]:
         return [found.id for found in self.found(**wanted)]

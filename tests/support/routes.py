@@ -71,6 +71,7 @@ ROUTES = (
     Route("GET", "/subscribers/summary", ANY_ROLE, data=records.SessionCounts),
     Route("GET", "/subscribers/history", ANY_ROLE, data=records.PastSessionList),
     Route("GET", "/subscribers/{id}/timeline", ANY_ROLE, data=records.TimelineEntryList),
+    Route("GET", "/subscribers/failed-sign-ons", ANY_ROLE, data=records.FailedSignOnsList),
     Route("GET", "/subscribers/flapping", ANY_ROLE, data=records.FlappingSubscriberList),
     Route("GET", "/subscribers/{id}", ANY_ROLE, data=sessions.SessionDetail),
     Route("DELETE", "/subscribers/{id}", ADMIN, data=Message),

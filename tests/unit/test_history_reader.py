@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge
-from gateway_api.history import reader
+from gateway_api.history import reader, search
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import Wanted
 from gateway_api.wire.contract import Page
@@ -94,7 +94,7 @@ def test_a_session_has_its_networks_as_text(past: History) -> None:
 def test_a_text_that_means_many_names_finds_the_newest(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_MOST_NAMES", 0)
+    monkeypatch.setattr(search, "_MOST_NAMES", 0)
     assert past.ids(search="ann@") == [4, 1]
     assert past.ids(search="ab:01") == [4, 1]
 

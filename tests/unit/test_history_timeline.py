@@ -7,7 +7,7 @@ import pytest
 
 from gateway_api.base.errors import Invalid, NotFound
 from gateway_api.wire.contract import Page
-from tests.support.histories import History, down, history, listed, rate, up
+from tests.support.histories import History, down, failed, history, listed, rate, up
 
 AT = 1_700_000_000
 
@@ -87,3 +87,31 @@ def test_an_id_that_no_session_had_has_no_timeline(past: History) -> None:
 def test_a_cursor_that_no_page_gave_is_refused(past: History) -> None:
     with pytest.raises(Invalid):
         past.reader.timeline(1, Page(100, "WzEsMl0"))
+
+
+def test_failed_sign_ons_of_the_username_or_from_its_mac_address_are_there(past: History) -> None:
+    past.fail(
+        failed(AT + 4300),
+        failed(AT + 4360),
+        failed(AT + 4400, username="anne", reason="session_limit"),
+        failed(AT + 4500, username="carl", mac_address="02:00:00:00:00:08"),
+        failed(AT + 4600, username=None),
+    )
+    nobody, misspelled, twice, *rest = past.reader.timeline(1, Page(100)).entries
+    assert [entry.message for entry in rest] == MESSAGES
+    assert nobody.message == "Sign-on of 02:00:00:00:00:07 on trunk0.7 failed, rejected"
+    assert misspelled.message == "Sign-on of anne on trunk0.7 failed, session_limit"
+    assert twice.message == (
+        "Sign-on of ann on trunk0.7 failed, rejected, 2 times until 2023-11-14T23:26:00Z"
+    )
+    assert (twice.event, twice.at, twice.reason) == ("sign_on.failed", AT + 4300, "rejected")
+    assert (twice.session_id, twice.author, twice.rate_down) == (None, None, None)
+
+
+def test_pages_of_a_timeline_with_failed_sign_ons_have_each_once(past: History) -> None:
+    past.fail(*(failed(AT + 4300, reason=reason) for reason in ("rejected", "no_address", "session_limit")))
+    whole = messages(past, 1)
+    first = past.reader.timeline(1, Page(2))
+    second = past.reader.timeline(1, Page(100, first.next_cursor))
+    assert [entry.message for entry in (*first.entries, *second.entries)] == whole
+    assert len(whole) == len(MESSAGES) + 3

@@ -65,5 +65,13 @@ for _command in (
 ):
     gatewayctl.add_command(_command)
 
-for _command in (rates.rate, history.history, history.timeline, history.flapping, traffic.watch, traffic.top):
+for _command in (
+    rates.rate,
+    history.history,
+    history.timeline,
+    history.failed_sign_ons,
+    history.flapping,
+    traffic.watch,
+    traffic.top,
+):
     subscribers.subscribers.add_command(_command)

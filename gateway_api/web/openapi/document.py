@@ -31,7 +31,7 @@ rates bits per second. Later versions may add fields to responses."""
 _TAGS = {
     "login": "Log in and out.",
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
-    "history": "Sessions that are up or have ended, and what happened to subscribers.",
+    "history": "Sessions that are up or have ended, failed sign-ons, and what happened to subscribers.",
     "jobs": "Work on many sessions at a time, which the core daemon does by itself.",
     "traffic": "The traffic of sessions now.",
     "system": "The product, and the health of the gateway.",

@@ -1,4 +1,4 @@
-"""What happened to subscribers: their sessions, also those that have ended."""
+"""What happened to subscribers: their sessions, also those that have ended, and failed sign-ons."""
 
 import time
 from typing import Any
@@ -6,8 +6,13 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.web import access, parse, responses
-from gateway_api.web.records import FlappingSubscriberList, PastSessionList, TimelineEntryList
-from gateway_api.web.schemas.history import FlappingQuery, HistoryQuery, TimelineQuery
+from gateway_api.web.records import (
+    FailedSignOnsList,
+    FlappingSubscriberList,
+    PastSessionList,
+    TimelineEntryList,
+)
+from gateway_api.web.schemas.history import FailedSignOnsQuery, FlappingQuery, HistoryQuery, TimelineQuery
 from gateway_api.web.services import services
 
 routes = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
@@ -34,6 +39,17 @@ def timeline(query: dict[str, Any], id: str) -> Response:
     """What happened to the subscriber that has or had a session, the newest first."""
     found = services().history.timeline(parse.session_id(id), **query)
     return responses.ok(found._asdict() | {"count": len(found.entries)})
+
+
+@routes.get("/failed-sign-ons")
+@access.any_role
+@responses.data(FailedSignOnsList)
+@parse.query(FailedSignOnsQuery)
+def failed_sign_ons(query: dict[str, Any]) -> Response:
+    """Attempts to sign on that failed, and why, the newest first. Those that follow one another are one
+    record."""
+    found = services().history.failed_sign_ons(**query)
+    return responses.ok(found._asdict() | {"count": len(found.failures)})
 
 
 @routes.get("/flapping")

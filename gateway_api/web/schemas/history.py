@@ -5,9 +5,22 @@ from typing import Any
 from marshmallow import post_load, validate
 
 from gateway_api.base.fields import Schema, Text, says
-from gateway_api.history.record import Wanted
-from gateway_api.web.schemas.queries import ListQuery, SessionConditions, cursor, most, time
+from gateway_api.history.record import Wanted, WantedFailures
+from gateway_api.web.schemas.queries import (
+    ListQuery,
+    SessionConditions,
+    cursor,
+    mac,
+    most,
+    session_type,
+    time,
+)
 from gateway_api.wire.contract import Page
+
+
+def _search(description: str) -> Text:
+    rule = validate.Length(1, 256, error="must have 1 to 256 characters")
+    return Text(validate=rule, metadata=says(description, "000006"))
 
 
 class HistoryQuery(SessionConditions, ListQuery):
@@ -17,13 +30,9 @@ class HistoryQuery(SessionConditions, ListQuery):
     since = time("Sessions that were up then or later.", "1795271513")
     until = time("Sessions that started before then.", "1795275113")
     reason = Text(metadata=says("Sessions that ended for this reason only.", "lost_carrier"))
-    search = Text(
-        validate=validate.Length(1, 256, error="must have 1 to 256 characters"),
-        metadata=says(
-            "Part of a username or of the name of an interface, in any case, or of a MAC address in any "
-            "spelling; or an IPv4 address or prefix.",
-            "000006",
-        ),
+    search = _search(
+        "Part of a username or of the name of an interface, in any case, or of a MAC address in any "
+        "spelling; or an IPv4 address or prefix."
     )
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -39,6 +48,29 @@ class TimelineQuery(Schema):
     @post_load
     def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {"page": Page(data["limit"], data.get("cursor"))}
+
+
+class FailedSignOnsQuery(Schema):
+    """Filters of failed sign-ons, all of which must hold, loaded as `wanted`, and `page`."""
+
+    limit = most("Most records of a page.", load_default=100)
+    cursor = cursor()
+    type = session_type("Sign-ons for sessions of this type only.")
+    username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
+    mac_address = mac()
+    interface = Text(metadata=says("On this access interface only.", "trunk0.1001"))
+    reason = Text(metadata=says("That failed for this reason only.", "rejected"))
+    since = time("Sign-ons that failed then or later.", "1795271513")
+    until = time("Sign-ons that began to fail before then.", "1795275113")
+    search = _search(
+        "Part of a username or of the name of an access interface, in any case, or of a MAC address in any "
+        "spelling."
+    )
+
+    @post_load
+    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        page = Page(data.pop("limit"), data.pop("cursor", None))
+        return {"wanted": WantedFailures(**data), "page": page}
 
 
 class FlappingQuery(Schema):

@@ -77,7 +77,18 @@ def _event_names(text: str) -> frozenset[str]:
     raise ValueError(f"must be one or more of {', '.join(sorted(known))}, separated by commas")
 
 
-def _session_type(description: str) -> Text:
+def mac() -> Parsed:
+    return Parsed(
+        mac_address,
+        metadata=says(
+            "With this MAC address only: with colons, dashes, dots or nothing between, in either case.",
+            "02:00:00:00:00:06",
+            **_SPELLINGS["mac_address"][1],
+        ),
+    )
+
+
+def session_type(description: str) -> Text:
     rule = validate.OneOf(("pppoe", "dhcp"), error="must be pppoe or dhcp")
     return Text(validate=rule, metadata=says(description, "pppoe"))
 
@@ -106,7 +117,7 @@ class EventsQuery(Schema):
             pattern="^session_(up|down)(,session_(up|down))*$",
         ),
     )
-    type = _session_type("Of sessions of this type only.")
+    type = session_type("Of sessions of this type only.")
     last_event_id = Parsed(
         parse_id,
         metadata=says(
@@ -155,7 +166,7 @@ class ListQuery(Schema):
 class SessionConditions(Schema):
     """Which sessions: all conditions must hold."""
 
-    type = _session_type("Sessions of this type only.")
+    type = session_type("Sessions of this type only.")
     username = Text(metadata=says("With this login only.", "subscriber000006@lab.example"))
     ip_address = Parsed(
         ip_address,
@@ -165,14 +176,7 @@ class SessionConditions(Schema):
             **_SPELLINGS["ip_address"][1],
         ),
     )
-    mac_address = Parsed(
-        mac_address,
-        metadata=says(
-            "With this MAC address only: with colons, dashes, dots or nothing between, in either case.",
-            "02:00:00:00:00:06",
-            **_SPELLINGS["mac_address"][1],
-        ),
-    )
+    mac_address = mac()
     interface = Text(metadata=says("On this interface or access interface only.", "trunk0.1001"))
     search = Text(
         validate=validate.Length(1, 256, error="must have 1 to 256 characters"),

@@ -1,4 +1,4 @@
-"""The sessions of subscribers over time, also those that have ended."""
+"""The sessions of subscribers over time, also those that have ended, and failed sign-ons."""
 
 from typing import Any
 
@@ -43,7 +43,15 @@ _FLAPPING = (
     Column("started_at", "LAST START", moment),
     Column("reason", "LAST REASON"),
 )
-
+_FAILURES = (
+    Column("username"),
+    Column("mac_address"),
+    Column("access_interface"),
+    Column("reason"),
+    Column("attempts"),
+    Column("first_at", "FIRST", moment),
+    Column("last_at", "LAST", moment),
+)
 _TIMELINE = (
     Column("at", "TIME", moment),
     Column("event"),
@@ -84,6 +92,29 @@ def history(gateway: Gateway, limit: int, **query: Any) -> Listing:
     if not found:
         raise Failure(ExitStatus.REFUSED, "no session matches")
     return Listing(found, _SESSIONS)
+
+
+@click.command("failed-sign-ons")
+@reads
+@click.argument("search", metavar="[TEXT]", required=False)
+@click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="For sessions of this type.")
+@click.option("--username", metavar="NAME", help="With this username.")
+@click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
+@click.option("--interface", metavar="NAME", help="On this access interface.")
+@_since
+@_until
+@click.option("--reason", metavar="REASON", help="That failed for this reason, such as rejected.")
+@_limit
+def failed_sign_ons(gateway: Gateway, limit: int, **query: Any) -> Listing:
+    """Lists sign-ons that failed, and why, the newest first. All conditions must match.
+
+    TEXT is a part of a username, MAC address or access interface. Attempts that follow one another are one
+    line. Exit status 1 if there is no such sign-on.
+    """
+    found = gateway.pages("/subscribers/failed-sign-ons", "failures", query, limit)
+    if not found:
+        raise Failure(ExitStatus.REFUSED, "no failed sign-on matches")
+    return Listing(found, _FAILURES)
 
 
 @click.command()
