@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.by_api import disconnect, with_a_name
 from tests.support.desk import Desk
+from tests.support.histories import failed, remember
+from tests.support.pretender import Gateway
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow
@@ -45,6 +47,18 @@ def test_a_time_without_its_offset_is_refused_with_the_rule(operator: Desk) -> N
 def test_flapping_subscribers_are_listed(operator: Desk) -> None:
     known = operator.api.get("/subscribers/flapping")["subscribers"]
     assert operator.json("subscribers", "flapping") == known
+
+
+def test_why_a_subscriber_cannot_sign_on_is_told(operator: Desk, gateway: Gateway) -> None:
+    (session,) = with_a_name(operator.api, 1)
+    name, at = session["username"], session["started_at"] + 60
+    remember(gateway.state / "history.sqlite", *(failed(at + 5 * n, username=name) for n in range(3)))
+    (found,) = operator.json("subscribers", "failed-sign-ons", name.partition("@")[0])
+    assert (found["username"], found["reason"], found["attempts"]) == (name, "rejected", 3)
+    assert "rejected" in operator.done("subscribers", "failed-sign-ons", "--username", name)
+    assert "failed, rejected, 3 times" in operator.done("subscribers", "timeline", name)
+    ended = operator.run("subscribers", "failed-sign-ons", "--username", name, "--reason", "no_address")
+    assert (ended.status, ended.err) == (FAILED, "gatewayctl: no failed sign-on matches\n")
 
 
 def test_a_subscriber_without_a_past_has_no_timeline(operator: Desk) -> None:

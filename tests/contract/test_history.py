@@ -2,11 +2,18 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway_api.web.records import FlappingSubscriberList, PastSessionList, TimelineEntryList
+from gateway_api.web.records import (
+    FailedSignOnsList,
+    FlappingSubscriberList,
+    PastSessionList,
+    TimelineEntryList,
+)
+from tests.support.histories import failed, remember
 from tests.support.records import assert_is
 from tests.support.stack import Api, wait_for
 
@@ -119,6 +126,60 @@ def test_a_query_that_breaks_a_rule_gets_the_field_and_the_rule(
     response = api.send("GET", "/subscribers/history", "operator", params=query)
     assert response.status_code == 400
     assert response.json()["message"].startswith(problem)
+
+
+@pytest.fixture(scope="module")
+def locked_out(api: Api, state: Path) -> dict[str, Any]:
+    """The session of a subscriber who has tried to sign on again, twice with a wrong password."""
+    session: dict[str, Any] = api.get("/subscribers", params={"sort": "-id", "limit": 1})["sessions"][0]
+    wait_for("the session in the history", lambda: history(api, username=session["username"]))
+    same = {name: session[name] for name in ("type", "username", "mac_address", "access_interface")}
+    at = session["started_at"] + 60
+    remember(state / "history.sqlite", failed(at, **same), failed(at + 5, **same))
+    return session
+
+
+def failures(api: Api, **query: Any) -> list[dict[str, Any]]:
+    found = api.get("/subscribers/failed-sign-ons", params=query)
+    assert_is(FailedSignOnsList, found)
+    return list(found["failures"])
+
+
+def test_a_failed_sign_on_is_there_with_its_reason(api: Api, locked_out: dict[str, Any]) -> None:
+    (found,) = failures(api, username=locked_out["username"])
+    assert (found["reason"], found["attempts"]) == ("rejected", 2)
+    assert found["last_at"] == found["first_at"] + 5
+    assert found["access_interface"] == locked_out["access_interface"]
+
+
+def test_each_filter_of_failed_sign_ons_is_for_what_it_says(api: Api, locked_out: dict[str, Any]) -> None:
+    (found,) = failures(api, username=locked_out["username"])
+    matching = {
+        "mac_address": found["mac_address"].upper().replace(":", "-"),
+        "interface": found["access_interface"],
+        "type": found["type"].lower(),
+        "reason": "rejected",
+        "search": found["username"][2:],
+        "since": found["last_at"],
+        "until": found["first_at"] + 1,
+    }
+    assert failures(api, **matching) == [found]
+    other = {"mac_address": "020000000000", "interface": "lo", "reason": "no_address", "search": "nobody"}
+    for name, value in {**other, "since": found["last_at"] + 1, "until": found["first_at"]}.items():
+        assert failures(api, **{**matching, name: value}) == [], name
+
+
+def test_a_wrong_filter_of_failed_sign_ons_gets_the_field_and_the_rule(api: Api) -> None:
+    response = api.send("GET", "/subscribers/failed-sign-ons", params={"mac_address": "02"})
+    assert response.status_code == 400
+    assert response.json()["message"].startswith("mac_address: must be a MAC address")
+
+
+def test_the_timeline_has_the_failed_sign_ons(api: Api, locked_out: dict[str, Any]) -> None:
+    found = api.get(f"/subscribers/{locked_out['id']}/timeline")
+    assert_is(TimelineEntryList, found)
+    entry = found["entries"][0]
+    assert (entry["event"], entry["session_id"], entry["reason"]) == ("sign_on.failed", None, "rejected")
 
 
 def test_a_window_without_a_subscriber_that_flaps_is_empty(api: Api) -> None:

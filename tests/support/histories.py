@@ -88,6 +88,12 @@ def failed(at: int, **fields: Any) -> FailedSignOn:
     )
 
 
+def remember(path: Path, *failures: FailedSignOn) -> None:
+    """Failures beside those that a service records: its place stays."""
+    with closing(SignOnStore(path)) as store:
+        store.add(failures, store.place() or sign_on_store.Place(BOOT, 0))
+
+
 class History:
     """A store, and what a reader finds in it."""
 

@@ -13,6 +13,7 @@ import msgspec
 from gateway_api.core.journal import Journal
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import EventsReply, SessionSummary, SubscribeEvents
+from gateway_api.wire.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
 from gateway_api.wire.varlink.client import Unreachable
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.server import Server
@@ -48,27 +49,46 @@ def grow(journal: Journal, number: int) -> None:
         journal.session_up(session(id + 1), 1.0)
 
 
-class Core:
-    """The journal of one life of a core, behind a real socket. It records where followers begin."""
+def fail(journal: Journal, username: str, at: float = 1.0) -> None:
+    journal.sign_on_failed(
+        "rejected",
+        at,
+        type="PPPoE",
+        username=username,
+        mac_address=None,
+        access_interface="trunk0.7",
+        outer_vlan_id=None,
+        inner_vlan_id=7,
+        source="lab",
+    )
 
-    def __init__(self, path: Path, journal: Journal) -> None:
+
+class Core:
+    """The journal of one life of a core, behind a real socket. It records where followers begin. Unless it
+    `tells_failures`, it is one of an older version."""
+
+    def __init__(self, path: Path, journal: Journal, *, tells_failures: bool) -> None:
         self.asked: list[tuple[str | None, int | None]] = []
         self._journal = journal
-        interface = ServedInterface(
-            CORE.name,
-            {"SubscribeEvents": Handler(SubscribeEvents, self._follow, streams=True)},
-            lambda: "",
-        )
+        methods = {"SubscribeEvents": Handler(SubscribeEvents, self._follow, streams=True)}
+        if tells_failures:
+            failures = Handler(SubscribeFailedSignOns, self._follow_failures, streams=True)
+            methods["SubscribeFailedSignOns"] = failures
+        interface = ServedInterface(CORE.name, methods, lambda: "")
         self.server = Server(path, Dispatcher(Identity("v", "p", "1", "urn:example"), [interface]))
 
     def _follow(self, call: SubscribeEvents) -> Iterator[EventsReply]:
         self.asked.append((call.boot_id, call.after_sequence))
         return self._journal.follow(call.boot_id, call.after_sequence)
 
+    def _follow_failures(self, call: SubscribeFailedSignOns) -> Iterator[FailedSignOnsReply | None]:
+        self.asked.append((call.boot_id, call.after_sequence))
+        return self._journal.follow_failed_sign_ons(call.boot_id, call.after_sequence)
+
 
 @contextmanager
-def serving(path: Path, journal: Journal) -> Iterator[Core]:
-    core = Core(path, journal)
+def serving(path: Path, journal: Journal, *, tells_failures: bool = False) -> Iterator[Core]:
+    core = Core(path, journal, tells_failures=tells_failures)
     thread = threading.Thread(target=core.server.serve_forever)
     thread.start()
     try:

@@ -5,6 +5,7 @@ import random
 import signal
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +15,13 @@ from typing import Any
 import pytest
 
 from gateway_api.daemon.events import Events
+from gateway_api.daemon.sign_ons import FailedSignOns
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import PastSession, Wanted
+from gateway_api.history.record import FailedSignOns as KeptSignOns
+from gateway_api.history.record import PastSession, Wanted, WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventName, SessionEvent
+from gateway_api.wire.core.sign_ons import FailedSignOn
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import children
 from tests.support.pools import Here
@@ -35,11 +39,16 @@ def all_of(path: Path) -> list[PastSession]:
             return found
 
 
-def recorded_up_to(path: Path) -> int:
-    """The number of the last event in a history; 0 without one."""
+def failures_in(path: Path) -> list[KeptSignOns]:
+    """All failed sign-ons of a history."""
+    return Reader(path, Here()).failed_sign_ons(WantedFailures(), Page(10_000)).failures
+
+
+def recorded_up_to(path: Path, place: str = "place") -> int:
+    """The number of the last event in a history, or of the last failed sign-on; 0 without one."""
     try:
         with closing(sqlite3.connect(path)) as connection:
-            (row,) = connection.execute("SELECT sequence FROM place").fetchall() or [(0,)]
+            (row,) = connection.execute(f"SELECT sequence FROM {place}").fetchall() or [(0,)]
     except sqlite3.OperationalError:
         return 0
     return int(row[0])
@@ -51,6 +60,7 @@ class Truth:
 
     ends: dict[int, SessionEvent] = field(default_factory=dict)
     newest: int = 0
+    failures: list[FailedSignOn] = field(default_factory=list)
 
     def follow(self, socket: Path) -> None:
         """Until the core ends."""
@@ -65,10 +75,20 @@ class Truth:
         except Exception:  # noqa: BLE001 - the core has ended
             return
 
+    def follow_failures(self, socket: Path) -> None:
+        """Until the core ends."""
+        try:
+            for batch in FailedSignOns(Client(socket, timeout=10)).after(None, 0):
+                assert not batch.gap
+                self.failures += batch.failures
+        except Exception:  # noqa: BLE001 - the core has ended
+            return
+
 
 def followed(socket: Path) -> Truth:
     truth = Truth()
-    threading.Thread(target=truth.follow, args=(socket,), daemon=True).start()
+    for follow in (truth.follow, truth.follow_failures):
+        threading.Thread(target=follow, args=(socket,), daemon=True).start()
     return truth
 
 
@@ -107,23 +127,39 @@ class Made:
             yield arbiter
 
     def wait_for_all(self, truth: Truth) -> None:
-        newest = truth.newest
+        newest, failed = truth.newest, len(truth.failures)
         wait_for("the history", lambda: recorded_up_to(self.history) >= newest, 120)
+        wait_for("the failures", lambda: recorded_up_to(self.history, "sign_on_place") >= failed, 120)
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Made:
-    with running_stack(tmp_path / "state", sessions=0):
+def made_in(folder: Path) -> Made:
+    with running_stack(folder / "state", sessions=0):
         pass
-    made = Made(tmp_path / "core" / "core.sock", tmp_path / "state")
+    made = Made(folder / "core" / "core.sock", folder / "state")
     made.socket.parent.mkdir()
     made.history.unlink()
     return made
 
 
-@pytest.mark.slow
-def test_each_of_10_000_short_sessions_is_there_whoever_is_killed(made: Made) -> None:
-    dice, kills = random.Random(7), 0
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return made_in(tmp_path)
+
+
+@dataclass
+class Kept:
+    """What the core told, and what the history kept of it."""
+
+    ends: list[SessionEvent]
+    sessions: list[PastSession]
+    failures: list[FailedSignOn]
+    kept_failures: list[KeptSignOns]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """After 50 kills of workers and arbiters, beside a core with 10,000 short sessions."""
+    made, dice, kills = made_in(tmp_path_factory.mktemp("killed")), random.Random(7), 0
     with made.core(sessions=2500, arrivals=250) as truth:
         while kills < 50:
             with made.api() as arbiter:
@@ -138,12 +174,29 @@ def test_each_of_10_000_short_sessions_is_there_whoever_is_killed(made: Made) ->
             wait_for("10,000 sessions", lambda: len(truth.ends) >= 10_000, 600)
             made.wait_for_all(truth)
         ends = list(truth.ends.values())[:10_000]
-    kept = all_of(made.history)
-    found = {one.id: one for one in kept}
-    assert len(found) == len(kept)
-    assert [end for end in ends if end_of(found.get(end.id)) != end_of(end)] == []
-    lasted = sorted(end.duration_seconds for end in ends)
+        kept = failures_in(made.history)
+        number = recorded_up_to(made.history, "sign_on_place")
+        wait_for("the failures", lambda: len(truth.failures) >= number)
+    return Kept(ends, all_of(made.history), truth.failures[:number], kept)
+
+
+@pytest.mark.slow
+def test_each_of_10_000_short_sessions_is_there_whoever_is_killed(killed: Kept) -> None:
+    found = {one.id: one for one in killed.sessions}
+    assert len(found) == len(killed.sessions)
+    assert [end for end in killed.ends if end_of(found.get(end.id)) != end_of(end)] == []
+    lasted = sorted(end.duration_seconds or 0 for end in killed.ends)
     assert 0 <= lasted[len(lasted) // 2] <= 30
+
+
+@pytest.mark.slow
+def test_each_failed_sign_on_is_counted_once_whoever_is_killed(killed: Kept) -> None:
+    told = Counter((one.username, one.access_interface, one.reason) for one in killed.failures)
+    kept = Counter[tuple[str | None, str, str]]()
+    for one in killed.kept_failures:
+        kept[one.username, one.access_interface, one.reason] += one.attempts
+    assert len(told) > 50
+    assert kept == told
 
 
 def test_sessions_that_end_while_no_api_runs_are_there_later(made: Made) -> None:

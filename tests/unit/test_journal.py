@@ -12,7 +12,7 @@ from gateway_api.core import feed
 from gateway_api.core.journal import HELD, HELD_FAILURES, Journal
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.sessions import EventsReply
-from tests.support.journal import grow, session
+from tests.support.journal import fail, grow, session
 
 
 def sequences(reply: EventsReply) -> list[int]:
@@ -244,17 +244,7 @@ def test_subscribers_who_fail_again_and_again_push_no_session_event_out() -> Non
     journal = Journal("life", held=4)
     grow(journal, 4)
     for _ in range(HELD_FAILURES + 1):
-        journal.sign_on_failed(
-            "rejected",
-            1.0,
-            type="PPPoE",
-            username="ann",
-            mac_address=None,
-            access_interface="trunk0.7",
-            outer_vlan_id=None,
-            inner_vlan_id=7,
-            source="lab",
-        )
+        fail(journal, "ann")
     (events,) = islice(journal.follow("life", 0), 1)
     (failures,) = islice(journal.follow_failed_sign_ons("life", 0), 1)
     assert events is not None
