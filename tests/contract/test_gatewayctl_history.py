@@ -52,6 +52,9 @@ def test_flapping_subscribers_are_listed(operator: Desk) -> None:
 def test_why_a_subscriber_cannot_sign_on_is_told(operator: Desk, gateway: Gateway) -> None:
     (session,) = with_a_name(operator.api, 1)
     name, at = session["username"], session["started_at"] + 60
+    wait_for(
+        "the session", lambda: operator.api.get("/subscribers/history", params={"username": name})["count"]
+    )
     remember(gateway.state / "history.sqlite", *(failed(at + 5 * n, username=name) for n in range(3)))
     (found,) = operator.json("subscribers", "failed-sign-ons", name.partition("@")[0])
     assert (found["username"], found["reason"], found["attempts"]) == (name, "rejected", 3)
