@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.gateways.linux.sources.pppd import record_of, start_of
-from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
+from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, LoggedLine, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import (
     SourceRefused,
@@ -337,3 +337,30 @@ def test_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> Non
 def test_without_journalctl_the_journal_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable):
         SystemdJournal([str(tmp_path / "none")]).lines({7: 0})
+
+
+def tail(folder: Path, script: str) -> JournalTail:
+    journal(folder, script)
+    return JournalTail(1_700_000_000.9, [str(folder / "journalctl")], seconds=5)
+
+
+def test_a_tail_of_the_journal_goes_on_behind_its_last_line(tmp_path: Path) -> None:
+    entry = (
+        '{"MESSAGE":"Exit.","_PID":"7","_CMDLINE":"pppd pty","__REALTIME_TIMESTAMP":"2500000",'
+        '"__CURSOR":"s=1;i=9"}'
+    )
+    script = f'echo "$*" >> {tmp_path}/arguments\ncase "$*" in *--since*) echo \'{entry}\' ;; esac'
+    lines = tail(tmp_path, script)
+    assert lines.read() == [LoggedLine(2.5, 7, "pppd pty", "Exit.")]
+    assert lines.read() == lines.read() == []
+    first, second, third = (tmp_path / "arguments").read_text().splitlines()
+    assert {"--since=@1700000000", "SYSLOG_IDENTIFIER=pppd"} <= set(first.split())
+    assert second == third
+    assert "--after-cursor=s=1;i=9" in second.split()
+    assert "--since" not in second
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo '{'", entries(7, "[256]"), "exec sleep 60"])
+def test_a_tail_of_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> None:
+    with pytest.raises(SourceUnavailable):
+        tail(tmp_path, script).read()

@@ -106,3 +106,16 @@ def test_a_session_after_a_kill_is_another_one(pppoe: dict[str, Any]) -> None:
     seen = of_case(pppoe, "killed")
     assert seen["left"]
     assert seen["next"] != seen["key"]
+
+
+def test_a_sign_on_with_a_wrong_password_is_told_once_with_where_it_came_from(pppoe: dict[str, Any]) -> None:
+    seen = of_case(pppoe, "refused")
+    (failure,) = seen["failures"]
+    assert 0 <= seen["now"] - failure.pop("at") < 600
+    assert failure == {
+        "reason": "rejected",
+        "username": 'mal"lory',
+        "mac_address": seen["mac"],
+        "access_interface": "trunk0.108",
+    }
+    assert seen["more"] == []

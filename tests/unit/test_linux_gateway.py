@@ -34,6 +34,7 @@ from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.session import LinuxSession
 from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.journal import Journal
 from gateway_api.wire.core.faults import FaultKind
@@ -120,6 +121,7 @@ class Machine:
             configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr),
+            SignOnWatch(configuration, None, self.journal),
         )  # fmt: skip
         self.source.up(
             listed("a", access_interface="trunk0.1000", interface="ppp0"),

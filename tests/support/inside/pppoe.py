@@ -21,7 +21,8 @@ from typing import Any
 from msgspec import to_builtins
 
 from gateway_api.core.clock import Clock, boot_id
-from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
+from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
+from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.wire.core.sessions import SessionType
@@ -181,6 +182,19 @@ def _mac(tag: int) -> str:
     return mac
 
 
+def refused(world: World) -> dict[str, Any]:
+    """A subscriber who knows no password, and one who does."""
+    world.vlan(108)
+    failures = PppdFailures("pppoe-server", JournalTail(time.time() - 1, seconds=_PATIENCE))
+    client = world.dial(108, 'mal"lory')
+    found = soon("a failure", failures.read)
+    client.wait()
+    world.dial(108)
+    world.online("trunk0.108")
+    more = failures.read()
+    return {"mac": _mac(108), "failures": to_builtins(found), "more": to_builtins(more), "now": time.time()}
+
+
 def listed(world: World) -> dict[str, Any]:
     """A session while it is up, and after the subscriber's pppd says goodbye."""
     interface = world.vlan(100)
@@ -289,7 +303,7 @@ def released(world: World) -> dict[str, Any]:
 
 if __name__ == "__main__":
     made = World()
-    cases = (listed, terminated, terminated_twice, killed, cut, client_killed, padt, released)
+    cases = (listed, terminated, terminated_twice, killed, cut, client_killed, padt, released, refused)
     seen: dict[str, Any] = {}
     for case in cases:
         try:

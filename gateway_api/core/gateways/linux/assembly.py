@@ -29,10 +29,12 @@ from gateway_api.core.gateways.linux.services.linux_services import LinuxService
 from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
 from gateway_api.core.gateways.linux.services.systemd import Systemd
 from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, MetricsPage
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.sources.pppd_log import SystemdJournal
+from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
+from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import Source
 from gateway_api.core.gateways.linux.tracker import Tracker
@@ -102,6 +104,7 @@ class LinuxMachine:
             frr=frr,
             hooks=HookSocket(places.TRIGGER),
             dependencies=DependencyWatch(configuration, tracker, self._radius_client(clock), frr),
+            sign_ons=SignOnWatch(configuration, self._failures(clock), journal),
         )
 
     def _radius_client(self, clock: Clock) -> RadiusClient | None:
@@ -109,6 +112,11 @@ class LinuxMachine:
         if "accel-ppp" in self._names:
             return AccelPppStatistics(lambda: self._command_line.run("show stat"), clock.wall)
         return Pppd() if "pppoe-server" in self._names else None
+
+    def _failures(self, clock: Clock) -> PppdFailures | None:
+        """dnsmasq knows no password, and accel-ppp tells failures in no format."""
+        name = "pppoe-server"
+        return PppdFailures(name, JournalTail(clock.wall())) if name in self._names else None
 
     def _source(self, name: str, clock: Clock) -> Source:
         match name:

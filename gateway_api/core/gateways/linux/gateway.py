@@ -37,6 +37,7 @@ from gateway_api.core.gateways.linux.services.linux_services import LinuxService
 from gateway_api.core.gateways.linux.session import LinuxSession
 from gateway_api.core.gateways.linux.session_store import SessionStoreUnavailable
 from gateway_api.core.gateways.linux.session_traffic import SessionTraffic
+from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.paging import Rows
@@ -72,6 +73,7 @@ class LinuxGateway:
         frr: Frr,
         hooks: HookSocket,
         dependencies: DependencyWatch,
+        sign_ons: SignOnWatch,
     ) -> None:
         self._configuration = configuration
         self._clock = clock
@@ -86,6 +88,7 @@ class LinuxGateway:
         self._frr = frr
         self._hooks = hooks
         self._dependencies = dependencies
+        self._sign_ons = sign_ons
         self._links = Reading(lambda: Links(reader), clock.steady)
         self.sessions = tracker.sessions
         self._traffic = SessionTraffic(tracker.sessions, counters)
@@ -109,6 +112,7 @@ class LinuxGateway:
             self._demux.run,
             self._watch_links,
             self._dependencies.run,
+            self._sign_ons.run,
             self._traffic.run,
         ):
             threading.Thread(target=guarded, args=(loop,), daemon=True).start()
@@ -127,6 +131,7 @@ class LinuxGateway:
         self._raise_trunks()
         self._demux.configure(configuration.demux)
         self._dependencies.configure(configuration)
+        self._sign_ons.configure(configuration)
         if self._provision.address != address:
             self._demux.serve_again(SessionType.DHCP)
         if ending:

@@ -32,6 +32,10 @@ _CAUSES = (
     (re.compile(r"Connect time expired"), "session_timeout"),
     (re.compile(r"Terminating on signal 15"), SIGNALLED),
 )
+#: pppd escapes quotes and line ends in the name.
+_REFUSED = re.compile(r"(?:Peer (.*) failed CHAP authentication|PAP peer authentication failed for (.*))")
+_RADIUS_SILENT = re.compile(r"rc_send_server: no reply from RADIUS server .*")
+_NO_RESPONSE = "LCP: timeout sending Config-Requests"
 
 
 class UnreadableRecord(ValueError):
@@ -57,6 +61,13 @@ class PppoeAccess(msgspec.Struct, frozen=True):
 
     interface: str
     mac_address: str
+
+
+class PppdRefusal(msgspec.Struct, frozen=True):
+    """Why a subscriber got no session. `username` is None if none was given."""
+
+    reason: str
+    username: str | None
 
 
 def record_of(data: bytes) -> PppdRecord:
@@ -91,7 +102,11 @@ def access_of(cmdline: bytes) -> PppoeAccess:
     """From the `cmdline` (proc(5)) of a pppd that pppoe-server started: the command after `pty` has the
     interface and `-e SESSION:MAC`. Raises UnreadableRecord."""
     arguments = cmdline.split(b"\0")
-    command = arguments[arguments.index(b"pty") + 1] if b"pty" in arguments[:-1] else b""
+    return served_by(arguments[arguments.index(b"pty") + 1] if b"pty" in arguments[:-1] else b"")
+
+
+def served_by(command: bytes) -> PppoeAccess:
+    """From the command after `pty`, or from a text that contains it. Raises UnreadableRecord."""
     interface, mac = _SERVED_INTERFACE.search(command), _SERVED_MAC.search(command)
     if interface is None or mac is None:
         raise UnreadableRecord("a pppd that pppoe-server did not start")
@@ -109,6 +124,22 @@ def cause_of(lines: Iterable[str]) -> str | None:
         elif found is None:
             found = next((cause for pattern, cause in _CAUSES if pattern.fullmatch(line)), None)
     return found
+
+
+def is_silence_of_radius(line: str) -> bool:
+    """Whether a pppd has waited for RADIUS in vain. If it refuses the subscriber then, this is why."""
+    return bool(_RADIUS_SILENT.fullmatch(line))
+
+
+def refusal_of(line: str) -> PppdRefusal | None:
+    """The failed sign-on that a line tells of; None for any other line."""
+    if line == _NO_RESPONSE:
+        return PppdRefusal("no_response", None)
+    refused = _REFUSED.fullmatch(line)
+    if refused is None:
+        return None
+    name = refused[1] or refused[2] or ""
+    return PppdRefusal("rejected", re.sub(r'\\(["\\])', r"\1", name) or None)
 
 
 def is_whole(lines: Sequence[str]) -> bool:

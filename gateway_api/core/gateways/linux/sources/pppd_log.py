@@ -6,7 +6,7 @@ fill the disk. systemd's journal has limits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,8 @@ from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
 
 #: Of a process. The cause of an end is among the last lines.
 _LINES = 200
+#: Of all processes together, in one reading of a tail. Some twenty are of one sign-on.
+_FLOOD = 4000
 #: Bytes that a line may take in JSON. Of pppd, it has at most 1024, and one takes four as a number of a list.
 _MOST = 8 << 10
 #: Seconds. The journal's times and those of processes are from two clocks.
@@ -29,13 +31,30 @@ class PppdLog(Protocol):
         SourceUnavailable."""
 
 
+class LoggedLine(NamedTuple):
+    """`at` is epoch seconds. `command` is the command line of the process, with spaces between arguments."""
+
+    at: float
+    pid: int
+    command: str
+    text: str
+
+
+_Text: TypeAlias = str | list[int] | None
+
+
 class _Entry(msgspec.Struct):
     """Text that is not UTF-8 is a list of bytes (systemd's Journal Export Formats, JSON). Numbers are text,
     times are in microseconds."""
 
     pid: str = msgspec.field(name="_PID")
     at: str = msgspec.field(name="__REALTIME_TIMESTAMP")
-    message: str | list[int] | None = msgspec.field(name="MESSAGE", default=None)
+    message: _Text = msgspec.field(name="MESSAGE", default=None)
+    command: _Text = msgspec.field(name="_CMDLINE", default=None)
+    cursor: str = msgspec.field(name="__CURSOR", default="")
+
+
+_DECODER = msgspec.json.Decoder(_Entry)
 
 
 class SystemdJournal:
@@ -44,7 +63,6 @@ class SystemdJournal:
     def __init__(self, journalctl: Sequence[str] = ("journalctl",), seconds: float = 10.0) -> None:
         self._journalctl = journalctl
         self._seconds = seconds
-        self._decoder = msgspec.json.Decoder(_Entry)
 
     def lines(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
         """As PppdLog. The journal knows the sender of a line from the kernel."""
@@ -59,19 +77,50 @@ class SystemdJournal:
 
     def _entries(self, since: Mapping[int, float]) -> list[_Entry]:
         most = _LINES * len(since)
-        command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", f"--lines={most}"]
-        command += ["--output-fields=MESSAGE,_PID", f"--since=@{int(min(since.values())) - _APART}"]
-        command += ["SYSLOG_IDENTIFIER=pppd", *(f"_PID={pid}" for pid in since)]
+        wanted = [f"--lines={most}", "--output-fields=MESSAGE,_PID"]
+        wanted += [f"--since=@{int(min(since.values())) - _APART}", *(f"_PID={pid}" for pid in since)]
+        return _entries(self._journalctl, wanted, self._seconds, most * _MOST)
+
+
+class JournalTail:
+    """What pppd logs from a time on, in epoch seconds, by `journalctl`. One thread at a time may call."""
+
+    def __init__(
+        self, since: float, journalctl: Sequence[str] = ("journalctl",), seconds: float = 10.0
+    ) -> None:
+        self._from = f"--since=@{int(since)}"
+        self._journalctl = journalctl
+        self._seconds = seconds
+
+    def read(self) -> list[LoggedLine]:
+        """The lines after those of the last reading. After a flood, the newest. Raises SourceUnavailable."""
+        wanted = [self._from, f"--lines={_FLOOD}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
+        found = _entries(self._journalctl, wanted, self._seconds, _FLOOD * _MOST)
         try:
-            ended = run(command, seconds=self._seconds, most=most * _MOST)
-        except ProgramFailed as error:
-            raise SourceUnavailable(f"cannot read the journal: {error}") from error
-        if ended.status:
-            raise SourceUnavailable(f"cannot read the journal: journalctl ended with status {ended.status}")
-        try:
-            return self._decoder.decode_lines(ended.output)
-        except msgspec.DecodeError as error:
+            lines = [
+                LoggedLine(int(entry.at) / 1e6, int(entry.pid), _text(entry.command), _text(entry.message))
+                for entry in found
+            ]
+        except ValueError as error:
             raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
+        if found:
+            self._from = f"--after-cursor={found[-1].cursor}"
+        return lines
+
+
+def _entries(journalctl: Sequence[str], wanted: Sequence[str], seconds: float, most: int) -> list[_Entry]:
+    """Of pppd, oldest first. Raises SourceUnavailable."""
+    command = [*journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd", *wanted]
+    try:
+        ended = run(command, seconds=seconds, most=most)
+    except ProgramFailed as error:
+        raise SourceUnavailable(f"cannot read the journal: {error}") from error
+    if ended.status:
+        raise SourceUnavailable(f"cannot read the journal: journalctl ended with status {ended.status}")
+    try:
+        return _DECODER.decode_lines(ended.output)
+    except msgspec.DecodeError as error:
+        raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
 
 
 def _by_process(entries: Iterable[_Entry], since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
@@ -80,13 +129,13 @@ def _by_process(entries: Iterable[_Entry], since: Mapping[int, float]) -> Mappin
         for entry in entries:
             pid = int(entry.pid)
             if int(entry.at) / 1e6 >= int(since[pid]) - _APART:
-                lines[pid].append(_text(entry))
+                lines[pid].append(_text(entry.message))
     except (ValueError, KeyError) as error:
         raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
     return lines
 
 
-def _text(entry: _Entry) -> str:
-    if isinstance(entry.message, list):
-        return bytes(entry.message).decode(errors="replace")
-    return entry.message or ""
+def _text(value: _Text) -> str:
+    if isinstance(value, list):
+        return bytes(value).decode(errors="replace")
+    return value or ""

@@ -80,6 +80,17 @@ class SourceEnd(msgspec.Struct, frozen=True):
     traffic: SourceTraffic | None = None
 
 
+class SourceFailure(msgspec.Struct, frozen=True):
+    """A sign-on that failed. `at` is epoch seconds, `reason` as in FailedSignOn; `username` as in
+    SourceSession, or None if the subscriber gave none."""
+
+    at: float
+    reason: str
+    username: str | None
+    mac_address: str | None
+    access_interface: str
+
+
 class Source(Protocol):
     """Any thread may call any method. Every call ends by a deadline of the source. Raises SourceUnavailable;
     `serve` and `release` raise SourceRefused too."""
