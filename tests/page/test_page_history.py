@@ -1,20 +1,28 @@
 """What was, on the live page: the timeline of a subscriber, sessions of the past, and rates for a time."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Screen, screen
+from tests.support.histories import failed, remember
 from tests.support.stack import Api, running_stack
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the gateway's state."""
+    return tmp_path_factory.mktemp("own")
+
+
+@pytest.fixture(scope="module")
+def own(folder: Path) -> Iterator[Api]:
     """A gateway from which only the tests disconnect anybody."""
-    with running_stack(tmp_path_factory.mktemp("own"), sessions=70) as (api, _):
+    with running_stack(folder, sessions=70) as (api, _):
         yield api
 
 
@@ -56,6 +64,15 @@ def test_the_timeline_tells_why_a_session_ended_and_by_whom(shown: Screen) -> No
     end = shown.page.locator("#record-timeline .session-down")
     expect(end).to_contain_text("admin_disconnect, by admin")
     expect(end.locator("time")).to_contain_text("UTC")
+
+
+def test_the_timeline_tells_why_a_subscriber_cannot_sign_on(shown: Screen, folder: Path) -> None:
+    session = shown.api.get("/subscribers/16")
+    name, at = session["username"], session["started_at"] + 60
+    remember(folder / "history.sqlite", *(failed(at + 5 * n, username=name) for n in range(3)))
+    shown.open("#subscribers?open=16").sign_in()
+    entry = shown.page.locator("#record-timeline .sign_on-failed")
+    expect(entry).to_contain_text(f"Sign-on of {name} on trunk0.7 failed, rejected, 3 times until")
 
 
 def test_a_former_session_is_found_and_leads_to_its_timeline(shown: Screen) -> None:
