@@ -360,6 +360,12 @@ def test_a_tail_of_the_journal_goes_on_behind_its_last_line(tmp_path: Path) -> N
     assert "--since" not in second
 
 
+def test_a_tail_that_may_have_lost_lines_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = tail(tmp_path, f"yes '{entries(7, 'null').removeprefix('echo ').strip(chr(39))}' | head -n 4000")
+    assert len(lines.read()) == 4000
+    assert "pppd logs faster than the core reads" in caplog.text
+
+
 @pytest.mark.parametrize("script", ["exit 1", "echo '{'", entries(7, "[256]"), "exec sleep 60"])
 def test_a_tail_of_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> None:
     with pytest.raises(SourceUnavailable):

@@ -80,6 +80,13 @@ def test_the_silence_of_radius_is_the_reason_of_its_pppd_alone(lines: Lines, fai
     assert [failure.reason for failure in failures.read()] == ["rejected", "radius_timeout", "rejected"]
 
 
+def test_the_silence_of_radius_is_none_of_the_next_pppd_with_the_id(
+    lines: Lines, failures: PppdFailures
+) -> None:
+    lines.log(7, SILENCE, "Exit.", "pppd 2.4.9 started by root, uid 0", REFUSED)
+    assert [failure.reason for failure in failures.read()] == ["rejected"]
+
+
 def test_a_pppd_that_serves_nobody_has_no_failure(lines: Lines, failures: PppdFailures) -> None:
     lines.log(7, REFUSED, command="pppd /dev/ttyS0")
     lines.log(8, REFUSED, command="")

@@ -126,6 +126,11 @@ def cause_of(lines: Iterable[str]) -> str | None:
     return found
 
 
+def is_start(line: str) -> bool:
+    """Whether it is the first line of a process."""
+    return bool(_START.fullmatch(line))
+
+
 def is_silence_of_radius(line: str) -> bool:
     """Whether a pppd has waited for RADIUS in vain. If it refuses the subscriber then, this is why."""
     return bool(_RADIUS_SILENT.fullmatch(line))

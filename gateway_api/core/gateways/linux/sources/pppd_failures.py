@@ -6,13 +6,14 @@ from contextlib import suppress
 from gateway_api.core.gateways.linux.sources.pppd import (
     UnreadableRecord,
     is_silence_of_radius,
+    is_start,
     refusal_of,
     served_by,
 )
 from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, LoggedLine
 from gateway_api.core.gateways.linux.sources.source import SourceFailure
 
-#: Processes whose RADIUS did not reply. One that goes on for other reasons stays among them until then.
+#: Processes that are remembered for a RADIUS server that did not reply.
 _MOST_WAITING = 1000
 
 
@@ -29,7 +30,10 @@ class PppdFailures:
         return [failure for line in self._tail.read() for failure in self._failure(line)]
 
     def _failure(self, line: LoggedLine) -> Iterator[SourceFailure]:
-        if is_silence_of_radius(line.text):
+        if is_start(line.text):
+            # An earlier process with this id may have waited.
+            self._waited.discard(line.pid)
+        elif is_silence_of_radius(line.text):
             if len(self._waited) >= _MOST_WAITING:
                 self._waited.clear()
             self._waited.add(line.pid)

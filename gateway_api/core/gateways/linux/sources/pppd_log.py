@@ -5,6 +5,7 @@ log file for each session the place: pppd logs each frame of an unknown protocol
 fill the disk. systemd's journal has limits.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -21,6 +22,8 @@ _FLOOD = 4000
 _MOST = 8 << 10
 #: Seconds. The journal's times and those of processes are from two clocks.
 _APART = 2
+
+_log = logging.getLogger(__name__)
 
 
 class PppdLog(Protocol):
@@ -103,6 +106,8 @@ class JournalTail:
             ]
         except ValueError as error:
             raise SourceUnavailable(f"cannot read what journalctl wrote: {error}") from error
+        if len(found) == _FLOOD:
+            _log.warning("pppd logs faster than the core reads: some failed sign-ons may be missing")
         if found:
             self._from = f"--after-cursor={found[-1].cursor}"
         return lines
