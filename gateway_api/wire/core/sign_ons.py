@@ -19,11 +19,11 @@ from gateway_api.wire.core.sessions import (
 SignOnUsername = Annotated[
     str | None, about("Login that the subscriber gave, null if it gave none.", "subscriber000006@lab.example")
 ]
-#: Any gateway has the first four. What a source knows more exactly may have another value.
+#: Open: a core may know more exactly.
 SignOnReason = Annotated[
     str,
     about(
-        "Why it failed: `rejected`, by an Access-Reject (RFC 2865 section 5.44) or for a wrong password; "
+        "Why it failed: `rejected`, by an Access-Reject (RFC 2865 section 4.3) or for a wrong password; "
         "`radius_timeout`, RADIUS did not reply; `no_address`, no address was free; `session_limit`, the "
         "subscriber or the gateway has as many sessions as it may have; `negotiation_failed`, the two ends "
         "agreed on no option; `no_response`, the subscriber did not reply; `unknown`; or another one in "
