@@ -204,12 +204,37 @@ def test_the_running_configuration_is_a_tree_that_leads_to_an_edit(shown: Screen
     expect(tree.get_by_role("link", name="burst")).to_be_visible()
 
 
-def test_a_path_has_the_help_of_the_schema(shown: Screen) -> None:
-    shown.page.get_by_label("Path").fill("qos.default_down")
-    help = "Rates of sessions without rates of their own, as text with a unit. Example: 100mbit"
-    expect(shown.page.locator("#stage-help")).to_have_text(help)
-    shown.page.get_by_label("Path").fill("unknown")
+def test_each_field_has_the_help_of_the_schema(shown: Screen) -> None:
+    helps = {
+        "qos": ("Rates of sessions without rates of their own, as text with a unit.", "Section."),
+        "qos.default_down": ("Downstream rate of sessions without one of their own", "Text."),
+        "demux.idle_timeout": (
+            "Seconds that a VLAN without sessions stays. Example: 300",
+            "Whole number, 1 to 604800.",
+        ),
+        "demux.vlan_profiles.ipoe.type": ("Type of its sessions. Example: dhcp", "One of dhcp, pppoe."),
+        "radius.server": (
+            "IPv4 address of the server; null without RADIUS. Default: null. Example: 192.0.2.10",
+            "Text, or null.",
+        ),
+        'api.users."operator".role': ("What the user may do. Example: operator", "One of admin, operator."),
+        'bgp.neighbors."10.255.0.6".remote_as': ("AS number", "Whole number, 1 to 4294967295."),
+        "history.days": (
+            "Days that an ended session is kept. Default: 90. Example: 90",
+            "Whole number, 1 to 3650.",
+        ),
+        "interfaces.trunks": (
+            'Interfaces that carry subscribers. Example: ["trunk0","trunk1"]',
+            "List, as JSON, at most 64 items.",
+        ),
+    }
+    for path, (meaning, kind) in helps.items():
+        shown.page.get_by_label("Path").fill(path)
+        expect(shown.page.locator("#stage-help")).to_contain_text(meaning)
+        expect(shown.page.locator("#stage-kind")).to_have_text(kind)
+    shown.page.get_by_label("Path").fill("qos.unknown")
     expect(shown.page.locator("#stage-help")).to_have_text("")
+    expect(shown.page.locator("#stage-kind")).to_have_text("")
 
 
 def committed(own: Api, value: str) -> str:

@@ -61,13 +61,15 @@ export class Paths {
   async #hint() {
     const path = byId('stage-path').value;
     write('stage-runs', this.#values.has(path) ? `Running: ${JSON.stringify(this.#values.get(path))}` : 'For example qos.default_down');
-    let help = '';
+    let help = null;
     try {
       if (path) help = await this.schema.help(path);
     } catch (error) {
       // Optional as well.
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
     }
-    if (path === byId('stage-path').value) write('stage-help', help);
+    if (path !== byId('stage-path').value) return;
+    write('stage-help', help?.meaning ?? '');
+    write('stage-kind', help?.kind ?? '');
   }
 }

@@ -13,10 +13,10 @@ from gateway_api.web.configuration_records import (
     ArchivedConfiguration,
     Candidate,
     Committed,
-    Configuration,
     Difference,
     RolledBack,
 )
+from gateway_api.web.configuration_sections import Configuration
 from gateway_api.web.records import Message, listing
 from gateway_api.web.schemas.queries import CompareQuery
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue

@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.web import access, lists, responses
-from gateway_api.web.configuration_records import DemuxConfiguration
+from gateway_api.web.configuration_sections import DemuxConfiguration
 from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.queries import list_query
 from gateway_api.web.services import daemon
