@@ -1,5 +1,6 @@
 """The views of the live page that list what the gateway has, from interfaces to the audit log."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +160,8 @@ def test_a_webhook_is_registered_tested_and_deleted(shown: Screen) -> None:
         expect(rows(shown, "webhook-list")).to_have_attribute("aria-current", "true")
         shown.page.get_by_role("button", name="Send a test").click()
         expect(rows(shown, "delivery-list").first).to_contain_text("delivered")
+        shown.page.get_by_role("button", name="Send a test").click()
+        expect(rows(shown, "delivery-list")).to_have_count(2)
         shown.page.get_by_role("button", name="Delete…").click()
         shown.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         expect(rows(shown, "webhook-list")).to_have_count(0)
@@ -174,6 +177,77 @@ def test_a_webhook_that_somebody_else_deleted_has_no_live_buttons(shown: Screen)
     assert shown.api.send("DELETE", f"/webhooks/{id}").ok
     for name in ("Send a test", "Delete…"):
         expect(shown.page.get_by_role("button", name=name)).to_be_disabled()
+
+
+def registered(api: Api, number: int) -> str:
+    """The id of a new webhook."""
+    body = {"url": f"http://127.0.0.1:9/{number}", "events": ["session.up"]}
+    id: str = api.send("POST", "/webhooks", json=body).json()["data"]["id"]
+    return id
+
+
+def tab_to(shown: Screen, control: Locator) -> None:
+    """Presses Tab until a control has the focus."""
+    expect(control).to_be_visible()
+    for _ in range(60):
+        if control.evaluate("control => control === document.activeElement"):
+            return
+        shown.page.keyboard.press("Tab")
+    raise AssertionError("Tab does not lead there")
+
+
+def read_again(shown: Screen) -> None:
+    """Has the page read what it shows, as a tab does that comes to the front."""
+    shown.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_the_keyboard_keeps_its_place_in_a_list_that_changes(shown: Screen) -> None:
+    first, second, third = ids = [registered(shown.api, number) for number in range(3)]
+    table = rows(shown, "webhook-list")
+    shown.go("Webhooks")
+    tab_to(shown, shown.page.get_by_role("button", name="http://127.0.0.1:9/1"))
+    ids.append(registered(shown.api, 3))
+    read_again(shown)
+    expect(table).to_have_count(4)
+    expect(shown.page.get_by_role("button", name="http://127.0.0.1:9/1")).to_be_focused()
+    assert shown.api.send("DELETE", f"/webhooks/{second}").ok
+    read_again(shown)
+    expect(table).to_have_count(3)
+    expect(shown.page.get_by_role("button", name="http://127.0.0.1:9/2")).to_be_focused()
+    for id in (third, ids[3]):
+        assert shown.api.send("DELETE", f"/webhooks/{id}").ok
+    read_again(shown)
+    expect(table).to_have_count(1)
+    expect(shown.page.get_by_role("button", name="http://127.0.0.1:9/0")).to_be_focused()
+    shown.page.keyboard.press("Enter")
+    expect(shown.page).to_have_url(f"{shown.api.url}/#webhooks?open={first}")
+    tab_to(shown, shown.page.get_by_role("button", name="http://127.0.0.1:9/0"))
+    assert shown.api.send("DELETE", f"/webhooks/{first}").ok
+    read_again(shown)
+    expect(table).to_have_count(0)
+    expect(shown.page.get_by_role("group", name="Table: Webhooks")).to_be_focused()
+
+
+def test_a_dialog_leads_back_into_a_list_that_has_changed(shown: Screen) -> None:
+    def commit(action: str, **body: str) -> None:
+        assert shown.api.send("POST", f"/system/config/{action}", json=body).ok
+        assert shown.api.send("POST", "/system/config/commit").ok
+        read_again(shown)
+
+    shown.go("Users")
+    end = shown.page.get_by_role("button", name="End the tokens of operator")
+    tab_to(shown, end)
+    shown.page.keyboard.press("Enter")
+    expect(shown.page.get_by_role("dialog")).to_be_visible()
+    hash = "$2b$12$" + "a" * 53
+    user = json.dumps({"username": "jo", "role": "operator", "password_hash": hash})
+    commit("set", path="api.users.2", value=user)
+    expect(rows(shown, "user-list")).to_have_count(3)
+    shown.page.keyboard.press("Escape")
+    expect(end).to_be_focused()
+    commit("delete", path="api.users.jo")
+    expect(rows(shown, "user-list")).to_have_count(2)
+    expect(end).to_be_focused()
 
 
 def test_users_are_listed_and_their_edits_are_staged(shown: Screen) -> None:
@@ -210,6 +284,7 @@ def test_the_audit_log_tells_what_was_done_by_whom(shown: Screen) -> None:
     first = rows(shown, "audit-list").first
     expect(first).to_contain_text("subscribers.change_rate: Rate change requested for session 12")
     expect(first).to_contain_text("UTC")
+    assert rows(shown, "audit-list").count() > 1
     first.locator("summary").click()
     expect(first.locator("dl")).to_contain_text('"rate_down": "5mbit"')
     shown.page.get_by_label("Action").fill("login.log_in")

@@ -1,6 +1,7 @@
 // The archive: former configurations, the difference between any two, and the way back to one.
 
 import {byId, element, show, write} from './elements.js';
+import {redraw} from './focus.js';
 import {moment} from './format.js';
 import {leaves} from './leaves.js';
 import {shown} from './panel.js';
@@ -44,7 +45,7 @@ export class Archive extends EventTarget {
       const state = JSON.stringify([revisions, this.api.isAdmin]);
       if (state === this.#state) return;
       this.#state = state;
-      byId('archive').replaceChildren(...revisions.map(revision => this.#row(revision)));
+      redraw(byId('archive'), revisions.map(revision => this.#row(revision)));
       const names = [RUNNING, ...(this.api.isAdmin ? [CANDIDATE] : []), ...revisions.map(({revision}) => String(revision))];
       this.#offer('compare-from', names, this.wanted?.from ?? '1');
       this.#offer('compare-to', names, this.wanted?.to ?? RUNNING);
@@ -83,7 +84,7 @@ export class Archive extends EventTarget {
 
   #row({revision, committed_at: at, author, comment}) {
     const back = () => this.dispatchEvent(new CustomEvent('rollback', {detail: revision}));
-    return element('tr', {}, element('td', {class: 'number', text: revision}), element('td', {text: moment(at)}),
+    return element('tr', {'data-key': at}, element('td', {class: 'number', text: revision}), element('td', {text: moment(at)}),
       element('td', {text: author}), element('td', {class: 'text', text: comment ?? ''}),
       element('td', {}, element('span', {class: 'actions'},
         element('a', {href: views.link('configuration', {from: revision, to: RUNNING}), text: 'Difference', 'aria-label': `Difference from revision ${revision} to the running configuration`}),

@@ -2,6 +2,7 @@
 
 import {Refused, Unreachable} from './api.js';
 import {byId, complain, write} from './elements.js';
+import {finder} from './focus.js';
 
 /** Shows a dialog. A submit calls `act`; then the dialog closes, or shows the error. If `act` returns a function, it is
     called after the close: before, nothing outside the dialog can get the focus or is read by a screen reader. */
@@ -18,7 +19,14 @@ export function ask(id, act) {
   };
   const cancel = dialog.querySelector('[data-cancel]');
   if (cancel) cancel.onclick = () => dialog.close();
-  if (!dialog.open) dialog.showModal();
+  if (dialog.open) return;
+  const opener = finder(document.activeElement);
+  dialog.onclose = () => {
+    const {activeElement: at} = document;
+    // The browser finds no opener whose list was drawn again behind the dialog.
+    if (at === document.body || dialog.contains(at)) opener()?.focus();
+  };
+  dialog.showModal();
 }
 
 /** Asks a question whose answer cannot be undone. `act` is that of `ask`. */

@@ -1,6 +1,7 @@
 // The latest events, one per line. A button pauses them.
 
 import {byId, element} from './elements.js';
+import {redraw} from './focus.js';
 import {timeOfDay, words} from './format.js';
 import {link} from './views.js';
 
@@ -27,7 +28,7 @@ export class Feed {
   #draw() {
     if (this.#paused) return;
     byId('feed-empty').hidden = this.#latest.length > 0;
-    byId('feed').replaceChildren(...this.#latest);
+    redraw(byId('feed'), this.#latest);
   }
 
   #line({name, data}) {
@@ -35,7 +36,7 @@ export class Feed {
     const who = up
       ? element('a', {href: link('subscribers', {search: data.id, open: data.id}), class: 'who', text: data.username})
       : element('span', {class: 'who', text: data.username});
-    return element('li', {class: up ? 'up' : 'down'},
+    return element('li', {class: up ? 'up' : 'down', 'data-key': `${name} ${data.id}`},
       element('span', {class: 'mark', text: up ? 'up' : 'down'}), who,
       element('span', {class: 'note', text: up ? [data.type, data.ip_address].filter(Boolean).join(', ') : words(data.reason)}),
       element('time', {text: timeOfDay(data.at)}));

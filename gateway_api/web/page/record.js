@@ -4,6 +4,7 @@ import {Refused} from './api.js';
 import {ask} from './dialogs.js';
 import {byId, complain, show, write} from './elements.js';
 import {Fields} from './fields.js';
+import {finder} from './focus.js';
 import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
 import {LiveTraffic} from './livetraffic.js';
 import {shown} from './panel.js';
@@ -39,7 +40,8 @@ export class SessionRecord extends EventTarget {
     this.poll = new Poll(SECONDS, () => this.#read(), ['subscribers']);
     byId('record-close').addEventListener('click', () => {
       views.amend({open: null});
-      (this.opener?.checkVisibility() ? this.opener : byId('find-text')).focus();
+      const opener = this.opener();
+      (opener?.checkVisibility() ? opener : byId('find-text')).focus();
     });
     byId('change-rate').addEventListener('click', () => this.#askRate());
     byId('disconnect').addEventListener('click', () => this.#askDisconnect());
@@ -52,7 +54,7 @@ export class SessionRecord extends EventTarget {
   /** Shows the session with an id, if it is not shown already. */
   async open(id) {
     if (id === this.#id) return;
-    this.opener = document.activeElement;
+    this.opener = finder(document.activeElement);
     this.outcome = 'Active';
     this.#id = id;
     this.#session = null;

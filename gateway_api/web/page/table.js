@@ -1,6 +1,7 @@
 // A table of records, in an element that scrolls by itself.
 
 import {element} from './elements.js';
+import {redraw} from './focus.js';
 
 export class Table {
   #rows = new Map();
@@ -20,8 +21,9 @@ export class Table {
   }
 
   draw(records) {
-    this.#rows = new Map(records.map(record => [String(this.key(record)), this.#row(record)]));
-    this.body.replaceChildren(...this.#rows.values());
+    const rows = records.map(record => this.#row(record));
+    this.#rows = new Map(rows.map(row => [row.dataset.key, row]));
+    redraw(this.body, rows);
     this.mark(this.#marked);
   }
 
@@ -51,7 +53,7 @@ export class Table {
   }
 
   #row(record) {
-    return element('tr', {}, ...this.columns.map(({field, look = '', show}) =>
+    return element('tr', {'data-key': this.key(record)}, ...this.columns.map(({field, look = '', show}) =>
       element('td', {class: look}, show ? show(record) : String(record[field] ?? ''))));
   }
 }

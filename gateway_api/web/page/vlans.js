@@ -1,6 +1,7 @@
 // The VLANs with the most sessions.
 
 import {byId, element, write} from './elements.js';
+import {redraw} from './focus.js';
 import {count} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -18,10 +19,10 @@ export class Vlans {
   #draw({total, vlans}) {
     write('vlans-total', `of ${count(total)}`);
     const most = vlans[0]?.session_count || 1;
-    byId('vlans').replaceChildren(...vlans.map(({name, session_count: sessions}) => {
+    redraw(byId('vlans'), vlans.map(({name, session_count: sessions}) => {
       const bar = element('span', {class: 'bar'});
       bar.style.width = `${100 * sessions / most}%`;
-      return element('li', {},
+      return element('li', {'data-key': name},
         element('a', {href: link('subscribers', {search: name}), text: name}), bar, element('b', {text: count(sessions)}));
     }));
   }

@@ -24,7 +24,7 @@ export class Webhooks {
       {field: 'paused_until', title: 'State', show: webhook => stateOf(webhook)},
       {field: 'origin', title: 'Origin', look: 'wide'},
     ]});
-    this.deliveries = new Table({id: 'delivery-list', label: 'Deliveries', key: delivery => delivery, columns: [
+    this.deliveries = new Table({id: 'delivery-list', label: 'Deliveries', key: ({message_id: id, attempt}) => `${id} ${attempt}`, columns: [
       {field: 'started_at', title: 'Time', show: ({started_at: at}) => (at ? moment(at) : '')},
       {field: 'event', title: 'Event'}, {field: 'attempt', title: 'Attempt', look: 'number wide'}, {field: 'result', title: 'Result'},
       {field: 'status', title: 'Status', look: 'number', show: ({status}) => String(status ?? '')},

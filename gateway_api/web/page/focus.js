@@ -1,0 +1,29 @@
+// The keyboard focus, while a list is drawn again. The rows of such a list have a `data-key`, the same for the same record.
+
+const CONTROLS = 'a, button:not(:disabled), summary';
+
+/** Replaces the rows of a list. The control that has the focus keeps it. */
+export function redraw(place, rows) {
+  const find = place.contains(document.activeElement) && finder(document.activeElement);
+  place.replaceChildren(...rows);
+  if (find) find()?.focus({preventScroll: true});
+}
+
+/** Returns a function that finds a control again: itself, or the same one of its row. Without its row it is that of the row
+    that is there now, or of the nearest one. Without any row it is what holds the list. */
+export function finder(control) {
+  const row = control.closest('[data-key]');
+  if (!row) return () => control;
+  const place = row.parentElement, {key} = row.dataset;
+  const index = [...place.children].indexOf(row), number = controls(row).indexOf(control);
+  return () => {
+    if (control.isConnected) return control;
+    const rows = [...place.children].map((other, at) => ({
+      far: other.dataset.key === key ? -1 : Math.abs(at - index), held: controls(other),
+    }));
+    const [nearest] = rows.filter(({held}) => held.length).sort((one, other) => one.far - other.far);
+    return nearest ? nearest.held[number] ?? nearest.held.at(-1) : place.closest('[tabindex]');
+  };
+}
+
+const controls = row => [...row.querySelectorAll(CONTROLS)];
