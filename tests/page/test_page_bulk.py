@@ -116,6 +116,46 @@ def test_all_that_match_are_disconnected_after_the_number_is_entered(shown: Scre
     expect(shown.page.locator("#list-range")).to_have_text("no matches")
 
 
+def test_the_dialog_takes_the_speed_that_the_api_takes(shown: Screen) -> None:
+    dialog = choose(shown, "trunk0", "Disconnect all…")
+    speed = dialog.get_by_label("Sessions per second")
+    expect(speed).to_have_accessible_description("1 to 10,000; 100 if empty.")
+    number = len(matching(shown.api, search="trunk0"))
+    dialog.get_by_label("to confirm").fill(str(number))
+    speed.fill("10001")
+    dialog.get_by_role("button", name="Disconnect all").click()
+    expect(dialog).to_be_visible()
+    assert len(matching(shown.api, search="trunk0")) == number
+    speed.fill("1")
+    dialog.get_by_role("button", name="Disconnect all").click()
+    expect(shown.page.locator("#job-state")).to_have_text("Running")
+    job = shown.api.get("/subscribers/jobs")["jobs"][0]
+    assert job["per_second"] == 1
+    assert shown.api.send("DELETE", f"/subscribers/jobs/{job['id']}").ok
+
+
+def test_all_jobs_are_listed_and_an_admin_cancels_one(shown: Screen) -> None:
+    id = slow_job(shown.api)
+    shown.go("Jobs")
+    row = shown.page.locator("#job-list tbody tr").first
+    expect(row).to_contain_text(f"{id}: disconnect ")
+    for text in ("type pppoe", "Running", shown.api.environment["ADMIN_USER"]):
+        expect(row).to_contain_text(text)
+    expect(row).to_contain_text(re.compile("[1-9] of [0-9]"))
+    total = shown.api.get("/subscribers/jobs")["count"]
+    expect(shown.page.locator("#job-list tbody tr")).to_have_count(total)
+    row.get_by_role("link").click()
+    expect(shown.page.locator("#job-state")).to_have_text("Running")
+    shown.page.go_back()
+    assert shown.page.url.endswith("#jobs")
+    shown.page.get_by_role("button", name=f"Cancel job {id}").focus()
+    shown.page.keyboard.press("Enter")
+    expect(row).to_contain_text("Cancelled")
+    # The button is gone.
+    expect(row.get_by_role("link")).to_be_focused()
+    assert shown.api.get(f"/subscribers/jobs/{id}")["state"] == "cancelled"
+
+
 def test_a_job_has_a_link_and_an_admin_cancels_it(shown: Screen) -> None:
     id = slow_job(shown.api)
     shown.page.goto(f"{shown.api.url}/#subscribers?job={id}")
@@ -146,4 +186,7 @@ def test_an_operator_sees_a_job_and_no_action(browser: Browser, own: Api) -> Non
         expect(shown.page.locator("#job-state")).to_have_text("Running")
         for name in ("Disconnect all…", "Change rates of all…", "Cancel the job"):
             expect(shown.page.get_by_role("button", name=name)).to_be_hidden()
+        shown.page.locator("#job").get_by_role("link", name="All jobs").click()
+        expect(shown.page.locator("#job-list tbody tr").first).to_contain_text("Running")
+        expect(shown.page.get_by_role("button", name=f"Cancel job {id}")).to_have_count(0)
     assert own.send("DELETE", f"/subscribers/jobs/{id}").ok

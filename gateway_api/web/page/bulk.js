@@ -2,8 +2,9 @@
 
 import {ask, attempt} from './dialogs.js';
 import {byId, element, write} from './elements.js';
-import {conditions, sessions} from './format.js';
+import {conditions, count, sessions} from './format.js';
 import {askRates} from './rates.js';
+import {Schema} from './schema.js';
 import {button} from './section.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
@@ -16,6 +17,7 @@ export class Bulk {
   constructor(api, list) {
     this.api = api;
     this.list = list;
+    this.schema = new Schema(api);
     this.buttons = [
       button('bulk-rate', 'Change rates of all…', 'quiet'), button('bulk-disconnect', 'Disconnect all…', 'danger'),
     ];
@@ -40,23 +42,26 @@ export class Bulk {
       title: 'Change rates of all sessions that match', help: 'Nothing changes before you confirm.', button: 'Continue',
     }, async change => {
       const preview = await this.#preview('rate', {filter, ...change});
-      return () => this.#confirm('rate', {filter, ...change}, preview);
+      return () => this.#confirm('rate', {filter, ...change}, ...preview);
     });
   }
 
   #askDisconnect() {
     const {filter} = this.list;
     attempt(byId('bulk-disconnect'), byId('list-problem'), async () => {
-      this.#confirm('disconnect', {filter}, await this.#preview('disconnect', {filter}));
+      this.#confirm('disconnect', {filter}, ...await this.#preview('disconnect', {filter}));
     });
   }
 
+  /** The response to a dry run, and the schema of the speed. */
   #preview(action, body) {
-    return this.api.post(`/subscribers/${action}`, {...body, dry_run: true});
+    return Promise.all([
+      this.api.post(`/subscribers/${action}`, {...body, dry_run: true}), this.schema.field('DisconnectJob', 'per_second'),
+    ]);
   }
 
   /** Asks for the number of sessions: a click alone must not act on many. */
-  #confirm(action, body, {count: number, sessions: found}) {
+  #confirm(action, body, {count: number, sessions: found}, {minimum: min, maximum: max, default: usual}) {
     if (!number) {
       toast('No session matches now.');
       return;
@@ -70,8 +75,11 @@ export class Bulk {
     const answer = byId('bulk-count');
     answer.value = '';
     Object.assign(answer, {pattern: String(number), title: `${number}, the number of sessions`});
+    const speed = byId('bulk-speed');
+    Object.assign(speed, {min, max, value: ''});
+    write('bulk-speed-help', `${count(min)} to ${count(max)}; ${count(usual)} if empty.`);
     ask('bulk-dialog', async () => {
-      const job = await this.api.post(`/subscribers/${action}`, body);
+      const job = await this.api.post(`/subscribers/${action}`, {...body, ...(speed.value && {per_second: Number(speed.value)})});
       return () => views.amend({job: job.id});
     });
   }

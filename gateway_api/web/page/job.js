@@ -11,12 +11,19 @@ import {button, panel} from './section.js';
 import * as views from './views.js';
 
 const SECONDS = 1;
-const STATES = {
+/** The level and the text of each state. */
+export const STATES = {
   running: ['idle', 'Running'],
   done: ['good', 'Done'],
   cancelled: ['idle', 'Cancelled: it takes no further session'],
   interrupted: ['bad', 'Interrupted: the core restarted, and the job does not continue'],
 };
+
+/** What a job does, such as "disconnect 120 sessions". */
+export const work = ({kind, total}) => `${kind === 'rate' ? 'change rates of' : 'disconnect'} ${sessions(total)}`;
+
+/** The sessions that are behind a job. */
+export const taken = ({done, gone, failed}) => done + gone + failed;
 
 /** Emits `ended` when the job that is shown has ended. */
 export class Job extends EventTarget {
@@ -35,7 +42,7 @@ export class Job extends EventTarget {
       element('p', {id: 'job-state', class: 'state', role: 'status'}), this.bar, values, this.errors,
       element('p', {class: 'actions'},
         element('span', {'data-admin': true, hidden: true}, button('job-cancel', 'Cancel the job')),
-        button('job-close', 'Close', 'quiet')),
+        button('job-close', 'Close', 'quiet'), element('a', {href: views.link('jobs'), text: 'All jobs'})),
     ], {id: 'job', hidden: true}));
     byId('job-title').tabIndex = -1;
     byId('job-cancel').addEventListener('click', () => this.#cancel());
@@ -82,15 +89,15 @@ export class Job extends EventTarget {
     });
   }
 
-  #draw({id, kind, state, filter, author, total, done, gone, failed, errors}) {
+  #draw(job) {
+    const {id, state, filter, author, total, done, gone, failed, errors} = job;
     const [level, text] = STATES[state];
-    write('job-title', `Job ${id}: ${kind === 'rate' ? 'change rates of' : 'disconnect'} ${sessions(total)}`);
+    write('job-title', `Job ${id}: ${work(job)}`);
     write('job-note', [conditions(filter), author && `by ${author}`].filter(Boolean).join(', '));
     this.#state(failed ? 'bad' : level, text, state === 'running');
-    const taken = done + gone + failed;
     this.bar.max = Math.max(1, total);
-    this.bar.value = total ? taken : 1;
-    const fields = {Done: done, 'Ended before': gone, Failed: failed, Left: total - taken};
+    this.bar.value = total ? taken(job) : 1;
+    const fields = {Done: done, 'Ended before': gone, Failed: failed, Left: total - taken(job)};
     this.fields.show(Object.entries(fields).map(([name, number]) => ({name, text: count(number)})));
     if (this.errors.childElementCount !== errors.length) {
       this.errors.replaceChildren(...errors.map(({session_id: session, message}) =>

@@ -13,6 +13,7 @@ import {byId, show, write} from './elements.js';
 import {Feed} from './feed.js';
 import {formerSessions} from './formersessions.js';
 import {Health, faults} from './health.js';
+import {Jobs} from './jobs.js';
 import * as keys from './keys.js';
 import {Neighbours} from './neighbours.js';
 import {cgnat, interfaces, routes} from './network.js';
@@ -42,6 +43,7 @@ function begin() {
   new Feed(stream);
   new Vlans(api);
   new Neighbours(api);
+  new Jobs(api);
   new Users(api);
   const faulty = faults(api);
   new Health(api);

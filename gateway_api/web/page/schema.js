@@ -5,27 +5,38 @@ const KINDS = {string: 'Text', integer: 'Whole number', boolean: 'true or false'
 const NONE = {meaning: '', kind: ''};
 
 export class Schema {
+  // One for the page: the document is large.
+  static #schemas = null;
   #api;
-  #schemas = null;
 
   constructor(api) {
     this.#api = api;
   }
 
+  /** The schema of a field in the body of a request. */
+  async field(body, name) {
+    return (await this.#all())[body].properties[name];
+  }
+
   /** What a path means, and which values it takes, as sentences; empty for an unknown path. */
   async help(path) {
-    this.#schemas ??= (await this.#api.document('openapi.json')).components.schemas;
-    let schema = this.#schemas.Configuration;
-    for (const segment of path.match(SEGMENT) ?? []) schema = this.#resolved(schema?.properties?.[segment] ?? schema?.items);
+    const schemas = await this.#all();
+    let schema = schemas.Configuration;
+    for (const segment of path.match(SEGMENT) ?? []) schema = resolved(schemas, schema?.properties?.[segment] ?? schema?.items);
     return schema ? {meaning: meaning(schema), kind: kind(schema)} : NONE;
   }
 
-  /** A schema with what it refers to. `nullable` tells whether null is a value, too. */
-  #resolved(schema) {
-    const choice = schema?.anyOf?.find(({type}) => type !== 'null');
-    const name = (choice ?? schema)?.$ref?.split('/').at(-1);
-    return schema && {...this.#schemas[name], ...choice, ...schema, nullable: choice !== undefined};
+  async #all() {
+    Schema.#schemas ??= (await this.#api.document('openapi.json')).components.schemas;
+    return Schema.#schemas;
   }
+}
+
+/** A schema with what it refers to. `nullable` tells whether null is a value, too. */
+function resolved(schemas, schema) {
+  const choice = schema?.anyOf?.find(({type}) => type !== 'null');
+  const name = (choice ?? schema)?.$ref?.split('/').at(-1);
+  return schema && {...schemas[name], ...choice, ...schema, nullable: choice !== undefined};
 }
 
 function meaning({description = '', examples: [example] = []}) {
