@@ -28,7 +28,7 @@ export class Jobs {
       {field: 'started_at', title: 'Started', look: 'wide', show: ({started_at: at}) => moment(at)},
       {field: 'actions', title: 'Actions', show: job => this.#actions(job)},
     ]});
-    viewSection('jobs', 'Jobs', panel('jobs', 'Jobs', [
+    viewSection('jobs', 'Jobs', panel('jobs', 'All jobs', [
       element('p', {class: 'note', text: 'Work on all sessions that match a search. The view Subscribers starts it.'}), this.table.place,
     ]));
     this.poll = new Poll(SECONDS, () => this.#read(), ['jobs']);
