@@ -73,8 +73,13 @@ export class Stream extends EventTarget {
     try {
       const signal = AbortSignal.any([stop, over.signal]);
       const response = await this.#api.open(PATH, {'Last-Event-ID': this.#position}, signal);
-      this.#emit('live');
-      for await (const arrived of messages(response.body, heard)) this.#take(arrived);
+      if (this.#position !== NOWHERE) this.#emit('live');
+      for await (const arrived of messages(response.body, heard)) {
+        const first = this.#position === NOWHERE;
+        this.#take(arrived);
+        // Not before: an event before the first position does not come.
+        if (first) this.#emit('live');
+      }
     } catch (error) {
       // The caller opens it again at the last position.
       console.debug('the event stream ended:', error.message);
