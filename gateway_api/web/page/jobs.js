@@ -19,12 +19,13 @@ export class Jobs {
   constructor(api) {
     this.api = api;
     this.table = new Table({id: 'job-list', label: 'Jobs', columns: [
-      {field: 'id', title: 'Job', show: job => element('a', {href: link('subscribers', {job: job.id}), text: `${job.id}: ${work(job)}`})},
-      {field: 'filter', title: 'Which', look: 'wide', show: ({filter}) => conditions(filter)},
+      {field: 'id', title: 'Job', show: ({id}) => element('a', {href: link('subscribers', {job: id}), text: `Job ${id}`})},
+      {field: 'kind', title: 'Work', look: 'wide', show: job => work(job)},
+      {field: 'filter', title: 'Which', look: 'text wide', show: ({filter}) => conditions(filter)},
       {field: 'state', title: 'State', show: job => stateOf(job)},
       {field: 'done', title: 'Progress', show: job => progress(job)},
       {field: 'failed', title: 'Failed', look: 'number wide', show: ({failed}) => count(failed)},
-      {field: 'author', title: 'By'},
+      {field: 'author', title: 'By', look: 'wide'},
       {field: 'started_at', title: 'Started', look: 'wide', show: ({started_at: at}) => moment(at)},
       {field: 'actions', title: 'Actions', show: job => this.#actions(job)},
     ]});
