@@ -5,7 +5,7 @@ import {byId, element, write} from './elements.js';
 import {conditions, count, sessions} from './format.js';
 import {askRates} from './rates.js';
 import {Schema} from './schema.js';
-import {button} from './section.js';
+import {button, field, textInput} from './section.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
 
@@ -23,6 +23,9 @@ export class Bulk {
     ];
     byId('list-problem').before(element('div', {class: 'bulk', 'data-admin': true, hidden: true},
       element('p', {id: 'bulk-match', class: 'note'}), element('p', {class: 'actions'}, ...this.buttons)));
+    const speed = field('Sessions per second, optional', textInput('bulk-speed', {type: 'number', step: 1, 'aria-describedby': 'bulk-speed-help'}));
+    speed.append(element('p', {id: 'bulk-speed-help', class: 'note'}));
+    byId('bulk-first').after(speed);
     byId('bulk-rate').addEventListener('click', () => this.#askRates());
     byId('bulk-disconnect').addEventListener('click', () => this.#askDisconnect());
     for (const one of this.buttons) one.setAttribute('aria-describedby', 'bulk-match');
