@@ -198,6 +198,13 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, own: Api, state: str) -
         assert shown.page.evaluate(widths) == [PHONE["width"]] * 3
 
 
+def test_the_links_of_all_views_fit_on_a_laptop(browser: Browser, own: Api) -> None:
+    with screen(browser, own, viewport=LARGE) as shown:
+        configuration(shown)
+        room, needed = shown.page.locator("nav").evaluate("nav => [nav.clientWidth, nav.scrollWidth]")
+    assert needed <= room
+
+
 def test_axe_finds_nothing_on_a_phone(browser: Browser, own: Api) -> None:
     with screen(browser, own, viewport=PHONE, reduced_motion="reduce") as shown:
         record(shown)

@@ -75,6 +75,29 @@ def assert_counted(api: Api, seen: dict[str, Any]) -> None:
     assert {name: seen[name] for name in ("came", "went")} == happened(api, seen["since"], seen["until"])
 
 
+def test_the_page_is_not_live_before_it_knows_its_place_in_the_stream(
+    browser: Browser, lively: tuple[Api, Process]
+) -> None:
+    with screen(browser, lively[0]) as shown:
+        # A stream that ends before its first event.
+        shown.page.route(
+            "**/events/subscribers",
+            lambda route: route.fulfill(content_type="text/event-stream", body=":\n"),
+        )
+        shown.open()
+        shown.page.evaluate(
+            """() => { window.words = [];
+                const place = document.getElementById('connection');
+                const write = () => words.push(place.textContent);
+                new MutationObserver(write).observe(place, {childList: true}); }"""
+        )
+        shown.sign_in()
+        expect(shown.page.locator("#connection")).to_contain_text("Connection lost")
+        assert "Live" not in shown.page.evaluate("words")
+        shown.page.unroute("**/events/subscribers")
+        shown.is_live()
+
+
 def test_whoever_arrives_is_seen_without_reloading(shown: Screen) -> None:
     first = shown.page.locator("#feed .up a").first
 
