@@ -96,6 +96,7 @@ CREATE TABLE IF NOT EXISTS sign_on_place (
     boot_id TEXT NOT NULL,
     sequence INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS traffic (at INTEGER PRIMARY KEY, down INTEGER NOT NULL, up INTEGER NOT NULL);
 COMMIT;
 """
 #: The kinds of a session's networks.

@@ -98,6 +98,14 @@ class TimelineEntry(Record, frozen=True):
     ]
 
 
+class TrafficSample(Record, frozen=True):
+    """The traffic of all trunks, the mean of some time."""
+
+    at: Annotated[int, count("Unix epoch seconds.", 1795271510)]
+    down_bps: Annotated[int, count("Downstream, bits per second.", 1_250_000_000)]
+    up_bps: Annotated[int, count("Upstream, bits per second.", 140_000_000)]
+
+
 class Wanted(NamedTuple):
     """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
     `base.texts` parses them."""

@@ -20,6 +20,7 @@ from gateway_api.daemon.sign_ons import FailedSignOns
 from gateway_api.history.sign_on_recorder import SignOnRecorder
 from gateway_api.history.sole import Sole
 from gateway_api.history.store import Place, Store
+from gateway_api.history.traffic_recorder import TrafficRecorder
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.history import GetHistoryLimits
 from gateway_api.wire.core.sessions import EventsReply, ListSessions
@@ -42,8 +43,10 @@ def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
     core = Client(core_socket, timeout=_CALL_TIMEOUT)
     sessions = Recorder(Daemon(core), Events(core), path, pool).record
     failures = SignOnRecorder(FailedSignOns(core), path, pool).record
+    traffic = TrafficRecorder(Daemon(core), path, pool).record
     gevent.spawn(Sole(sessions, "sessions", path.with_suffix(".lock")).run)
     gevent.spawn(Sole(failures, "failed sign-ons", path.with_suffix(".sign-ons.lock")).run)
+    gevent.spawn(Sole(traffic, "the traffic", path.with_suffix(".traffic.lock")).run)
 
 
 class Recorder:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway_api.history import database, keys, sign_on_store
+from gateway_api.history import database, keys, sign_on_store, traffic_store
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX
 from gateway_api.history.writer import Writer
 from gateway_api.wire.core.history import HistoryLimits
@@ -58,6 +58,8 @@ DELETE FROM text WHERE number = :text
 #: Somebody who tries many names must not push sessions out of the history: failed sign-ons get a quarter of
 #: its size, by the bytes of a row with its indexes.
 _FAILURES_SHARE, _FAILURE_BYTES = 4, 256
+#: The traffic gets an eighth.
+_TRAFFIC_SHARE, _SAMPLE_BYTES = 8, 32
 _DAY = 86_400
 _EVER = 1 << 62
 
@@ -80,7 +82,7 @@ class Place(NamedTuple):
 
 
 class Store(Writer):
-    """As `Writer`. It trims the failed sign-ons, too."""
+    """As `Writer`. It trims the failed sign-ons and the traffic, too."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, *database.open_to_write(path))
@@ -130,8 +132,8 @@ class Store(Writer):
         return self._lost
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
-        """Removes some of the oldest ended sessions and failed sign-ons, where there are too many or too old
-        ones. True if there may be more of them."""
+        """Removes some of the oldest ended sessions, failed sign-ons and samples of the traffic, where there
+        are too many or too old ones. True if there may be more of them."""
         pages = self._pragma("page_count") - self._pragma("freelist_count")
         too_large = pages * self._pragma("page_size") > limits.mebibytes << 20
         with self._transaction():
@@ -142,11 +144,13 @@ class Store(Writer):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
             most = (limits.mebibytes << 20) // _FAILURES_SHARE // _FAILURE_BYTES
             failures = sign_on_store.trim(self._connection, before, most)
+            samples = (limits.mebibytes << 20) // _TRAFFIC_SHARE // _SAMPLE_BYTES
+            has_more = traffic_store.trim(self._connection, before, samples)
             for text in {text for _, *texts in removed for text in texts} | {*chain(*failures)}:
                 self._connection.execute(_UNUSED, {"text": text})
         # As a script: `execute` would free one page only.
         self._connection.executescript("PRAGMA incremental_vacuum")
-        return bool(removed or failures)
+        return bool(removed or failures or has_more)
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
         """The number of the session, which is new unless it is there."""

@@ -10,7 +10,13 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
-from gateway_api.history.record import FailedSignOns, FlappingSubscriber, PastSession, TimelineEntry
+from gateway_api.history.record import (
+    FailedSignOns,
+    FlappingSubscriber,
+    PastSession,
+    TimelineEntry,
+    TrafficSample,
+)
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
@@ -142,6 +148,14 @@ class FailedSignOnsList(Record, frozen=True, kw_only=True):
     failures: Annotated[tuple[FailedSignOns, ...], about("The failed sign-ons.")]
     count: _Count
     next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
+
+
+class TrafficSampleList(Record, frozen=True, kw_only=True):
+    """The traffic of all trunks over time, the oldest first. A step without a sample is missing."""
+
+    samples: Annotated[tuple[TrafficSample, ...], about("The mean of each step.")]
+    step_seconds: Annotated[int, count("Length of a step, seconds.", 10)]
+    count: _Count
 
 
 class FlappingSubscriberList(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The traffic of sessions now, with `gatewayctl`."""
+"""The traffic, with `gatewayctl`."""
 
 import json
 from itertools import pairwise
@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.by_api import with_a_name
 from tests.support.desk import Desk
+from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -34,3 +35,10 @@ def test_the_traffic_of_a_session_is_watched_until_its_end(admin: Desk) -> None:
 
 def test_a_session_that_does_not_exist_cannot_be_watched(operator: Desk) -> None:
     assert operator.run("subscribers", "watch", "999999999") == (FAILED, "", "gatewayctl: No such session\n")
+
+
+def test_the_traffic_of_all_trunks_over_time_is_listed(operator: Desk) -> None:
+    wait_for("a sample", lambda: operator.api.get("/interfaces/traffic")["samples"])
+    first, *_ = operator.json("traffic", "--since", "1771000000", "--step", "86400")
+    assert set(first) == {"at", "down_bps", "up_bps"}
+    assert operator.done("traffic").splitlines()[0].split() == ["TIME", "DOWN", "UP"]

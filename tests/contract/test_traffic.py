@@ -1,4 +1,4 @@
-"""Traffic as a client sees it: of one session each second, and of those that have the most."""
+"""Traffic as a client sees it: of a session each second, of those that have most, and of all over time."""
 
 import json
 from collections.abc import Iterator
@@ -159,3 +159,35 @@ def test_a_wrong_query_is_refused(stack: tuple[Api, int], query: dict[str, str],
     assert answer.status_code == 400
     (problem,) = answer.json()["errors"]
     assert (problem["path"], problem["message"]) == (next(iter(query)), message)
+
+
+def test_the_traffic_of_all_trunks_is_kept(stack: tuple[Api, int]) -> None:
+    api, _ = stack
+    found = wait_for("a sample", lambda: api.get("/interfaces/traffic")["samples"])
+    trunks = [one["stats"] for one in api.get("/interfaces", params={"type": "trunk"})["interfaces"]]
+    # The lab's subscribers receive more than they send, in each ten seconds.
+    assert all(0 < one["up_bps"] < one["down_bps"] for one in found)
+    assert found[-1]["down_bps"] * 10 / 8 <= sum(stats["tx_bytes"] for stats in trunks)
+
+
+def test_the_traffic_of_a_time_without_a_sample_is_empty(stack: tuple[Api, int]) -> None:
+    api, _ = stack
+    found = api.get("/interfaces/traffic", params={"until": "2026-03-01T18:00:00Z", "since": "1771000000"})
+    assert (found["samples"], found["count"]) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ({"step": "0"}, "step: must be an integer from 1 to 86400"),
+        ({"since": "1", "step": "1"}, "step: must be larger: these are more than 10000 steps"),
+        ({"since": "yesterday"}, "since: must be epoch seconds, or a time "),
+    ],
+)
+def test_a_query_of_the_traffic_that_breaks_a_rule_gets_the_field_and_the_rule(
+    stack: tuple[Api, int], query: dict[str, str], problem: str
+) -> None:
+    api, _ = stack
+    answer = api.send("GET", "/interfaces/traffic", "operator", params=query)
+    assert answer.status_code == 400
+    assert answer.json()["message"].startswith(problem)

@@ -121,6 +121,7 @@ ROUTES = (
     ),
     _list("/interfaces", network.ListInterfaces),
     _list("/interfaces/vlans", network.ListVlans),
+    Route("GET", "/interfaces/traffic", ANY_ROLE, data=records.TrafficSampleList),
     _list("/qos", network.ListQos),
     Route("GET", "/qos/profiles", ANY_ROLE, data=listing(network.ListOverheadProfiles)),
     Route("GET", "/routing/bgp/summary", ANY_ROLE, data=records.FrrSummary),

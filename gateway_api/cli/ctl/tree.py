@@ -52,6 +52,7 @@ for _command in (
     network.cgnat,
     network.demux,
     network.faults,
+    traffic.over_time,
     events.events,
     webhooks.webhooks,
     users.users,

@@ -8,6 +8,7 @@ import {Configuration} from './configuration.js';
 import {Connection} from './connection.js';
 import {Counts} from './counts.js';
 import {confirm} from './dialogs.js';
+import {dayTraffic} from './daytraffic.js';
 import {Dependencies} from './dependencies.js';
 import {byId, show, write} from './elements.js';
 import {Feed} from './feed.js';
@@ -40,6 +41,7 @@ function begin() {
   new Counts(api, stream);
   new Arrivals(api, stream);
   new Traffic(api);
+  dayTraffic(api);
   new Feed(stream);
   new Vlans(api);
   new Neighbours(api);

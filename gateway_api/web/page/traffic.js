@@ -7,10 +7,19 @@ import {shown} from './panel.js';
 import {Poll} from './poll.js';
 
 const SECONDS = 2, SAMPLES = 120;
+// The service keeps a sample for each ten seconds.
+const KEPT = 10;
 // The list has the trunks first, before all VLANs and sessions.
 const FIRST = 32;
 
-const bits = number => scaled(number, 'bit/s');
+export const bits = number => scaled(number, 'bit/s');
+
+/** What the service has kept of the last seconds: the mean of each step, as samples of a chart. */
+export async function trafficSince(api, seconds, step) {
+  const {samples} = await api.poll('/interfaces/traffic', {since: Math.floor(api.now() - seconds), step});
+  const ahead = api.now() - Date.now() / 1000;
+  return samples.map(({at, down_bps, up_bps}) => ({at: at - ahead, up: down_bps, down: up_bps}));
+}
 
 export class Traffic {
   #before = null;
@@ -19,6 +28,7 @@ export class Traffic {
 
   constructor(api) {
     this.chart = new Chart(byId('traffic-chart'), {span: SAMPLES * SECONDS, step: SECONDS, format: bits, least: 1000, names: ['down', 'up']});
+    new Poll(null, () => shown('traffic-problem', () => this.#fill(api)), ['overview']);
     new Poll(SECONDS, () => shown('traffic-problem', async () => {
       const {interfaces} = await api.poll('/interfaces', {limit: FIRST});
       const at = performance.now() / 1000;
@@ -27,6 +37,13 @@ export class Traffic {
       if (this.#restarted(uptime)) return;
       this.#take(interfaces.filter(({type}) => type === 'trunk'), at);
     }), ['overview']);
+  }
+
+  /** Shows what the service kept of the time before. */
+  async #fill(api) {
+    const kept = await trafficSince(api, SAMPLES * SECONDS, KEPT);
+    // One bar for each sample of the page's own.
+    this.chart.fill(kept.flatMap(one => Array.from({length: KEPT / SECONDS}, (_, bar) => ({...one, at: one.at + bar * SECONDS}))));
   }
 
   /** True if the core was restarted since the last sample: its counters began at 0. */

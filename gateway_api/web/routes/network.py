@@ -1,14 +1,17 @@
 """The state of the network: interfaces, QoS, routing, CGNAT and demux."""
 
+import time
 from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.web import access, lists, responses
+from gateway_api.history.traffic import Span
+from gateway_api.web import access, lists, parse, responses
 from gateway_api.web.configuration_sections import DemuxConfiguration
-from gateway_api.web.records import CgnatStats, FrrSummary, listing
+from gateway_api.web.records import CgnatStats, FrrSummary, TrafficSampleList, listing
+from gateway_api.web.schemas.history import NetworkTrafficQuery
 from gateway_api.web.schemas.queries import list_query
-from gateway_api.web.services import daemon
+from gateway_api.web.services import daemon, services
 from gateway_api.wire.core import network as wire
 from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.sessions import GetStatistics
@@ -19,6 +22,8 @@ routing = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
 cgnat = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
 demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 
+_HOUR = 3600
+
 
 @interfaces.get("", endpoint="index")
 @access.any_role
@@ -28,6 +33,18 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 def all_interfaces(query: dict[str, Any]) -> Response:
     """All interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
     return responses.listed(daemon().listed(wire.ListInterfaces(**query)))
+
+
+@interfaces.get("/traffic")
+@access.any_role
+@responses.data(TrafficSampleList)
+@parse.query(NetworkTrafficQuery)
+def traffic(query: dict[str, Any]) -> Response:
+    """The traffic of all trunks over time: the mean of each step, the oldest first."""
+    until = time.time() if query["until"] is None else query["until"]
+    since = until - _HOUR if query["since"] is None else query["since"]
+    found = services().history.traffic(Span(since, until, query["step"]))
+    return responses.ok(found._asdict() | {"count": len(found.samples)})
 
 
 @interfaces.get("/vlans")

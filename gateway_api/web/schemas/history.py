@@ -12,10 +12,13 @@ from gateway_api.web.schemas.queries import (
     cursor,
     mac,
     most,
+    seconds,
     session_type,
     time,
 )
 from gateway_api.wire.contract import Page
+
+_LONGEST_STEP = 86_400
 
 
 def _search(description: str) -> Text:
@@ -79,3 +82,16 @@ class FlappingQuery(Schema):
     since = time("Start of the window, a day before its end if none.", "1795185113", load_default=None)
     until = time("End of the window, now if none.", "1795271513", load_default=None)
     limit = most("Most subscribers.", load_default=20)
+
+
+class NetworkTrafficQuery(Schema):
+    """A span of time. `until` is None for now, and `since` None for an hour before it."""
+
+    since = time("Start of the span, an hour before its end if none.", "1795271513", load_default=None)
+    until = time("End of the span, now if none.", "1795275113", load_default=None)
+    step = seconds(
+        "Length of a step in seconds; 10, or more for at most 360 steps, if none.",
+        300,
+        _LONGEST_STEP,
+        load_default=None,
+    )

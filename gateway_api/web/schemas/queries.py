@@ -39,6 +39,13 @@ def most(description: str, **options: Any) -> Parsed:
     return Parsed(_whole(range(1, MAX_LIMIT + 1), rule), metadata=about, **options)
 
 
+def seconds(description: str, example: int, most: int, **options: Any) -> Parsed:
+    """A number of seconds, 1 to `most`."""
+    rule = f"must be an integer from 1 to {most}"
+    about = says(description, example, type="integer", minimum=1, maximum=most)
+    return Parsed(_whole(range(1, most + 1), rule), metadata=about, **options)
+
+
 def cursor(description: str = "The `next_cursor` of the page before.") -> Text:
     rule = validate.Length(1, 1024, error="must have 1 to 1024 characters")
     # No example: only a page gives a valid cursor.

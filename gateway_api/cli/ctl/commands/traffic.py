@@ -1,6 +1,7 @@
-"""The traffic of sessions now."""
+"""The traffic: of sessions now, and of all trunks over time."""
 
 import time
+from typing import Any
 
 import click
 
@@ -30,6 +31,7 @@ _TALKERS = (
     Column("rate_down", "RATE DOWN", rate),
     Column("rate_up", "RATE UP", rate),
 )
+_SAMPLES = (Column("at", "TIME", moment), Column("down_bps", "DOWN", speed), Column("up_bps", "UP", speed))
 _FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
 #: Seconds without a sample, of which there is one a second.
 _SILENCE = 45.0
@@ -43,6 +45,19 @@ _PAUSE = 1.0
 def top(gateway: Gateway, sort: str | None, limit: int | None) -> Listing:
     """Lists the sessions with the most traffic now."""
     return Listing(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
+
+
+@click.command("traffic")
+@reads
+@click.option("--since", metavar="TIME", help="From then on; an hour ago by default.")
+@click.option("--until", metavar="TIME", help="Before then; now by default.")
+@click.option("--step", metavar="SECONDS", type=click.IntRange(1), help="The mean of each so many seconds.")
+def over_time(gateway: Gateway, **query: Any) -> Listing:
+    """Lists the traffic of all trunks over time, the oldest first.
+
+    TIME is ISO 8601 with an offset, or epoch seconds. A time in which nothing was measured is missing.
+    """
+    return Listing(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
 
 
 @click.command(params=[context_option(), output_option()])

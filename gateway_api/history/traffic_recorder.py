@@ -1,0 +1,87 @@
+"""Records the traffic of all trunks in the history, from their counters."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import gevent
+
+from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.daemon.commands import Daemon
+from gateway_api.history.record import TrafficSample
+from gateway_api.history.traffic import EVERY
+from gateway_api.history.traffic_store import TrafficStore
+from gateway_api.wire.contract import Page
+from gateway_api.wire.core.network import InterfaceStats, InterfaceType, ListInterfaces
+from gateway_api.wire.core.sessions import GetHealth
+
+#: Seconds between two samples, after which their mean would say little about either time.
+_APART = 3 * EVERY
+#: The list has the trunks first, before all VLANs and sessions.
+_FIRST = Page(256, None)
+
+
+class Counters(NamedTuple):
+    """Those of each trunk by name, and seconds on a clock that is never set. `uptime` is the core's."""
+
+    steady: float
+    uptime: int
+    trunks: Mapping[str, InterfaceStats]
+
+    def since(self, before: "Counters", at: int) -> TrafficSample | None:
+        """The mean of the time between. None if it was too long, or the core was restarted: its counters
+        began at 0."""
+        seconds = self.steady - before.steady
+        if self.uptime < before.uptime or not 0 < seconds <= _APART:
+            return None
+        down = up = 0
+        for name, stats in self.trunks.items():
+            last = before.trunks.get(name)
+            if last is not None:
+                # A trunk transmits downstream. A counter that went back was reset.
+                down += max(0, stats.tx_bytes - last.tx_bytes)
+                up += max(0, stats.rx_bytes - last.rx_bytes)
+        return TrafficSample(at, round(8 * down / seconds), round(8 * up / seconds))
+
+
+class TrafficRecorder:
+    """`clock` gives epoch seconds, `steady` those of a clock that is never set, `pause` takes seconds."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        path: Path,
+        pool: ThreadPool,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = gevent.sleep,
+    ) -> None:
+        self._daemon = daemon
+        self._path = path
+        self._pool = pool
+        self._clock = clock
+        self._steady = steady
+        self._pause = pause
+
+    def record(self) -> None:
+        """Records until the core is unavailable, or the file is replaced. Raises CoreUnavailable, OSError and
+        sqlite3.Error."""
+        with closing(on_thread(self._pool, TrafficStore, self._path)) as store:
+            before = self._counters()
+            while store.is_current:
+                self._pause(EVERY)
+                now = self._counters()
+                sample = now.since(before, int(self._clock()))
+                before = now
+                if sample is not None:
+                    on_thread(self._pool, store.add, sample)
+
+    def _counters(self) -> Counters:
+        interfaces = self._daemon.reply(ListInterfaces(page=_FIRST)).interfaces
+        steady = self._steady()
+        # After the counters: a restart of the core between the two resets them.
+        uptime = self._daemon.reply(GetHealth()).uptime_seconds
+        trunks = {one.name: one.stats for one in interfaces if one.type is InterfaceType.TRUNK}
+        return Counters(steady, uptime, trunks)

@@ -1,0 +1,120 @@
+"""The traffic over time: what counters tell, what the store keeps, and what a reader finds."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.base.errors import Invalid
+from gateway_api.history.reader import Reader
+from gateway_api.history.record import TrafficSample
+from gateway_api.history.store import Store
+from gateway_api.history.traffic import Span
+from gateway_api.history.traffic_recorder import Counters
+from gateway_api.history.traffic_store import TrafficStore
+from gateway_api.wire.core.history import HistoryLimits
+from gateway_api.wire.core.network import InterfaceStats
+from tests.support.pools import Here
+
+
+def counters(steady: float, uptime: int = 100, **trunks: tuple[int, int]) -> Counters:
+    """Bytes from and to subscribers, by trunk."""
+    stats = {name: InterfaceStats(rx_bytes=rx, tx_bytes=tx) for name, (rx, tx) in trunks.items()}
+    return Counters(steady, uptime, stats)
+
+
+def sample(at: int, down: int = 800, up: int = 80) -> TrafficSample:
+    return TrafficSample(at, down, up)
+
+
+class Kept:
+    """What a store at `path` keeps of some samples."""
+
+    def __init__(self, path: Path, *samples: TrafficSample) -> None:
+        self.path = path
+        with closing(TrafficStore(path)) as store:
+            for one in samples:
+                store.add(one)
+
+    def found(self, since: float, until: float, step: int | None = 10) -> list[TrafficSample]:
+        return Reader(self.path, Here()).traffic(Span(since, until, step)).samples
+
+    def step(self, since: float, until: float) -> int:
+        return Reader(self.path, Here()).traffic(Span(since, until, None)).step_seconds
+
+    def trim(self, now: int, **limits: Any) -> None:
+        with closing(Store(self.path)) as store:
+            while store.trim(HistoryLimits(**{"days": 90, "mebibytes": 1024, **limits}), now):
+                pass
+
+
+def test_a_sample_is_the_mean_of_all_trunks_since_the_last() -> None:
+    before = counters(5.0, trunk0=(1000, 5000), trunk1=(0, 0))
+    after = counters(15.0, trunk0=(2000, 8000), trunk1=(500, 2000))
+    assert after.since(before, 1795271510) == TrafficSample(1795271510, down_bps=4000, up_bps=1200)
+
+
+def test_a_trunk_that_is_new_counts_from_its_second_sample() -> None:
+    before, after = counters(0.0, trunk0=(0, 0)), counters(10.0, trunk0=(0, 1000), trunk1=(0, 10**9))
+    assert after.since(before, 1) == sample(1, 800, 0)
+
+
+def test_a_counter_that_went_back_counts_nothing() -> None:
+    before, after = counters(0.0, trunk0=(0, 10**9)), counters(10.0, trunk0=(100, 0))
+    assert after.since(before, 1) == sample(1, 0, 80)
+
+
+@pytest.mark.parametrize(
+    ("steady", "uptime"), [(10.0, 99), (31.0, 110), (0.0, 100)], ids=["core restarted", "long ago", "no time"]
+)
+def test_there_is_no_sample_without_a_mean(steady: float, uptime: int) -> None:
+    before, after = counters(0.0, trunk0=(0, 0)), counters(steady, uptime, trunk0=(9, 9))
+    assert after.since(before, 1) is None
+
+
+def test_a_step_is_the_mean_of_its_samples(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "h", sample(1200, 100, 10), sample(1230, 300, 30), sample(1260, 500, 50))
+    assert kept.found(1200, 1300, 60) == [sample(1200, 200, 20), sample(1260, 500, 50)]
+
+
+def test_a_step_without_a_sample_is_missing(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "h", sample(1200), sample(1300))
+    assert [one.at for one in kept.found(0, 2000)] == [1200, 1300]
+
+
+def test_a_span_begins_at_its_start_and_ends_before_its_end(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "h", sample(90), sample(100), sample(110), sample(120))
+    assert [one.at for one in kept.found(100, 120)] == [100, 110]
+
+
+@pytest.mark.parametrize(("seconds", "step"), [(0, 10), (3600, 10), (3601, 20), (86_400, 240)])
+def test_without_a_step_there_are_at_most_360(tmp_path: Path, seconds: int, step: int) -> None:
+    assert Kept(tmp_path / "h").step(1000, 1000 + seconds) == step
+
+
+def test_more_steps_than_a_response_has_are_refused(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "h")
+    assert kept.found(0, 100_000) == []
+    with pytest.raises(Invalid) as refused:
+        kept.found(0, 100_001)
+    assert refused.value.problems[0].path == "step"
+
+
+def test_samples_go_after_the_days_of_the_history(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "h", sample(0), sample(86_399), sample(86_400))
+    kept.trim(2 * 86_400, days=1)
+    assert [one.at for one in kept.found(0, 90_000)] == [86_400]
+
+
+def test_samples_take_an_eighth_of_the_history_at_most(tmp_path: Path) -> None:
+    most = (16 << 20) // 8 // 32
+    kept = Kept(tmp_path / "h")
+    with closing(TrafficStore(kept.path)) as store:
+        rows = ((10 * number, 1, 1) for number in range(most + 15_000))
+        store._connection.execute("BEGIN")
+        store._connection.executemany("INSERT INTO traffic VALUES (?, ?, ?)", rows)
+        store._connection.execute("COMMIT")
+    kept.trim(10 * (most + 15_000), mebibytes=16)
+    with closing(TrafficStore(kept.path)) as store:
+        assert store._connection.execute("SELECT count(*) FROM traffic").fetchone() == (most,)
