@@ -1,5 +1,6 @@
 """The records of responses. Those about the configuration are in `configuration_records` and
-`configuration_sections`, those of the core and the hub in `wire/`."""
+`configuration_sections`, those of the history in `history_records`, those of the core and the hub in
+`wire/`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,13 +11,6 @@ from msgspec import UNSET, UnsetType
 
 from gateway_api.audit.record import AuditEntry
 from gateway_api.base.errors import CoreAbsent
-from gateway_api.history.record import (
-    FailedSignOns,
-    FlappingSubscriber,
-    PastSession,
-    TimelineEntry,
-    TrafficSample,
-)
 from gateway_api.wire.contract import ListReply, Method, Record, about, count, list_field, reply_of
 from gateway_api.wire.core import sessions
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
@@ -32,9 +26,9 @@ def done(example: str) -> msgspec.Meta:
 
 # Lists
 
-_Count = Annotated[int, count("Number of records in this response.", 1)]
+Count = Annotated[int, count("Number of records in this response.", 1)]
 _Total = Annotated[int | UnsetType, count("Number of records on all pages; with `limit` only.", 1)]
-_NextCursor = Annotated[
+NextCursor = Annotated[
     str | UnsetType | None,
     about("`cursor` of the next page, null on the last one; with `limit` only.", "WyJpZCIsWzIsMl1d"),
 ]
@@ -46,10 +40,10 @@ def listing(method: type[Method[Any]]) -> type[msgspec.Struct]:
     reply = reply_of(method)
     hints = get_type_hints(reply)
     record = get_args(hints[list_field(method)])[0]
-    page = [("total", _Total, UNSET), ("next_cursor", _NextCursor, UNSET)]
+    page = [("total", _Total, UNSET), ("next_cursor", NextCursor, UNSET)]
     return msgspec.defstruct(
         f"{record.__name__}List",
-        [("count", _Count), *(page if issubclass(reply, ListReply) else ())],
+        [("count", Count), *(page if issubclass(reply, ListReply) else ())],
         bases=(reply,),
         namespace={"__doc__": reply.__doc__},
         frozen=True,
@@ -122,47 +116,8 @@ class AuditRecordList(Record, frozen=True, kw_only=True):
     """A list of audit records."""
 
     records: Annotated[tuple[AuditRecord, ...], about("The records.")]
-    count: _Count
-    next_cursor: _NextCursor = UNSET
-
-
-class PastSessionList(Record, frozen=True, kw_only=True):
-    """A list of sessions that are up or have ended."""
-
-    sessions: Annotated[tuple[PastSession, ...], about("The sessions.")]
-    count: _Count
-    next_cursor: _NextCursor = UNSET
-
-
-class TimelineEntryList(Record, frozen=True, kw_only=True):
-    """What happened to a subscriber."""
-
-    entries: Annotated[tuple[TimelineEntry, ...], about("The entries.")]
-    count: _Count
-    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
-
-
-class FailedSignOnsList(Record, frozen=True, kw_only=True):
-    """A list of failed sign-ons."""
-
-    failures: Annotated[tuple[FailedSignOns, ...], about("The failed sign-ons.")]
-    count: _Count
-    next_cursor: Annotated[str | None, about("`cursor` of the next page, null on the last one.", None)]
-
-
-class TrafficSampleList(Record, frozen=True, kw_only=True):
-    """The traffic of all trunks over time, the oldest first. A step without a sample is missing."""
-
-    samples: Annotated[tuple[TrafficSample, ...], about("The mean of each step.")]
-    step_seconds: Annotated[int, count("Length of a step, seconds.", 10)]
-    count: _Count
-
-
-class FlappingSubscriberList(Record, frozen=True, kw_only=True):
-    """A list of subscribers with several sessions."""
-
-    subscribers: Annotated[tuple[FlappingSubscriber, ...], about("The subscribers.")]
-    count: _Count
+    count: Count
+    next_cursor: NextCursor = UNSET
 
 
 # Sessions and routing

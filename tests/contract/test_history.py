@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.web.records import (
+from gateway_api.web.history_records import (
     FailedSignOnsList,
     FlappingSubscriberList,
     PastSessionList,

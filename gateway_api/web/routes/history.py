@@ -6,7 +6,7 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.web import access, parse, responses
-from gateway_api.web.records import (
+from gateway_api.web.history_records import (
     FailedSignOnsList,
     FlappingSubscriberList,
     PastSessionList,

@@ -8,7 +8,8 @@ from flask import Blueprint, Response
 from gateway_api.history.traffic import Span
 from gateway_api.web import access, lists, parse, responses
 from gateway_api.web.configuration_sections import DemuxConfiguration
-from gateway_api.web.records import CgnatStats, FrrSummary, TrafficSampleList, listing
+from gateway_api.web.history_records import TrafficSampleList
+from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.history import NetworkTrafficQuery
 from gateway_api.web.schemas.queries import list_query
 from gateway_api.web.services import daemon, services
