@@ -47,6 +47,7 @@ figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.support.figures_of_webhooks
 	$(VENV)/bin/python -m tests.support.figures_of_linux
 	$(VENV)/bin/python -m tests.support.figures_of_history
+	$(VENV)/bin/python -m tests.support.figures_of_search
 
 # Measures the service beside its peers and writes docs/performance.md. PARTS names some of it. SHORT=1 takes seconds, installs
 # no peer and writes nothing.
