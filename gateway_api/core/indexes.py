@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from gateway_api.core import ipv6
-
 K = TypeVar("K", bound=Hashable)
 
 
@@ -67,5 +65,12 @@ class NetworkIndex(Index[int]):
         return sorted({id for length in lengths for id in self.ids(network >> bits - length)})
 
     def inside(self, network: int) -> list[int]:
-        """The networks that are a part of a network. It reads all of them, while others may change them."""
-        return [key for key in list(self._ids) if ipv6.is_inside(key, network)]
+        """The networks that are a part of a network, and not the same. If there is a longer prefix than its
+        own, it reads all networks, while others may change them."""
+        bits = network.bit_length()
+        found: list[int] = []
+        for longer in [length - bits for length in list(self._lengths) if length > bits]:
+            # Of one length, all that are inside are in one range. No network of another length is in it.
+            first, behind = network << longer, network + 1 << longer
+            found += [key for key in list(self._ids) if first <= key < behind]
+        return found

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Network
 from itertools import compress
+from operator import or_
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway_api.core import ipv6
@@ -31,16 +32,35 @@ _GROUPS = re.compile(
 _KEY = re.compile(r"[^\s@:]+")
 #: Characters of the beginning of an accounting id: any that is shorter would be many.
 _LEAST_OF_ACCOUNTING_ID = 4
+#: Between the texts of two sessions. A username may have any other character.
+_BETWEEN = "\0"
 #: The value of a key that a session does not have.
 _NONE = " "
 
 
-class _Texts(NamedTuple):
-    """Of each session of a chunk. Keys are between line feeds."""
+class _Each(NamedTuple):
+    """A text of each session of a chunk, and all of them as one: most chunks do not have what is wanted, and
+    one look tells."""
 
-    usernames: list[str]
-    keys: list[str]
-    macs: list[str]
+    texts: list[str]
+    all: str
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "_Each":
+        each = list(texts)
+        return cls(each, _BETWEEN.join(each))
+
+    def having(self, part: str) -> list[bool]:
+        """Of each session, whether its text has this part; empty if none has."""
+        return [part in text for text in self.texts] if part in self.all else []
+
+
+class _Texts(NamedTuple):
+    """Of the sessions of a chunk. Keys are between line feeds."""
+
+    usernames: _Each
+    keys: _Each
+    macs: _Each
     #: IPv4 addresses as numbers, -1 for none.
     addresses: list[int]
 
@@ -49,7 +69,7 @@ class Search(Generic[S]):
     """Any thread may call."""
 
     def __init__(self) -> None:
-        #: 300 bytes for each session.
+        #: 450 bytes for each session.
         self._texts: ByChunk[S, _Texts] = ByChunk(_texts)
 
     def found(self, sessions: Snapshot[S], text: str) -> list[S]:
@@ -89,18 +109,17 @@ def _by_text(text: str) -> _Chosen:
         return whole in keys or before_a_dot in keys or accounting_id in keys
 
     def chosen(texts: _Texts) -> Iterable[bool]:
-        # One pass for each meaning: a text seldom has all three.
-        found = [may_be_name and text in username for username in texts.usernames]
-        if may_be_key:
-            found = [
-                is_found or (begins in keys and is_key(keys))
-                for is_found, keys in zip(found, texts.keys, strict=True)
-            ]
-        if mac is not None:
-            found = [is_found or mac in held for is_found, held in zip(found, texts.macs, strict=True)]
-        return found
+        found = texts.usernames.having(text) if may_be_name else []
+        if may_be_key and begins in texts.keys.all:
+            found = _either(found, [begins in keys and is_key(keys) for keys in texts.keys.texts])
+        return found if mac is None else _either(found, texts.macs.having(mac))
 
     return chosen
+
+
+def _either(some: list[bool], others: list[bool]) -> list[bool]:
+    """Of each session, whether one of two is true. An empty list is all false."""
+    return list(map(or_, some, others)) if some and others else some or others
 
 
 def mac_part(text: str) -> str | None:
@@ -135,9 +154,9 @@ def ipv6_network(text: str) -> int | None:
 
 def _texts(sessions: Sequence[Session]) -> _Texts:
     return _Texts(
-        [session.summary.username.casefold() for session in sessions],
-        [_keys(session) for session in sessions],
-        [_mac(session.summary.mac_address) for session in sessions],
+        _Each.of(session.summary.username.casefold() for session in sessions),
+        _Each.of(_keys(session) for session in sessions),
+        _Each.of(_mac(session.summary.mac_address) for session in sessions),
         [_number(session.summary.ip_address) for session in sessions],
     )
 

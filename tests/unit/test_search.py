@@ -89,6 +89,18 @@ def test_a_session_is_not_found_by_less_or_by_something_else(table: SessionTable
     assert found(table, text) == []
 
 
+def test_a_prefix_finds_the_networks_in_it_from_the_first_to_the_last() -> None:
+    prefixes = [
+        "2001:db7:ffff:ffff::/64",
+        "2001:db8::/64",
+        "2001:db8:0:8000::/49",
+        "2001:db8:0:ffff::/64",
+        "2001:db8:1::/64",
+    ]
+    table = table_of(*(session(id, ipv6_prefix=prefix) for id, prefix in enumerate(prefixes)))
+    assert found(table, "2001:db8::/48") == [1, 2, 3]
+
+
 def test_a_part_that_many_have_finds_them_by_id(table: SessionTable[Session]) -> None:
     assert found(table, "bob") == list(range(40, 60))
     assert found(table, "example") == [7, *range(40, 60)]
