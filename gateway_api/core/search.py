@@ -74,14 +74,21 @@ class Search(Generic[S]):
 
     def found(self, sessions: Snapshot[S], text: str) -> list[S]:
         """The sessions that a text means, in the order of the snapshot, but for IPv6."""
-        chosen = _in_network(text) or _by_text(text.casefold())
+        chosen = _chosen(text)
         return [
             session for chunk, texts in self._texts.of(sessions) for session in compress(chunk, chosen(texts))
         ]
 
 
-#: Which sessions of a chunk are found.
-_Chosen = Callable[[_Texts], Iterable[bool]]
+#: Which sessions of a chunk are found. An empty list is none.
+_Chosen = Callable[[_Texts], list[bool]]
+
+
+def _chosen(text: str) -> _Chosen:
+    by_text, in_network = _by_text(text.casefold()), _in_network(text)
+    if in_network is None:
+        return by_text
+    return lambda texts: _either(by_text(texts), in_network(texts))
 
 
 def _in_network(text: str) -> _Chosen | None:
@@ -108,7 +115,7 @@ def _by_text(text: str) -> _Chosen:
     def is_key(keys: str) -> bool:
         return whole in keys or before_a_dot in keys or accounting_id in keys
 
-    def chosen(texts: _Texts) -> Iterable[bool]:
+    def chosen(texts: _Texts) -> list[bool]:
         found = texts.usernames.having(text) if may_be_name else []
         if may_be_key and begins in texts.keys.all:
             found = _either(found, [begins in keys and is_key(keys) for keys in texts.keys.texts])
@@ -118,7 +125,7 @@ def _by_text(text: str) -> _Chosen:
 
 
 def _either(some: list[bool], others: list[bool]) -> list[bool]:
-    """Of each session, whether one of two is true. An empty list is all false."""
+    """Of each session, whether one of two is true."""
     return list(map(or_, some, others)) if some and others else some or others
 
 
