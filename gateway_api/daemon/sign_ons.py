@@ -18,7 +18,7 @@ class NotTold(CoreUnavailable):
     """The core does not tell of failed sign-ons: it is an older one, or another one."""
 
 
-class FailedSignOns:
+class SignOns:
     def __init__(self, client: Client) -> None:
         self._client = client
 

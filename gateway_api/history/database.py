@@ -131,7 +131,7 @@ def open_to_write(path: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def open_beside(path: Path) -> tuple[sqlite3.Connection, int]:
-    """The same, for a second writer of the same process. A damaged file raises sqlite3.Error, too."""
+    """The same, for a writer beside that of the sessions. A damaged file raises sqlite3.Error, too."""
     require_room(path)
     return _prepared(path)
 

@@ -18,7 +18,7 @@ from gateway_api.history.record import FlappingSubscriber, PastSession, Wanted, 
 from gateway_api.history.search import among_names, ipv4_network
 from gateway_api.history.sign_ons import FoundFailures, failed_sign_ons
 from gateway_api.history.timeline import Entries, timeline
-from gateway_api.history.traffic import FoundTraffic, Span, traffic
+from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
 from gateway_api.wire.contract import Page
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Reader:
         """The matching attempts, the newest first. Raises Invalid for a wrong cursor."""
         return self._on_thread(failed_sign_ons, wanted, page)
 
-    def traffic(self, span: Span) -> FoundTraffic:
+    def traffic(self, span: TrafficSpan) -> FoundTraffic:
         """The traffic of all trunks in a span. Raises Invalid for too small a step."""
         return self._on_thread(traffic, span)
 

@@ -135,7 +135,7 @@ class WantedFailures(NamedTuple):
     mac_address: str | None = None
     #: The access interface.
     interface: str | None = None
-    #: Those that went on then or later.
+    #: Those whose last attempt was then or later.
     since: float | None = None
     #: Those that began before.
     until: float | None = None

@@ -16,7 +16,7 @@ import gevent
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.daemon.commands import Daemon
 from gateway_api.daemon.events import Events
-from gateway_api.daemon.sign_ons import FailedSignOns
+from gateway_api.daemon.sign_ons import SignOns
 from gateway_api.history.sign_on_recorder import SignOnRecorder
 from gateway_api.history.sole import Sole
 from gateway_api.history.store import Place, Store
@@ -42,7 +42,7 @@ def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
     """Starts greenlets that record until the process ends."""
     core = Client(core_socket, timeout=_CALL_TIMEOUT)
     sessions = Recorder(Daemon(core), Events(core), path, pool).record
-    failures = SignOnRecorder(FailedSignOns(core), path, pool).record
+    failures = SignOnRecorder(SignOns(core), path, pool).record
     traffic = TrafficRecorder(Daemon(core), path, pool).record
     gevent.spawn(Sole(sessions, "sessions", path.with_suffix(".lock")).run)
     gevent.spawn(Sole(failures, "failed sign-ons", path.with_suffix(".sign-ons.lock")).run)

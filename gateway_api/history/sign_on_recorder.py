@@ -8,15 +8,15 @@ from pathlib import Path
 import gevent
 
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.daemon.sign_ons import FailedSignOns, NotTold
-from gateway_api.history.sign_on_store import Place, SignOnStore
+from gateway_api.daemon.sign_ons import NotTold, SignOns
+from gateway_api.history.sign_on_store import SignOnPlace, SignOnStore
 
 _log = logging.getLogger("gunicorn.error")
 
 #: Seconds until a core that does not tell of failed sign-ons is asked again: it may be a new one then.
 _PAUSE = 60.0
 #: No run of the core has this name.
-_NOWHERE = Place("none", 0)
+_NOWHERE = SignOnPlace("none", 0)
 
 
 class SignOnRecorder:
@@ -24,7 +24,7 @@ class SignOnRecorder:
 
     def __init__(
         self,
-        failures: FailedSignOns,
+        failures: SignOns,
         path: Path,
         pool: ThreadPool,
         pause: Callable[[float], None] = gevent.sleep,
@@ -49,7 +49,7 @@ class SignOnRecorder:
                     self._warned = True
                     self._pause(_PAUSE)
 
-    def _follow(self, store: SignOnStore, place: Place) -> Place:
+    def _follow(self, store: SignOnStore, place: SignOnPlace) -> SignOnPlace:
         """Records up to the next hole. Returns where it has come to."""
         for batch in self._failures.after(*place):
             self._warned = False
@@ -57,9 +57,9 @@ class SignOnRecorder:
                 if place.boot_id == batch.boot_id:
                     lost = batch.oldest - 1 - place.sequence
                     _log.warning("the history has a hole: %d failed sign-ons are not known", lost)
-                return Place(batch.boot_id, batch.oldest - 1)
+                return SignOnPlace(batch.boot_id, batch.oldest - 1)
             if batch.failures:
-                place = Place(batch.boot_id, batch.failures[-1].sequence)
+                place = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)
                 on_thread(self._pool, store.add, batch.failures, place)
             if not store.is_current:
                 break

@@ -32,7 +32,7 @@ VALUES (:type, :username, :mac, :access, :outer_vlan, :inner_vlan, :source, :rea
 """
 
 
-class Place(NamedTuple):
+class SignOnPlace(NamedTuple):
     """The last failure at the core that is in the history."""
 
     boot_id: str
@@ -46,11 +46,11 @@ class SignOnStore(Writer):
     def __init__(self, path: Path) -> None:
         super().__init__(path, *database.open_beside(path))
 
-    def place(self) -> Place | None:
+    def place(self) -> SignOnPlace | None:
         row = self._connection.execute("SELECT boot_id, sequence FROM sign_on_place").fetchone()
-        return Place(*row) if row else None
+        return SignOnPlace(*row) if row else None
 
-    def add(self, failures: Sequence[FailedSignOn], place: Place) -> None:
+    def add(self, failures: Sequence[FailedSignOn], place: SignOnPlace) -> None:
         """All of them, or none."""
         database.require_room(self._path)
         with self._transaction():

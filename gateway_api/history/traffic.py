@@ -17,13 +17,13 @@ WHERE at >= :since AND at < :until GROUP BY began ORDER BY began
 """
 
 
-class Span(NamedTuple):
+class TrafficSpan(NamedTuple):
     """From `since` until before `until`, epoch seconds. One sample for each `step` seconds, None for as many
     as a chart shows."""
 
     since: float
     until: float
-    step: int | None
+    step: int | None = None
 
 
 class FoundTraffic(NamedTuple):
@@ -33,7 +33,7 @@ class FoundTraffic(NamedTuple):
     step_seconds: int
 
 
-def traffic(connection: sqlite3.Connection, span: Span) -> FoundTraffic:
+def traffic(connection: sqlite3.Connection, span: TrafficSpan) -> FoundTraffic:
     """The mean of each step that has a sample. Raises Invalid for too small a step."""
     seconds = max(0.0, span.until - span.since)
     step = span.step or EVERY * max(1, math.ceil(seconds / _USUAL / EVERY))

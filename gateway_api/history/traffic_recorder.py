@@ -19,30 +19,36 @@ from gateway_api.wire.core.sessions import GetHealth
 
 #: Seconds between two samples, after which their mean would say little about either time.
 _APART = 3 * EVERY
+#: Seconds by which the core's uptime, in whole seconds and read a moment later, may grow less than the time.
+_ROUNDING = 2
 #: The list has the trunks first, before all VLANs and sessions.
 _FIRST = Page(256, None)
 
 
-class Counters(NamedTuple):
+class TrunkCounters(NamedTuple):
     """Those of each trunk by name, and seconds on a clock that is never set. `uptime` is the core's."""
 
     steady: float
     uptime: int
     trunks: Mapping[str, InterfaceStats]
 
-    def since(self, before: "Counters", at: int) -> TrafficSample | None:
-        """The mean of the time between. None if it was too long, or the core was restarted: its counters
-        began at 0."""
+    def since(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
+        """The mean of the time between. None if it was too long, or counters began at 0 in it: all of them
+        with a restart of the core, or those of one trunk."""
         seconds = self.steady - before.steady
-        if self.uptime < before.uptime or not 0 < seconds <= _APART:
+        was_restarted = self.uptime - before.uptime < seconds - _ROUNDING
+        if was_restarted or not 0 < seconds <= _APART:
             return None
         down = up = 0
         for name, stats in self.trunks.items():
             last = before.trunks.get(name)
-            if last is not None:
-                # A trunk transmits downstream. A counter that went back was reset.
-                down += max(0, stats.tx_bytes - last.tx_bytes)
-                up += max(0, stats.rx_bytes - last.rx_bytes)
+            if last is None:
+                continue
+            if stats.tx_bytes < last.tx_bytes or stats.rx_bytes < last.rx_bytes:
+                return None
+            # A trunk transmits downstream.
+            down += stats.tx_bytes - last.tx_bytes
+            up += stats.rx_bytes - last.rx_bytes
         return TrafficSample(at, round(8 * down / seconds), round(8 * up / seconds))
 
 
@@ -78,10 +84,9 @@ class TrafficRecorder:
                 if sample is not None:
                     on_thread(self._pool, store.add, sample)
 
-    def _counters(self) -> Counters:
+    def _counters(self) -> TrunkCounters:
         interfaces = self._daemon.reply(ListInterfaces(page=_FIRST)).interfaces
         steady = self._steady()
-        # After the counters: a restart of the core between the two resets them.
         uptime = self._daemon.reply(GetHealth()).uptime_seconds
         trunks = {one.name: one.stats for one in interfaces if one.type is InterfaceType.TRUNK}
-        return Counters(steady, uptime, trunks)
+        return TrunkCounters(steady, uptime, trunks)

@@ -21,5 +21,5 @@ def hold_at_fork() -> None:
 
 
 def take() -> None:
-    """Takes the signals that came, and those to come."""
+    """Unblocks the signals. Those that wait arrive now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_WORKERS)

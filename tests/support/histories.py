@@ -91,7 +91,7 @@ def failed(at: int, **fields: Any) -> FailedSignOn:
 def remember(path: Path, *failures: FailedSignOn) -> None:
     """Failures beside those that a service records: its place stays."""
     with closing(SignOnStore(path)) as store:
-        store.add(failures, store.place() or sign_on_store.Place(BOOT, 0))
+        store.add(failures, store.place() or sign_on_store.SignOnPlace(BOOT, 0))
 
 
 class History:
@@ -109,7 +109,7 @@ class History:
     def fail(self, *failures: FailedSignOn, sequence: int = 1) -> None:
         """Failures of a run of the core up to a number."""
         with closing(SignOnStore(self.path)) as store:
-            store.add(failures, sign_on_store.Place(BOOT, sequence))
+            store.add(failures, sign_on_store.SignOnPlace(BOOT, sequence))
 
     def compare(self, *sessions: SessionSummary, at: int) -> int:
         """With the sessions that are up at a time."""

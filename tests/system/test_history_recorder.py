@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from gateway_api.daemon.events import Events
-from gateway_api.daemon.sign_ons import FailedSignOns
+from gateway_api.daemon.sign_ons import SignOns
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import FailedSignOns as KeptSignOns
 from gateway_api.history.record import PastSession, Wanted, WantedFailures
+from gateway_api.history.record import SignOns as KeptSignOns
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.core.sign_ons import FailedSignOn
@@ -78,7 +78,7 @@ class Truth:
     def follow_failures(self, socket: Path) -> None:
         """Until the core ends."""
         try:
-            for batch in FailedSignOns(Client(socket, timeout=10)).after(None, 0):
+            for batch in SignOns(Client(socket, timeout=10)).after(None, 0):
                 assert not batch.gap
                 self.failures += batch.failures
         except Exception:  # noqa: BLE001 - the core has ended

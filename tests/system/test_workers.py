@@ -2,12 +2,13 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.stack import core_of, running_stack, wait_for
+from tests.support.stack import PATIENCE, core_of, running_stack, wait_for
 
 
 @pytest.fixture
@@ -26,7 +27,9 @@ def test_a_worker_stops_whose_stop_comes_at_its_first_moment(arbiter: int) -> No
     for _ in range(5):
         (former,) = wait_for("a worker", lambda: children(arbiter))
         os.kill(former, signal.SIGKILL)
+        # Without a pause between two looks.
+        deadline = time.monotonic() + PATIENCE
         while not (young := [pid for pid in children(arbiter) if pid != former]):
-            pass
+            assert time.monotonic() < deadline
         os.kill(young[0], signal.SIGTERM)
         wait_for("another worker", lambda young=young: set(children(arbiter)) - set(young))

@@ -11,7 +11,7 @@ import pytest
 from gateway_api.base.errors import Invalid
 from gateway_api.history import store
 from gateway_api.history.record import WantedFailures
-from gateway_api.history.sign_on_store import Place, SignOnStore
+from gateway_api.history.sign_on_store import SignOnPlace, SignOnStore
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.history import HistoryLimits
 from tests.support.histories import BOOT, History, down, failed, history, up
@@ -80,7 +80,7 @@ def test_after_a_clock_was_set_back_no_record_ends_before_it_began(past: History
 def test_a_batch_that_fails_leaves_nothing_and_no_place(past: History) -> None:
     with closing(SignOnStore(past.path)) as opened:
         with pytest.raises(AttributeError):
-            opened.add([failed(AT), failed(AT, mac_address=7)], Place(BOOT, 2))
+            opened.add([failed(AT), failed(AT, mac_address=7)], SignOnPlace(BOOT, 2))
         assert opened.place() is None
     assert past.failures() == []
 
@@ -88,7 +88,7 @@ def test_a_batch_that_fails_leaves_nothing_and_no_place(past: History) -> None:
 def test_the_place_is_where_the_last_batch_ended(past: History) -> None:
     past.fail(failed(AT), sequence=17)
     with closing(SignOnStore(past.path)) as opened:
-        assert opened.place() == Place(BOOT, 17)
+        assert opened.place() == SignOnPlace(BOOT, 17)
     assert past.store.place() is None
 
 

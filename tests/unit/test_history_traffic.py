@@ -10,18 +10,18 @@ from gateway_api.base.errors import Invalid
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import TrafficSample
 from gateway_api.history.store import Store
-from gateway_api.history.traffic import Span
-from gateway_api.history.traffic_recorder import Counters
+from gateway_api.history.traffic import TrafficSpan
+from gateway_api.history.traffic_recorder import TrunkCounters
 from gateway_api.history.traffic_store import TrafficStore
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.network import InterfaceStats
 from tests.support.pools import Here
 
 
-def counters(steady: float, uptime: int = 100, **trunks: tuple[int, int]) -> Counters:
+def counters(steady: float, uptime: int = 100, **trunks: tuple[int, int]) -> TrunkCounters:
     """Bytes from and to subscribers, by trunk."""
     stats = {name: InterfaceStats(rx_bytes=rx, tx_bytes=tx) for name, (rx, tx) in trunks.items()}
-    return Counters(steady, uptime, stats)
+    return TrunkCounters(steady, uptime, stats)
 
 
 def sample(at: int, down: int = 800, up: int = 80) -> TrafficSample:
@@ -38,10 +38,10 @@ class Kept:
                 store.add(one)
 
     def found(self, since: float, until: float, step: int | None = 10) -> list[TrafficSample]:
-        return Reader(self.path, Here()).traffic(Span(since, until, step)).samples
+        return Reader(self.path, Here()).traffic(TrafficSpan(since, until, step)).samples
 
     def step(self, since: float, until: float) -> int:
-        return Reader(self.path, Here()).traffic(Span(since, until, None)).step_seconds
+        return Reader(self.path, Here()).traffic(TrafficSpan(since, until, None)).step_seconds
 
     def trim(self, now: int, **limits: Any) -> None:
         with closing(Store(self.path)) as store:
@@ -51,26 +51,36 @@ class Kept:
 
 def test_a_sample_is_the_mean_of_all_trunks_since_the_last() -> None:
     before = counters(5.0, trunk0=(1000, 5000), trunk1=(0, 0))
-    after = counters(15.0, trunk0=(2000, 8000), trunk1=(500, 2000))
+    after = counters(15.0, 110, trunk0=(2000, 8000), trunk1=(500, 2000))
     assert after.since(before, 1795271510) == TrafficSample(1795271510, down_bps=4000, up_bps=1200)
 
 
 def test_a_trunk_that_is_new_counts_from_its_second_sample() -> None:
-    before, after = counters(0.0, trunk0=(0, 0)), counters(10.0, trunk0=(0, 1000), trunk1=(0, 10**9))
+    before, after = counters(0.0, trunk0=(0, 0)), counters(10.0, 110, trunk0=(0, 1000), trunk1=(0, 10**9))
     assert after.since(before, 1) == sample(1, 800, 0)
 
 
-def test_a_counter_that_went_back_counts_nothing() -> None:
-    before, after = counters(0.0, trunk0=(0, 10**9)), counters(10.0, trunk0=(100, 0))
-    assert after.since(before, 1) == sample(1, 0, 80)
+@pytest.mark.parametrize(
+    "after", [{"trunk0": (100, 0)}, {"trunk0": (0, 10**9 + 5)}], ids=["bytes sent", "bytes received"]
+)
+def test_there_is_no_sample_where_a_counter_began_again(after: dict[str, tuple[int, int]]) -> None:
+    before = counters(0.0, trunk0=(50, 10**9))
+    assert counters(10.0, 110, **after).since(before, 1) is None
 
 
 @pytest.mark.parametrize(
-    ("steady", "uptime"), [(10.0, 99), (31.0, 110), (0.0, 100)], ids=["core restarted", "long ago", "no time"]
+    ("steady", "uptime"),
+    [(10.0, 99), (10.0, 107), (31.0, 131), (0.0, 100)],
+    ids=["core restarted", "young core restarted", "long ago", "no time"],
 )
 def test_there_is_no_sample_without_a_mean(steady: float, uptime: int) -> None:
     before, after = counters(0.0, trunk0=(0, 0)), counters(steady, uptime, trunk0=(9, 9))
     assert after.since(before, 1) is None
+
+
+def test_an_uptime_in_whole_seconds_may_seem_to_grow_less() -> None:
+    before, after = counters(0.0, 100, trunk0=(0, 0)), counters(10.4, 109, trunk0=(0, 0))
+    assert after.since(before, 1) == sample(1, 0, 0)
 
 
 def test_a_step_is_the_mean_of_its_samples(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.lab import sign_ons
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.sign_ons import LockedOut
@@ -58,6 +59,12 @@ def test_some_of_those_who_left_fail_to_sign_on_again_where_they_were() -> None:
         for field in ("type", "mac_address", "access_interface", "outer_vlan_id", "inner_vlan_id"):
             assert failure[field] == before[field]
     assert 0 < len({failure["username"] for failure in failures}) < len(left) / 5
+
+
+def test_there_are_at_most_so_many_routers_that_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_ons, "MOST", 2)
+    lab = Lab().pass_time(300)
+    assert len({failure["username"] for failure in lab.failures()}) == 2
 
 
 def test_a_router_tries_again_later_and_later_for_the_same_reason_and_then_no_more() -> None:

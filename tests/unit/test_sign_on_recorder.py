@@ -8,7 +8,7 @@ import pytest
 
 from gateway_api.core import journal as journals
 from gateway_api.core.journal import Journal
-from gateway_api.daemon.sign_ons import FailedSignOns
+from gateway_api.daemon.sign_ons import SignOns
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import WantedFailures
 from gateway_api.history.sign_on_recorder import SignOnRecorder
@@ -46,7 +46,7 @@ class Recording:
         return [one.username for one in found]
 
 
-class Told(FailedSignOns):
+class Told(SignOns):
     """Ends after the last failure that the core has."""
 
     def after(self, boot_id: str | None, sequence: int | None) -> Iterator[FailedSignOnsReply]:

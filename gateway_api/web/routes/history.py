@@ -1,6 +1,5 @@
 """What happened to subscribers: their sessions, also those that have ended, and failed sign-ons."""
 
-import time
 from typing import Any
 
 from flask import Blueprint, Response
@@ -16,8 +15,6 @@ from gateway_api.web.schemas.history import FailedSignOnsQuery, FlappingQuery, H
 from gateway_api.web.services import services
 
 routes = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
-
-_DAY = 86_400
 
 
 @routes.get("/history")
@@ -58,7 +55,5 @@ def failed_sign_ons(query: dict[str, Any]) -> Response:
 @parse.query(FlappingQuery)
 def flapping(query: dict[str, Any]) -> Response:
     """The subscribers with the most sessions in a window of time, those with one session left out."""
-    until = time.time() if query["until"] is None else query["until"]
-    since = until - _DAY if query["since"] is None else query["since"]
-    found = services().history.flapping(since, until, query["limit"])
+    found = services().history.flapping(**query)
     return responses.ok({"subscribers": found, "count": len(found)})

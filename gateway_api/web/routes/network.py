@@ -1,11 +1,10 @@
 """The state of the network: interfaces, QoS, routing, CGNAT and demux."""
 
-import time
 from typing import Any
 
 from flask import Blueprint, Response
 
-from gateway_api.history.traffic import Span
+from gateway_api.history.traffic import TrafficSpan
 from gateway_api.web import access, lists, parse, responses
 from gateway_api.web.configuration_sections import DemuxConfiguration
 from gateway_api.web.history_records import TrafficSampleList
@@ -22,8 +21,6 @@ qos = Blueprint("qos", __name__, url_prefix="/api/v1/qos")
 routing = Blueprint("routing", __name__, url_prefix="/api/v1/routing")
 cgnat = Blueprint("cgnat", __name__, url_prefix="/api/v1/cgnat")
 demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
-
-_HOUR = 3600
 
 
 @interfaces.get("", endpoint="index")
@@ -42,9 +39,7 @@ def all_interfaces(query: dict[str, Any]) -> Response:
 @parse.query(NetworkTrafficQuery)
 def traffic(query: dict[str, Any]) -> Response:
     """The traffic of all trunks over time: the mean of each step, the oldest first."""
-    until = time.time() if query["until"] is None else query["until"]
-    since = until - _HOUR if query["since"] is None else query["since"]
-    found = services().history.traffic(Span(since, until, query["step"]))
+    found = services().history.traffic(TrafficSpan(**query))
     return responses.ok(found._asdict() | {"count": len(found.samples)})
 
 

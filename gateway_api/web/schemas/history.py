@@ -1,5 +1,6 @@
 """Schemas of queries about the history of sessions."""
 
+from time import time as now
 from typing import Any
 
 from marshmallow import post_load, validate
@@ -12,9 +13,9 @@ from gateway_api.web.schemas.queries import (
     cursor,
     mac,
     most,
-    seconds,
     session_type,
     time,
+    up_to,
 )
 from gateway_api.wire.contract import Page
 
@@ -76,22 +77,31 @@ class FailedSignOnsQuery(Schema):
         return {"wanted": WantedFailures(**data), "page": page}
 
 
-class FlappingQuery(Schema):
-    """A window of time. `until` is None for now, and `since` None for a day before it."""
+class _WindowQuery(Schema):
+    """A window of time, loaded with both its ends."""
 
-    since = time("Start of the window, a day before its end if none.", "1795185113", load_default=None)
-    until = time("End of the window, now if none.", "1795271513", load_default=None)
+    #: Seconds of a window whose start is not given.
+    usual: int
+
+    until = time("End of the window, now if none.", "1795275113")
+
+    @post_load
+    def _bounded(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        until = data.get("until", now())
+        return {"since": until - self.usual, **data, "until": until}
+
+
+class FlappingQuery(_WindowQuery):
+    usual = 86_400
+
+    since = time("Start of the window, a day before its end if none.", "1795185113")
     limit = most("Most subscribers.", load_default=20)
 
 
-class NetworkTrafficQuery(Schema):
-    """A span of time. `until` is None for now, and `since` None for an hour before it."""
+class NetworkTrafficQuery(_WindowQuery):
+    usual = 3600
 
-    since = time("Start of the span, an hour before its end if none.", "1795271513", load_default=None)
-    until = time("End of the span, now if none.", "1795275113", load_default=None)
-    step = seconds(
-        "Length of a step in seconds; 10, or more for at most 360 steps, if none.",
-        300,
-        _LONGEST_STEP,
-        load_default=None,
+    since = time("Start of the window, an hour before its end if none.", "1795271513")
+    step = up_to(
+        _LONGEST_STEP, "Length of a step in seconds; 10, or more for at most 360 steps, if none.", 300
     )

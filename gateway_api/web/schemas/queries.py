@@ -34,16 +34,14 @@ def _whole(numbers: range, rule: str) -> Callable[[str], int]:
 
 def most(description: str, **options: Any) -> Parsed:
     """The most records of a response."""
-    rule = f"must be an integer from 1 to {MAX_LIMIT}"
-    about = says(description, 100, type="integer", minimum=1, maximum=MAX_LIMIT)
-    return Parsed(_whole(range(1, MAX_LIMIT + 1), rule), metadata=about, **options)
+    return up_to(MAX_LIMIT, description, 100, **options)
 
 
-def seconds(description: str, example: int, most: int, **options: Any) -> Parsed:
-    """A number of seconds, 1 to `most`."""
-    rule = f"must be an integer from 1 to {most}"
-    about = says(description, example, type="integer", minimum=1, maximum=most)
-    return Parsed(_whole(range(1, most + 1), rule), metadata=about, **options)
+def up_to(largest: int, description: str, example: int, **options: Any) -> Parsed:
+    """A whole number from 1 on."""
+    rule = f"must be an integer from 1 to {largest}"
+    about = says(description, example, type="integer", minimum=1, maximum=largest)
+    return Parsed(_whole(range(1, largest + 1), rule), metadata=about, **options)
 
 
 def cursor(description: str = "The `next_cursor` of the page before.") -> Text:
@@ -217,10 +215,7 @@ class TalkersQuery(Schema):
             enum=list(TalkerOrder),
         ),
     )
-    limit = Parsed(
-        _whole(range(1, MOST_TALKERS + 1), f"must be an integer from 1 to {MOST_TALKERS}"),
-        metadata=says("Most sessions; 20 if none.", 20, type="integer", minimum=1, maximum=MOST_TALKERS),
-    )
+    limit = up_to(MOST_TALKERS, "Most sessions; 20 if none.", 20)
 
 
 @cache

@@ -17,6 +17,9 @@ _REASONS = ("rejected", "radius_timeout", "no_address", "session_limit"), (60, 1
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 300.0
 #: Then its owner turns it off.
 _ATTEMPTS = 20
+#: Routers that try at a time. Without a bound, a lab with thousands of departures a second would fill the
+#: memory, as each of its routers tries for more than an hour.
+MOST = 5000
 
 
 class Attempt(NamedTuple):
@@ -55,7 +58,7 @@ class LockedOut:
         """A session has ended. Its subscriber may try to come back."""
         share, wait = self._random.random(), self._random.uniform(1, _FIRST_WAIT)
         (reason,) = self._random.choices(*_REASONS)
-        if share < _SHARE:
+        if share < _SHARE and len(self._next) < MOST:
             self._number += 1
             heapq.heappush(
                 self._next, Attempt(now + wait, self._number, wait, _ATTEMPTS, reason, session.summary)

@@ -16,7 +16,7 @@ _PAUSE = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Failures(Protocol):
+class FailureSource(Protocol):
     """Of PPPoE, at a source."""
 
     @property
@@ -30,7 +30,9 @@ class Failures(Protocol):
 class SignOnWatch:
     """Reads failures from time to time; without `failures` there are none. Any thread may configure."""
 
-    def __init__(self, configuration: Configuration, failures: Failures | None, journal: Journal) -> None:
+    def __init__(
+        self, configuration: Configuration, failures: FailureSource | None, journal: Journal
+    ) -> None:
         self._configuration = configuration
         self._failures = failures
         self._journal = journal
@@ -46,7 +48,7 @@ class SignOnWatch:
             self.read(self._failures)
             time.sleep(_PAUSE)
 
-    def read(self, failures: Failures) -> None:
+    def read(self, failures: FailureSource) -> None:
         """Reads once."""
         try:
             found = failures.read()
