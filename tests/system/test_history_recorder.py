@@ -17,8 +17,7 @@ import pytest
 from gateway_api.daemon.events import Events
 from gateway_api.daemon.sign_ons import SignOns
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import PastSession, Wanted, WantedFailures
-from gateway_api.history.record import SignOns as KeptSignOns
+from gateway_api.history.record import FailedSignOns, PastSession, Wanted, WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.core.sign_ons import FailedSignOn
@@ -39,7 +38,7 @@ def all_of(path: Path) -> list[PastSession]:
             return found
 
 
-def failures_in(path: Path) -> list[KeptSignOns]:
+def failures_in(path: Path) -> list[FailedSignOns]:
     """All failed sign-ons of a history."""
     return Reader(path, Here()).failed_sign_ons(WantedFailures(), Page(10_000)).failures
 
@@ -153,7 +152,7 @@ class Kept:
     ends: list[SessionEvent]
     sessions: list[PastSession]
     failures: list[FailedSignOn]
-    kept_failures: list[KeptSignOns]
+    kept_failures: list[FailedSignOns]
 
 
 @pytest.fixture(scope="module")
