@@ -11,7 +11,9 @@ from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.jobs import Act, Ended, Jobs, Outcome, TooManyJobs
 from gateway_api.core.journal import Journal
+from gateway_api.core.paging import Reply, Sorted
 from gateway_api.core.rates import Rates, Wanted
+from gateway_api.core.selection import selected
 from gateway_api.core.service import errors
 from gateway_api.wire.contract import Command
 from gateway_api.wire.core.interface import CORE
@@ -25,7 +27,6 @@ from gateway_api.wire.core.jobs import (
     JobKind,
     JobNotFoundError,
     JobReply,
-    JobsReply,
     JobState,
     ListJobs,
     StartDisconnectJob,
@@ -64,9 +65,8 @@ class JobService:
     def start_disconnect_job(self, call: StartDisconnectJob, peer: Peer | None) -> JobReply:
         return self._started(JobKind.DISCONNECT, call, peer, lambda ids: self._disconnect(ids, call.author))
 
-    def list_jobs(self, _: ListJobs) -> JobsReply:
-        jobs = tuple(self._jobs.all())
-        return JobsReply(jobs, len(jobs))
+    def list_jobs(self, call: ListJobs) -> Reply:
+        return selected(Sorted(self._jobs.all(), lambda job: (-job.id,), lambda job: job), call)
 
     def get_job(self, call: GetJob) -> JobReply:
         return _reply(call.id, self._jobs.get(call.id))

@@ -388,12 +388,6 @@ def test_a_filter_that_the_gateway_refuses_is_named_with_its_rule(operator: Desk
     assert ended.err.startswith("gatewayctl: ip_address: must be an IP address")
 
 
-def test_a_part_of_a_username_finds_the_subscriber(operator: Desk) -> None:
-    (wanted,) = with_a_name(operator.api, 1)
-    part = wanted["username"].partition("@")[0].upper()
-    assert [one["id"] for one in operator.json("subscribers", "find", part)] == [wanted["id"]]
-
-
 def test_nobody_found_is_no_success(operator: Desk) -> None:
     ended = operator.run("subscribers", "find", "nobody-like-this")
     assert (ended.status, ended.out) == (FAILED, "")
@@ -462,6 +456,27 @@ def test_a_list_of_the_network_is_filtered_and_sorted(operator: Desk) -> None:
 
 def test_bgp_neighbours_are_listed(operator: Desk) -> None:
     assert {one["address"] for one in operator.json("bgp")} == {"10.255.0.2", "10.255.0.6"}
+
+
+def test_a_gateway_that_is_well_has_only_well_dependencies(operator: Desk) -> None:
+    states = {each["name"]: each["state"] for each in operator.json("health", "--detail")}
+    assert states["core"] == "ok"
+
+
+def test_a_time_without_its_offset_is_refused_with_the_rule(operator: Desk) -> None:
+    ended = operator.run("subscribers", "history", "--at", "yesterday")
+    assert ended.status == FAILED
+    assert ended.err.startswith("gatewayctl: at: must be epoch seconds")
+
+
+def test_flapping_subscribers_are_listed(operator: Desk) -> None:
+    known = operator.api.get("/subscribers/flapping")["subscribers"]
+    assert operator.json("subscribers", "flapping") == known
+
+
+def test_a_subscriber_without_a_past_has_no_timeline(operator: Desk) -> None:
+    ended = operator.run("subscribers", "timeline", "nobody")
+    assert (ended.status, ended.err) == (FAILED, "gatewayctl: the history has no session of nobody\n")
 
 
 def test_the_audit_log_is_for_admins(operator: Desk) -> None:

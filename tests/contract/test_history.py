@@ -13,7 +13,7 @@ from gateway_api.web.history_records import (
     PastSessionList,
     TimelineEntryList,
 )
-from tests.support.histories import failed, remember
+from tests.support.histories import failed, remember_failures
 from tests.support.records import assert_is
 from tests.support.stack import Api, wait_for
 
@@ -135,7 +135,7 @@ def locked_out(api: Api, state: Path) -> dict[str, Any]:
     wait_for("the session in the history", lambda: history(api, username=session["username"]))
     same = {name: session[name] for name in ("type", "username", "mac_address", "access_interface")}
     at = session["started_at"] + 60
-    remember(state / "history.sqlite", failed(at, **same), failed(at + 5, **same))
+    remember_failures(state / "history.sqlite", failed(at, **same), failed(at + 5, **same))
     return session
 
 

@@ -30,6 +30,17 @@ def test_a_list_is_filtered_by_a_field(api: Api, path: str, field: str, wanted: 
     assert records(**{field: wanted}) == expected
 
 
+def test_jobs_are_filtered_and_sorted(api: Api) -> None:
+    for kind in ("disconnect", "rate", "disconnect"):
+        more = {"rate_down": "1g"} if kind == "rate" else {}
+        assert api.send("POST", f"/subscribers/{kind}", json={"filter": {"username": "nobody"}, **more}).ok
+    jobs = api.get("/subscribers/jobs", params={"kind": "disconnect", "sort": "id"})["jobs"]
+    assert {job["kind"] for job in jobs} == {"disconnect"}
+    assert [job["id"] for job in jobs] == sorted(job["id"] for job in jobs)
+    newest = api.get("/subscribers/jobs", params={"limit": 2})["jobs"]
+    assert newest == api.get("/subscribers/jobs")["jobs"][:2]
+
+
 def test_all_filters_must_hold(api: Api) -> None:
     def names(**query: str) -> set[str]:
         return {vlan["name"] for vlan in api.get("/interfaces/vlans", params=query)["vlans"]}

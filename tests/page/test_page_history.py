@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Screen, screen
-from tests.support.histories import failed, remember
+from tests.support.histories import failed, remember_failures
 from tests.support.stack import Api, running_stack
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def test_the_timeline_tells_why_a_session_ended_and_by_whom(shown: Screen) -> No
 def test_the_timeline_tells_why_a_subscriber_cannot_sign_on(shown: Screen, folder: Path) -> None:
     session = shown.api.get("/subscribers/16")
     name, at = session["username"], session["started_at"] + 60
-    remember(folder / "history.sqlite", *(failed(at + 5 * n, username=name) for n in range(3)))
+    remember_failures(folder / "history.sqlite", *(failed(at + 5 * n, username=name) for n in range(3)))
     shown.open("#subscribers?open=16").sign_in()
     entry = shown.page.locator("#record-timeline .sign_on-failed")
     expect(entry).to_contain_text(f"Sign-on of {name} on trunk0.7 failed, rejected, 3 times until")

@@ -88,8 +88,14 @@ def failed(at: int, **fields: Any) -> FailedSignOn:
     )
 
 
-def remember(path: Path, *failures: FailedSignOn) -> None:
-    """Failures beside those that a service records: its place stays."""
+def remember(path: Path, *events: SessionEvent) -> None:
+    """Events beside those that a service records: its place stays."""
+    with closing(Store(path)) as store:
+        store.add(events, store.place() or Place(BOOT, 0, 0))
+
+
+def remember_failures(path: Path, *failures: FailedSignOn) -> None:
+    """As `remember`, of failed sign-ons."""
     with closing(SignOnStore(path)) as store:
         store.add(failures, store.place() or sign_on_store.SignOnPlace(BOOT, 0))
 

@@ -85,7 +85,7 @@ ROUTES = (
     Route("PUT", "/subscribers/{id}/rate", ADMIN, data=records.RateChanged, body=_RATES),
     Route("POST", "/subscribers/rate", ADMIN, data=jobs.Job, body={**_RATES, "filter": _NOBODY}, status=202),
     Route("POST", "/subscribers/disconnect", ADMIN, data=jobs.Job, body={"filter": _NOBODY}, status=202),
-    Route("GET", "/subscribers/jobs", ANY_ROLE, data=listing(jobs.ListJobs)),
+    _list("/subscribers/jobs", jobs.ListJobs),
     Route("GET", "/subscribers/jobs/{job}", ANY_ROLE, data=jobs.Job),
     Route("DELETE", "/subscribers/jobs/{job}", ADMIN, data=jobs.Job),
     Route("GET", "/subscribers/traffic", ANY_ROLE, data=traffic.TalkersReply),

@@ -17,6 +17,7 @@ from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.history import GetHistoryLimits
 from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.jobs import ListJobs
 from gateway_api.wire.core.network import (
     GetBgpSummary,
     GetDemuxState,
@@ -59,6 +60,7 @@ QUESTIONS: dict[str, Ask] = {
     "ListCgnatSessions": lambda daemon: daemon.listed(ListCgnatSessions()),
     "GetDemuxState": lambda daemon: daemon.listed(GetDemuxState()),
     "ListFaults": lambda daemon: daemon.listed(ListFaults()),
+    "ListJobs": lambda daemon: daemon.listed(ListJobs()),
 }
 
 LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
@@ -69,6 +71,7 @@ LISTS: dict[str, tuple[str, Callable[[Daemon, Page | None], Any]]] = {
     "ListRoutes": ("routes", lambda daemon, page: daemon.listed(ListRoutes(page=page))),
     "ListCgnatSessions": ("sessions", lambda daemon, page: daemon.listed(ListCgnatSessions(page=page))),
     "ListFaults": ("faults", lambda daemon, page: daemon.listed(ListFaults(page=page))),
+    "ListJobs": ("jobs", lambda daemon, page: daemon.listed(ListJobs(page=page))),
 }
 
 

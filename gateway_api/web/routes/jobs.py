@@ -7,9 +7,10 @@ import msgspec
 from flask import Blueprint, Response, url_for
 
 from gateway_api.daemon.calls import decoded
-from gateway_api.web import access, audit, parse, responses
+from gateway_api.web import access, audit, lists, parse, responses
 from gateway_api.web.records import JobPreview, listing
 from gateway_api.web.schemas.jobs import DisconnectJob, RateJob
+from gateway_api.web.schemas.queries import list_query
 from gateway_api.web.services import caller, daemon
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.jobs import CancelJob, GetJob, Job, ListJobs
@@ -49,9 +50,10 @@ def disconnect(body: dict[str, Any]) -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(ListJobs))
-def index() -> Response:
+@lists.query(list_query(ListJobs))
+def index(query: dict[str, Any]) -> Response:
     """The last hundred jobs, the newest first."""
-    return responses.ok(daemon().raw(ListJobs()))
+    return responses.listed(daemon().listed(ListJobs(**query)))
 
 
 @routes.get("/jobs/<job>")

@@ -4,7 +4,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from gateway_api.wire.contract import Command, Enumeration, Failure, Method, Record, about, count
+from gateway_api.wire.contract import (
+    Command,
+    Enumeration,
+    Failure,
+    ListReply,
+    Method,
+    Record,
+    SelectingMethod,
+    about,
+    count,
+)
 from gateway_api.wire.core.rates import ExpiresIn, NewRateDown, NewRateUp, Until
 from gateway_api.wire.core.sessions import SessionFilter, SessionId
 
@@ -91,15 +101,14 @@ class StartDisconnectJob(Command[JobReply], frozen=True):
     author: Author = None
 
 
-class JobsReply(Record, frozen=True):
-    """The jobs."""
+class JobsReply(ListReply, frozen=True):
+    """A list of jobs."""
 
-    jobs: Annotated[tuple[Job, ...], about("The last 100 jobs, the newest first.")]
-    count: Annotated[int, count("Number of jobs.", 1)]
+    jobs: Annotated[tuple[Job, ...], about("The jobs.")]
 
 
-class ListJobs(Method[JobsReply], frozen=True):
-    """Lists the jobs, those before a restart of the core too."""
+class ListJobs(SelectingMethod[JobsReply], frozen=True):
+    """Lists the last 100 jobs, the newest first, those before a restart of the core too."""
 
 
 class GetJob(Method[JobReply], frozen=True):

@@ -1,5 +1,6 @@
 """Jobs: work on many sessions, which the gateway does by itself."""
 
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -8,6 +9,7 @@ from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.gateway import Gateway
 from gateway_api.cli.ctl.invocation import acts, reads
 from gateway_api.cli.ctl.jobs import PATH
+from gateway_api.cli.ctl.lists import list_options, listing
 from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
 from gateway_api.cli.ctl.texts import line, moment
 
@@ -38,9 +40,10 @@ def jobs() -> None:
 
 @jobs.command("list")
 @reads
-def list_(gateway: Gateway) -> Listing:
+@list_options
+def list_(gateway: Gateway, **query: Any) -> Listing:
     """Lists the last hundred jobs, the newest first."""
-    return Listing(gateway.get(PATH)["jobs"], _COLUMNS)
+    return listing(gateway, PATH, "jobs", _COLUMNS, **query)
 
 
 @jobs.command()

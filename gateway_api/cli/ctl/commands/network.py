@@ -1,12 +1,12 @@
 """Interfaces, VLANs, shaping, routes, BGP, CGNAT and the demux, as the gateway has them."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from gateway_api.cli.ctl.gateway import Gateway, Record
-from gateway_api.cli.ctl.invocation import filter_of, reads
+from gateway_api.cli.ctl.invocation import reads
+from gateway_api.cli.ctl.lists import list_options, listing
 from gateway_api.cli.ctl.results import Column, Listing, Sheet, Whole
 from gateway_api.cli.ctl.texts import moment, plain, rate
 
@@ -93,60 +93,39 @@ _FAULTS = (
 )
 
 
-def _list_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every list of the network has."""
-    for option in (
-        click.option("--limit", metavar="N", type=click.IntRange(1), help="The most records."),
-        click.option("--sort", metavar="FIELD", help="A field of the records; -FIELD for descending order."),
-        click.option(
-            "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
-            help="Records with this value only, such as type=trunk; all filters must match.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def _listing(
-    gateway: Gateway, path: str, key: str, columns: Sequence[Column], filters: Record, **more: Any
-) -> Listing:
-    limit = more.pop("limit")
-    return Listing(gateway.pages(path, key, {**filters, **more}, limit), columns)
-
-
 @click.command()
 @reads
-@_list_options
+@list_options
 def interfaces(gateway: Gateway, **query: Any) -> Listing:
     """Lists the interfaces of the gateway."""
-    return _listing(gateway, "/interfaces", "interfaces", _INTERFACES, **query)
+    return listing(gateway, "/interfaces", "interfaces", _INTERFACES, **query)
 
 
 @click.command()
 @reads
-@_list_options
+@list_options
 def vlans(gateway: Gateway, **query: Any) -> Listing:
     """Lists the VLANs that the demux has made."""
-    return _listing(gateway, "/interfaces/vlans", "vlans", _VLANS, **query)
+    return listing(gateway, "/interfaces/vlans", "vlans", _VLANS, **query)
 
 
 @click.command()
 @reads
 @click.option("--profiles", is_flag=True, help="Lists the overhead profiles instead.")
-@_list_options
+@list_options
 def qos(gateway: Gateway, profiles: bool, **query: Any) -> Listing:
     """Lists the shapers of the sessions."""
     if profiles:
         return Listing(gateway.get("/qos/profiles")["profiles"], _PROFILES)
-    return _listing(gateway, "/qos", "sessions", _QOS, **query)
+    return listing(gateway, "/qos", "sessions", _QOS, **query)
 
 
 @click.command()
 @reads
-@_list_options
+@list_options
 def routes(gateway: Gateway, **query: Any) -> Listing:
     """Lists the routes of the kernel."""
-    return _listing(gateway, "/routing/routes", "routes", _ROUTES, **query)
+    return listing(gateway, "/routing/routes", "routes", _ROUTES, **query)
 
 
 @click.command()
@@ -167,28 +146,28 @@ def bgp(gateway: Gateway) -> Listing:
 @click.command()
 @reads
 @click.option("--stats", is_flag=True, help="Counts the sessions instead.")
-@_list_options
+@list_options
 def cgnat(gateway: Gateway, stats: bool, **query: Any) -> Listing | Sheet:
     """Lists the sessions that are steered to the CGNAT appliance."""
     if stats:
         return Sheet(gateway.get("/cgnat/stats"))
-    return _listing(gateway, "/cgnat/sessions", "sessions", _CGNAT, **query)
+    return listing(gateway, "/cgnat/sessions", "sessions", _CGNAT, **query)
 
 
 @click.command()
 @reads
 @click.option("--config", is_flag=True, help="Shows the demux section of the running configuration instead.")
-@_list_options
+@list_options
 def demux(gateway: Gateway, config: bool, **query: Any) -> Listing | Sheet:
     """Lists the VLANs of the demux with their state."""
     if config:
         return Sheet(gateway.get("/demux/config"))
-    return _listing(gateway, "/demux/state", "vlans", _DEMUX, **query)
+    return listing(gateway, "/demux/state", "vlans", _DEMUX, **query)
 
 
 @click.command()
 @reads
-@_list_options
+@list_options
 def faults(gateway: Gateway, **query: Any) -> Listing:
     """Lists what the gateway could not repair in the data plane."""
-    return _listing(gateway, "/system/faults", "faults", _FAULTS, **query)
+    return listing(gateway, "/system/faults", "faults", _FAULTS, **query)
