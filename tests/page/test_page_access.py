@@ -1,5 +1,6 @@
 """The live page for everybody: by keyboard, on a phone, in the dark, read aloud."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -7,6 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser import PHONE, Screen, screen
+from tests.support.histories import failed, remember_failures
 from tests.support.stack import Api, running_stack
 
 pytestmark = pytest.mark.slow
@@ -18,8 +20,10 @@ SIZES = {"laptop": LARGE, "phone": PHONE}
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A gateway where nobody leaves by himself, and something is staged and waits."""
-    with running_stack(tmp_path_factory.mktemp("own"), sessions=200) as (api, _):
+    """A gateway where nobody leaves by himself, something is staged and waits, and a sign-on has failed."""
+    folder = tmp_path_factory.mktemp("own")
+    with running_stack(folder, sessions=200) as (api, _):
+        remember_failures(folder / "history.sqlite", failed(int(time.time())))
         staged = {"path": 'bgp.neighbors."10.255.0.6".description', "value": "core2, in the cellar"}
         api.send("POST", "/system/config/set", json=staged)
         assert api.send("POST", "/system/config/commit", json={"confirm_seconds": 3600}).ok
@@ -159,6 +163,7 @@ STATES: dict[str, Callable[[Screen], None]] = {
     "a difference": difference,
     "traffic": listed("traffic", "talker-list"),
     "history": listed("history", "history-list"),
+    "failed sign-ons": listed("failed-sign-ons", "failure-list"),
     "interfaces": listed("interfaces", "interface-list"),
     "routes": listed("routes", "route-list"),
     "cgnat": listed("cgnat", "cgnat-list"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.support.browser import Screen, screen
 from tests.support.stack import Api, running_stack
@@ -74,6 +74,17 @@ def test_what_the_api_refuses_is_said_beside_it(shown: Screen) -> None:
     expect(problem).to_contain_text("must be a number and a unit")
     stage(shown, "qos.default_down", "5mbit")
     expect(problem).to_be_hidden()
+
+
+def test_paths_that_the_running_configuration_leaves_out_are_offered(shown: Screen) -> None:
+    def offered(path: str) -> Locator:
+        return shown.page.locator(f"#paths option[value='{path}']")
+
+    running = shown.api.get("/system/config")
+    assert "history" not in running
+    expect(offered("history.days")).to_be_attached()
+    expect(offered('bgp.neighbors."10.255.0.2".description')).to_be_attached()
+    expect(offered('bgp.neighbors."10.255.0.2".address')).not_to_be_attached()
 
 
 def test_something_is_deleted(shown: Screen) -> None:

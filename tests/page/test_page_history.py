@@ -75,6 +75,21 @@ def test_the_timeline_tells_why_a_subscriber_cannot_sign_on(shown: Screen, folde
     expect(entry).to_contain_text(f"Sign-on of {name} on trunk0.7 failed, rejected, 3 times until")
 
 
+def test_failed_sign_ons_are_found_by_a_part_of_a_username(shown: Screen, folder: Path) -> None:
+    session = shown.api.get("/subscribers/17")
+    name, at = session["username"], session["started_at"] + 60
+    remember_failures(folder / "history.sqlite", *(failed(at + 5 * n, username=name) for n in range(4)))
+    shown.open("#history").sign_in()
+    shown.page.get_by_role("link", name="failed sign-ons").click()
+    view = shown.page.get_by_label("Failed sign-ons")
+    view.get_by_label("Part of a username").fill(name.partition("@")[0].upper())
+    view.get_by_role("button", name="Filter").click()
+    row = shown.page.locator("#failure-list tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text(name)
+    expect(row).to_contain_text("rejected4")
+
+
 def test_a_former_session_is_found_and_leads_to_its_timeline(shown: Screen) -> None:
     session = shown.api.get("/subscribers/15")
     assert shown.api.send("DELETE", "/subscribers/15").ok

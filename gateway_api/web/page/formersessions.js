@@ -7,6 +7,7 @@ import {link} from './views.js';
 
 export const formerSessions = api => new ListView(api, {
   view: 'history', heading: 'History', id: 'history-list', title: 'Recorded sessions', path: '/subscribers/history', records: 'sessions',
+  before: [element('p', {class: 'note'}, 'A subscriber without a session: see ', element('a', {href: link('failed-sign-ons'), text: 'failed sign-ons'}), '.')],
   sort: null, key: ({id, started_at: since}) => `${id} ${since}`,
   fields: [
     {name: 'search', label: 'Part of a username, MAC address or interface'}, {name: 'ip_address', label: 'IP address then'},

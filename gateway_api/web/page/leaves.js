@@ -9,10 +9,13 @@ export const pathText = segments => segments.map(segment => (PLAIN.test(segment)
 /** True for what has no parts of its own: a list of plain values is one value. */
 export const isLeaf = value => value === null || typeof value !== 'object' || (Array.isArray(value) && typeof value[0] !== 'object');
 
+/** The field of its items by which a list names them, if it does. */
+export const keyOf = items => KEYS.find(name => name in items[0]);
+
 /** The names and values in an object, or the keys and items in a list. */
 export function parts(value) {
   if (!Array.isArray(value)) return Object.entries(value);
-  const key = KEYS.find(name => name in value[0]);
+  const key = keyOf(value);
   return key ? value.map(item => [String(item[key]), withoutKey(item, key)]) : value.map((item, index) => [String(index), item]);
 }
 

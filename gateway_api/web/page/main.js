@@ -11,6 +11,7 @@ import {confirm} from './dialogs.js';
 import {dayTraffic} from './daytraffic.js';
 import {Dependencies} from './dependencies.js';
 import {byId, show, write} from './elements.js';
+import {failedSignOns} from './failedsignons.js';
 import {Feed} from './feed.js';
 import {formerSessions} from './formersessions.js';
 import {Health, faults} from './health.js';
@@ -53,8 +54,8 @@ function begin() {
   const configuration = new Configuration(api, new Archive(api));
   keys.listen();
   views.follow({
-    subscribers, traffic: talkers(api), history: formerSessions(api), configuration, interfaces: interfaces(api),
-    routes: routes(api), cgnat: cgnat(api), health: faulty, webhooks: new Webhooks(api), audit: audit(api),
+    subscribers, traffic: talkers(api), history: formerSessions(api), 'failed-sign-ons': failedSignOns(api),
+    configuration, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty, webhooks: new Webhooks(api), audit: audit(api),
   });
   show('banner', true);
 }

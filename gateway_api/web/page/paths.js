@@ -11,8 +11,11 @@ const SECONDS = 60, MOST = 400;
 const MASK = '********';
 
 export class Paths {
+  #running = null;
   #values = new Map();
   #chosen = null;
+  // Not before the view is shown: the schema is large.
+  #isOffered = false;
 
   constructor(api) {
     this.api = api;
@@ -26,15 +29,17 @@ export class Paths {
     this.poll.now();
   }
 
-  /** Puts a path of the URL into the form. */
+  /** Puts a path of the URL into the form, which offers all paths. */
   choose(path) {
     this.#chosen = path;
     if (path) this.#fill();
+    this.#offer();
   }
 
   async #read() {
     try {
       const running = await this.api.get('/system/config');
+      this.#running = running;
       this.#values = new Map(leaves(running));
       if (running.system.hostname) write('hostname', running.system.hostname);
       this.tree.show(running);
@@ -42,7 +47,7 @@ export class Paths {
       // Optional: an operator can still type any path.
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
     }
-    byId('paths').replaceChildren(...[...this.#values.keys()].slice(0, MOST).map(value => element('option', {value})));
+    if (this.#isOffered) this.#offer();
     if (this.#chosen && byId('stage-path').value !== this.#chosen) this.#fill();
     else await this.#hint();
   }
@@ -56,6 +61,18 @@ export class Paths {
     this.#chosen = null;
     this.#hint();
     if (this.api.isAdmin) byId('stage-value').focus();
+  }
+
+  async #offer() {
+    this.#isOffered = true;
+    let paths = [...this.#values.keys()];
+    try {
+      if (this.#running) paths = await this.schema.paths(this.#running);
+    } catch (error) {
+      // Optional: those of the running configuration are known.
+      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
+    }
+    byId('paths').replaceChildren(...paths.slice(0, MOST).map(value => element('option', {value})));
   }
 
   async #hint() {

@@ -1,5 +1,7 @@
 // Help for the paths of the configuration, from the OpenAPI document.
 
+import {isLeaf, keyOf, parts, pathText} from './leaves.js';
+
 const SEGMENT = /"[^"]*"|[^.]+/g;
 const KINDS = {string: 'Text', integer: 'Whole number', boolean: 'true or false', array: 'List, as JSON', object: 'Section'};
 const NONE = {meaning: '', kind: ''};
@@ -26,6 +28,12 @@ export class Schema {
     return schema ? {meaning: meaning(schema), kind: kind(schema)} : NONE;
   }
 
+  /** All paths of a configuration: those that it leaves out, too. */
+  async paths(configuration) {
+    const schemas = await this.#all();
+    return [...known(schemas, schemas.Configuration, configuration, [])].map(pathText);
+  }
+
   async #all() {
     Schema.#schemas ??= (await this.#api.document('openapi.json')).components.schemas;
     return Schema.#schemas;
@@ -37,6 +45,19 @@ function resolved(schemas, schema) {
   const choice = schema?.anyOf?.find(({type}) => type !== 'null');
   const name = (choice ?? schema)?.$ref?.split('/').at(-1);
   return schema && {...schemas[name], ...choice, ...schema, nullable: choice !== undefined};
+}
+
+/** The paths that a schema allows, as segments; of a list, those of the items that it has. */
+function* known(schemas, schema, value, path) {
+  const {properties, items} = resolved(schemas, schema);
+  if (properties) {
+    for (const [name, field] of Object.entries(properties)) yield* known(schemas, field, value?.[name], [...path, name]);
+  } else if (Array.isArray(value) && !isLeaf(value)) {
+    const {[keyOf(value)]: key, ...fields} = resolved(schemas, items).properties;
+    for (const [name, item] of parts(value)) yield* known(schemas, {properties: fields}, item, [...path, name]);
+  } else {
+    yield path;
+  }
 }
 
 function meaning({description = '', examples: [example] = []}) {
