@@ -10,6 +10,8 @@ BENCH := $(VENV)/bench
 PIP := $(VENV)/bin/pip -qq --disable-pip-version-check
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
+# Containers often set it. Each process would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # For an appliance: below DESTDIR, with the machine's own Python.
 DESTDIR ?=

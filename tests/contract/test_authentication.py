@@ -12,7 +12,7 @@ import jwt
 import pytest
 import requests
 
-from gateway_api.auth.passwords import hash_password
+from gateway_api.auth.passwords import COST, hash_password
 from gateway_api.wire.varlink.client import Client
 from tests.support.stack import Api, running_stack
 
@@ -26,7 +26,7 @@ Reconfigure = Callable[[Callable[[dict[str, Any]], None]], None]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_stack(tmp_path_factory.mktemp("auth"), sessions=5) as running:
+    with running_stack(tmp_path_factory.mktemp("auth"), sessions=5, cost=COST) as running:
         yield running
 
 

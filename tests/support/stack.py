@@ -1,5 +1,6 @@
 """A running gateway: the processes of `make run`, on a free port and in their own folder."""
 
+import json
 import os
 import random
 import shlex
@@ -16,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import bcrypt
 import requests
 
 from gateway_api.auth.ledger import name_of, open_ledger
@@ -109,13 +111,22 @@ def read_environment(path: Path) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 
+#: The bcrypt cost of passwords where no test needs their time: the lowest, as a run logs in a thousand times.
+_COST = 4
+
+
 @cache
-def _first_run() -> tuple[Path, object]:
+def _first_run(cost: int) -> tuple[Path, object]:
     """A folder with what a first run takes long for: hashes of passwords, a key and its certificate; and what
     keeps it there."""
     folder = TemporaryDirectory()
     made = RunFolder(Path(folder.name))
     made.prepare()
+    factory = json.loads(made.factory.read_text())
+    for user in factory["api"]["users"]:
+        password = made.passwords[user["username"]].encode()
+        user["password_hash"] = bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode()
+    made.factory.write_text(json.dumps(factory))
     # Each stack has tokens of its own.
     (made.folder / "secret").unlink()
     return made.folder, (folder, made)
@@ -123,10 +134,15 @@ def _first_run() -> tuple[Path, object]:
 
 @contextmanager
 def running_stack(
-    state: Path, sessions: int = 200, arrivals: float = 0, wrap: tuple[str, ...] = (), **more: Any
+    state: Path,
+    sessions: int = 200,
+    arrivals: float = 0,
+    wrap: tuple[str, ...] = (),
+    cost: int = _COST,
+    **more: Any,
 ) -> Iterator[tuple[Api, "subprocess.Popen[bytes]"]]:
     """Core and API as in `make run`, with certificate and passwords of the first one, until the end of the
-    block. `wrap` is a command that starts them."""
+    block. `wrap` is a command that starts them, `cost` the bcrypt cost of the passwords."""
     environment = {
         **os.environ,
         "PORT": str(free_port()),
@@ -137,7 +153,7 @@ def running_stack(
     }
     state.mkdir(parents=True, exist_ok=True)
     if not any(state.iterdir()):
-        shutil.copytree(_first_run()[0], state, dirs_exist_ok=True)
+        shutil.copytree(_first_run(cost)[0], state, dirs_exist_ok=True)
     with (state / "log").open("ab") as log:
         process = subprocess.Popen(
             [*wrap, sys.executable, "-m", "gateway_api.cli.run"],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway_api.auth.passwords import COST
 from tests.support.guessers import CLIENTS, session_from
 from tests.support.stack import Api, running_stack
 
@@ -46,7 +47,7 @@ def login(api: Api, address: str) -> float:
 @pytest.fixture(scope="module")
 def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
     state = tmp_path_factory.mktemp("flood")
-    with running_stack(state, sessions=100) as (api, _):
+    with running_stack(state, sessions=100, cost=COST) as (api, _):
         before = min(login(api, f"127.0.11.{number + 1}") for number in range(LOGINS))
         guessers = subprocess.Popen(
             [sys.executable, "-m", "tests.support.guessers", api.url, api.environment["GATEWAY_CA"]],
