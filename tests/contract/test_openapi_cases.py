@@ -26,7 +26,7 @@ CASES = 5000
 ROLES = ("admin", "operator")
 
 #: Of one kind and one operation.
-_CASES = 25
+_CASES = 17
 #: Each of these takes a login, or waits for events.
 _SLOW = {"login_log_in": 20, "login_log_out": 10, "events_subscribers": 10, "traffic_watch": 10}
 #: The end of their paths.

@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.support.stack import descendants, wait_for
 
 #: Its mounts are in a private namespace, so nothing stays after the tests. Services of this machine do not
-#: start there. It has its own control group: two machines would mix up their services. An index of all man pages
-#: after each installation would take longer than the installation.
+#: start there. It has its own control group: two machines would mix up their services. It has no index of man
+#: pages, which takes longer to make than a package to install.
 _BOOT = """
 set -e
 for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
@@ -30,7 +30,8 @@ mount -t tmpfs -o mode=755 tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay -o "lowerdir=$3,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
 : > "$1/root/etc/machine-id"
-rm -rf "$1/root/etc/systemd/system/"*.wants "$1/root/usr/sbin/policy-rc.d" "$1/root/var/lib/man-db/auto-update"
+rm -rf "$1/root/etc/systemd/system/"*.wants "$1/root/usr/sbin/policy-rc.d"
+rm -f "$1/root/var/lib/man-db/auto-update"
 exec systemd-nspawn --quiet --register=no --keep-unit --private-network --boot --directory="$1/root" \\
     --console=pipe --link-journal=no
 """

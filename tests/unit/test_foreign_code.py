@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gevent.monkey._util import _notify_patch
 from marshmallow import Schema, fields
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -23,6 +24,9 @@ READ: dict[str, list[tuple[Callable[..., Any], str]]] = {
         (HTTPAdapter.cert_verify, "d5b2e7394e8c45f2"),
         (HTTPAdapter.request_url, "fdf34500937f1ffb"),
         (HTTPAdapter.init_poolmanager, "dcc10b3b4da2db73"),
+    ],
+    "gateway_api/serving/worker.py": [
+        (_notify_patch, "830b2bc1ca3c3d77"),
     ],
     "gateway_api/base/fields.py": [
         (fields.Field.__init__, "2e3accfc4ae337bb"),
