@@ -18,16 +18,20 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test quick tools lint lock openapi screenshots figures bench clean install deb interface man
+.PHONY: run test collect quick tools lint lock openapi screenshots figures bench clean install deb interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
 
-# Four at a time, because most tests wait. Tests of one module run together: they share its fixtures.
-PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# Six at a time, because most tests wait. Tests of one module run together: they share its fixtures.
+PARALLEL := --numprocesses 6 --dist loadfile --no-loadscope-reorder
 
 test: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS)
+
+# Compiles the tests, which each process of pytest would do by itself.
+collect: $(DEVELOPED)
+	$(VENV)/bin/python -m pytest --collect-only -qq > /dev/null
 
 # Without the tests that take minutes.
 quick: $(DEVELOPED) tools

@@ -1,6 +1,7 @@
 """What several test modules share."""
 
 import fcntl
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     alone, slow = marked("alone"), marked("slow", "bare")
     items.sort(key=order)
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests stay: no collection of garbage need look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -184,23 +184,28 @@ STATES: dict[str, Callable[[Screen], None]] = {
 }
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_axe_finds_nothing(browser: Browser, own: Api, state: str) -> None:
+@pytest.fixture(scope="module", params=STATES)
+def state(browser: Browser, own: Api, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The page in one of its states, as large as a phone."""
     # Without motion: text that is half faded in has no contrast yet.
-    with screen(browser, own, viewport=LARGE, reduced_motion="reduce") as shown:
-        STATES[state](shown)
-        for scheme in SCHEMES:
-            shown.page.emulate_media(color_scheme=scheme)
-            found = Axe().run(shown.page)
-            assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
+    with screen(
+        browser, own, viewport=PHONE, is_mobile=True, has_touch=True, reduced_motion="reduce"
+    ) as shown:
+        STATES[request.param](shown)
+        yield shown.page
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_nothing_is_wider_than_a_phone(browser: Browser, own: Api, state: str) -> None:
-    with screen(browser, own, viewport=PHONE, is_mobile=True, has_touch=True) as shown:
-        STATES[state](shown)
-        widths = "[document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
-        assert shown.page.evaluate(widths) == [PHONE["width"]] * 3
+def test_nothing_is_wider_than_a_phone(state: Page) -> None:
+    widths = "[document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
+    assert state.evaluate(widths) == [PHONE["width"]] * 3
+
+
+def test_axe_finds_nothing(state: Page) -> None:
+    state.set_viewport_size(LARGE)
+    for scheme in SCHEMES:
+        state.emulate_media(color_scheme=scheme)
+        found = Axe().run(state)
+        assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
 
 
 def test_the_links_of_all_views_fit_on_a_laptop(browser: Browser, own: Api) -> None:

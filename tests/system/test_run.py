@@ -223,8 +223,9 @@ def test_the_environment_file_has_shell_assignments_of_what_others_need(tmp_path
 def test_ctrl_c_stops_everything_soon(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with make_run(state) as process:
+        # The quick start, core, arbiter, two workers. The first worker replies before there is another one.
+        wait_for("all processes", lambda: len(descendants(process.pid)) >= 5)
         started = descendants(process.pid)
-        assert len(started) >= 5  # the quick start, core, arbiter, two workers
         began = time.monotonic()
         interrupt(process)
         # It insists after 4.5 s.

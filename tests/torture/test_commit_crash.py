@@ -775,9 +775,13 @@ class World(NamedTuple):
 
     def in_time(self) -> set["World"]:
         """This, and what the deadline makes of it, unless that is far."""
+        return {self, *self.returned()}
+
+    def returned(self) -> set["World"]:
+        """What the deadline makes of this, unless that is far."""
         if self.baseline is None or time.time() + 1 < self.due:
-            return {self}
-        return {self, self._ran(self.baseline).confirmed()}
+            return set()
+        return {self._ran(self.baseline).confirmed()}
 
     def is_like(self, other: "World") -> bool:
         return self[:4] == other[:4] and abs(self.due - other.due) < 2
@@ -878,7 +882,12 @@ def _walk(core: Core, steps: Iterator[Step], worlds: set[World]) -> tuple[set[Wo
             core.call(step.method, **step.parameters)
             worlds = {other for other in made.values() if isinstance(other, World)}
         except ErrorReply as error:
-            worlds = {world for world, other in made.items() if error.name == f"{INTERFACE}.{other}"}
+            if error.name == f"{INTERFACE}.ConfigurationChanged":
+                # The deadline came first, and the commit would be of another configuration.
+                assert step.method == "CommitCandidate"
+                worlds = {other for world in worlds for other in world.returned()}
+            else:
+                worlds = {world for world, other in made.items() if error.name == f"{INTERFACE}.{other}"}
         except Unreachable:
             return without, {other for other in made.values() if isinstance(other, World)}
         assert worlds, f"{step} was answered otherwise than in any of {without}"

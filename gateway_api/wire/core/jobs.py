@@ -73,7 +73,7 @@ class Job(Record, frozen=True):
     started_at: Annotated[int, count("When it started, Unix epoch seconds.", 1795271513)]
     finished_at: Annotated[
         int | None,
-        about("When it ended, Unix epoch seconds; null while it runs, and if the core ended.", None),
+        about("When it ended, Unix epoch seconds; null while it runs, and if the core ended.", 1795271523),
     ]
 
 
