@@ -69,7 +69,7 @@ class Delivery(Record, frozen=True):
     attempt: Annotated[int, count("Number of the attempt, from 1 on; 0 for none.", 1)]
     result: Annotated[DeliveryResult, about("Result of the attempt.", "delivered")]
     status: Annotated[int | None, about("HTTP status of the receiver, null without one.", 204)] = None
-    error: Annotated[str | None, about("Reason of a failure, else null.", None)] = None
+    error: Annotated[str | None, about("Reason of a failure, else null.", "Connection refused")] = None
     started_at: Annotated[float | None, about("When it began, Unix epoch seconds.", 1795271513.25)] = None
     duration: Annotated[float | None, about("How long it took, seconds.", 0.012)] = None
     next_attempt_at: Annotated[

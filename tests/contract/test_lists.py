@@ -1,9 +1,11 @@
 """The lists of the network by the fields of their records, as a client sees them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.by_api import set_value
 from tests.support.requests import assert_invalid
 from tests.support.stack import Api
 
@@ -39,6 +41,46 @@ def test_jobs_are_filtered_and_sorted(api: Api) -> None:
     assert [job["id"] for job in jobs] == sorted(job["id"] for job in jobs)
     newest = api.get("/subscribers/jobs", params={"limit": 2})["jobs"]
     assert newest == api.get("/subscribers/jobs")["jobs"][:2]
+
+
+@pytest.fixture
+def hooks(api: Api) -> Iterator[list[str]]:
+    """The ids of three webhooks, by their URLs."""
+    made = [
+        api.send("POST", "/webhooks", json={"url": f"http://127.0.0.1:9/{name}", "events": ["session.up"]})
+        for name in ("b", "a", "c")
+    ]
+    ids = [each.json()["data"]["id"] for each in made]
+    yield [ids[1], ids[0], ids[2]]
+    for id in ids:
+        assert api.send("DELETE", f"/webhooks/{id}").ok
+
+
+def test_webhooks_are_filtered_and_sorted(api: Api, hooks: list[str]) -> None:
+    def found(**query: str) -> list[str]:
+        data = api.get("/webhooks", params=query)
+        assert data["count"] == len(data["webhooks"])
+        return [hook["id"] for hook in data["webhooks"] if hook["id"] in hooks]
+
+    assert found(sort="url") == hooks
+    assert found(sort="-url") == hooks[::-1]
+    assert found(url="http://127.0.0.1:9/a", state="WELL") == hooks[:1]
+    assert found(state="paused") == []
+
+
+def test_archived_revisions_are_filtered_and_sorted(api: Api) -> None:
+    before = api.get("/system/config")["system"]["hostname"]
+    for name, comment in (("first", "b"), (before, "a")):
+        set_value(api, "system.hostname", name)
+        assert api.send("POST", "/system/config/commit", json={"comment": comment}).ok
+    revisions = api.get("/system/config/archive")["revisions"]
+    assert api.get("/system/config/archive", params={"sort": "-revision"})["revisions"] == revisions[::-1]
+    found = api.get("/system/config/archive", params={"comment": "b"})
+    assert found["revisions"] == [each for each in revisions if each["comment"] == "b"]
+    assert found["count"] == len(found["revisions"]) > 0
+    by_comment = api.get("/system/config/archive", params={"sort": "comment"})["revisions"]
+    comments = [each["comment"] for each in by_comment]
+    assert comments == sorted(comments, key=lambda text: (text is not None, text))
 
 
 def test_all_filters_must_hold(api: Api) -> None:

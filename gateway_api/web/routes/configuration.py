@@ -18,9 +18,10 @@ from gateway_api.web.configuration_records import (
 )
 from gateway_api.web.configuration_sections import Configuration
 from gateway_api.web.records import Message, listing
-from gateway_api.web.schemas.queries import CompareQuery
+from gateway_api.web.schemas.queries import CompareQuery, short_list_query
 from gateway_api.web.schemas.requests import Commit, DeleteValue, EditConfiguration, Rollback, SetValue
 from gateway_api.web.services import caller, daemon
+from gateway_api.web.short_lists import selected
 from gateway_api.wire.core import configuration as wire
 
 routes = Blueprint("configuration", __name__, url_prefix="/api/v1/system/config")
@@ -132,9 +133,10 @@ def discard() -> Response:
 @access.any_role
 @access.together
 @responses.data(listing(wire.ListArchive))
-def archive() -> Response:
+@parse.query(short_list_query(wire.ListArchive))
+def archive(query: dict[str, Any]) -> Response:
     """The commits of the archived revisions: author, time and comment, the newest first."""
-    return responses.ok(daemon().fields(wire.ListArchive()))
+    return responses.ok(selected(wire.ListArchive, daemon().reply(wire.ListArchive()), **query))
 
 
 @routes.get("/archive/<revision>")

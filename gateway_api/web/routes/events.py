@@ -7,9 +7,10 @@ from flask import Blueprint, Response, request, url_for
 from gateway_api.events.streams import Wanted
 from gateway_api.web import access, audit, headers, parse, responses
 from gateway_api.web.records import Message, TestSent, listing
-from gateway_api.web.schemas.queries import EventsQuery
+from gateway_api.web.schemas.queries import EventsQuery, short_list_query
 from gateway_api.web.schemas.requests import NewWebhook
 from gateway_api.web.services import caller, hub, services
+from gateway_api.web.short_lists import selected
 from gateway_api.wire import hub as wire
 from gateway_api.wire.events import Gap, SessionDown, SessionUp
 
@@ -49,13 +50,14 @@ def subscribers(query: dict[str, Any]) -> Response:
 @webhooks.get("")
 @access.any_role
 @responses.data(listing(wire.ListWebhooks))
-def list_webhooks() -> Response:
+@parse.query(short_list_query(wire.ListWebhooks))
+def list_webhooks(query: dict[str, Any]) -> Response:
     """All webhooks: those that were registered, which a restart of the API ends, and those that the
     configuration declares.
 
     One that fails three times in a row is paused, see `paused_until`.
     """
-    return responses.ok(hub().raw(wire.ListWebhooks()))
+    return responses.ok(selected(wire.ListWebhooks, hub().reply(wire.ListWebhooks()), **query))
 
 
 @webhooks.post("")
@@ -92,12 +94,13 @@ def delete(webhook: str) -> Response:
 @webhooks.get("/<webhook>/deliveries")
 @access.any_role
 @responses.data(listing(wire.ListDeliveries))
-def deliveries(webhook: str) -> Response:
+@parse.query(short_list_query(wire.ListDeliveries))
+def deliveries(query: dict[str, Any], webhook: str) -> Response:
     """The last 100 attempts, the newest first.
 
     The failure that began a pause has `paused_until`. Until then, no new message is sent, only retries.
     """
-    return responses.ok(hub().raw(wire.ListDeliveries(webhook)))
+    return responses.ok(selected(wire.ListDeliveries, hub().reply(wire.ListDeliveries(webhook)), **query))
 
 
 @webhooks.post("/<webhook>/test")

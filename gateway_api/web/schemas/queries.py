@@ -12,7 +12,7 @@ from gateway_api.base.fields import Parsed, Schema, Text, says
 from gateway_api.base.texts import MAC_PATTERN, epoch_seconds, ip_address, mac_address
 from gateway_api.events.sse import NAMES, parse_id
 from gateway_api.wire.columns import Column, columns
-from gateway_api.wire.contract import MAX_LIMIT, Enumeration, Page, SelectingMethod
+from gateway_api.wire.contract import MAX_LIMIT, Enumeration, Method, Page, SelectingMethod
 from gateway_api.wire.core.sessions import SessionSummary
 from gateway_api.wire.core.traffic import MOST_TALKERS, TalkerOrder
 
@@ -218,13 +218,30 @@ class TalkersQuery(Schema):
     limit = up_to(MOST_TALKERS, "Most sessions; 20 if none.", 20)
 
 
+class ShortListQuery(Schema):
+    """Loaded as `filter`; and `sort`, or None."""
+
+    @post_load
+    def _shaped(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {"sort": data.pop("sort", None), "filter": data}
+
+
 @cache
 def list_query(method: type[SelectingMethod[Any]]) -> type[ListQuery]:
     """Filters by any field of the records that has one value, and the order."""
+    return type(f"{method.__name__}Query", (ListQuery,), _selection(method))
+
+
+@cache
+def short_list_query(method: type[Method[Any]]) -> type[ShortListQuery]:
+    """The same for a list without pages."""
+    return type(f"{method.__name__}Query", (ShortListQuery,), _selection(method))
+
+
+def _selection(method: type[Method[Any]]) -> dict[str, Parsed]:
     found = columns(method)
-    fields = {name: _filter(name, column) for name, column in found.items()}
-    fields["sort"] = _sort(tuple(found), "in the order of the gateway if none", f"-{next(iter(found))}")
-    return type(f"{method.__name__}Query", (ListQuery,), fields)
+    order = _sort(tuple(found), "in the order of the gateway if none", f"-{next(iter(found))}")
+    return {**{name: _filter(name, column) for name, column in found.items()}, "sort": order}
 
 
 def _filter(name: str, column: Column) -> Parsed:
