@@ -23,8 +23,8 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
 
-# Six at a time, because most tests wait. Tests of one module run together: they share its fixtures.
-PARALLEL := --numprocesses 6 --dist loadfile --no-loadscope-reorder
+# Four at a time, because most tests wait. Tests of one module run together: they share its fixtures.
+PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS)

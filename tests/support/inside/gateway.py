@@ -102,12 +102,12 @@ def routed(world: World) -> dict[str, Any]:
 def shaped(world: World) -> dict[str, Any]:
     session = world.online("alice")
     # pppoe-server takes each packet through two processes, and the processor is slow: no rate of the field.
-    rates = {"rate_down": "4mbit", "rate_up": "1mbit"}
+    rates = {"rate_down": "1mbit", "rate_up": "500kbit"}
     answer = world.api.send("PUT", f"/subscribers/{session['id']}/rate", json=rates)
     with homes.iperf_server("appliance", BEHIND_THE_APPLIANCE):
         measured = {
-            "down": _throughput(world.dialers["alice"].device, 4e6, down=True),
-            "up": _throughput(world.dialers["alice"].device, 1e6, down=False),
+            "down": _throughput(world.dialers["alice"].device, 1e6, down=True),
+            "up": _throughput(world.dialers["alice"].device, 5e5, down=False),
         }
     return {"status": answer.status_code, "measured": measured, "after": world.detail(session)}
 
@@ -131,7 +131,8 @@ def fifty(world: World) -> dict[str, Any]:
         found = [sessions[user] for user in HOMES if user in sessions and sessions[user]["ip_address"]]
         return found if len(found) == len(HOMES) else None
 
-    sessions = soon("fifty sessions", all_online)
+    # The processor has enough to do.
+    sessions = soon("fifty sessions", all_online, every=3)
     seconds = time.monotonic() - began
     for session in sessions:
         world.event("session_up", session["id"])

@@ -79,12 +79,13 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def soon(what: str, ready: Callable[[], Any]) -> Any:
+def soon(what: str, ready: Callable[[], Any], every: float = 0.5) -> Any:
+    """The first true value, asked for `every` so many seconds."""
     deadline = time.monotonic() + PATIENCE
     while not (value := ready()):
         if time.monotonic() > deadline:
             raise TimeoutError(what)
-        time.sleep(0.5)
+        time.sleep(every)
     return value
 
 
