@@ -50,8 +50,12 @@ class Change:
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """The changed values, in the order of the paths' text."""
     old, new, orders, new_orders = _Values(), _Values(), _Orders(), _Orders()
-    _collect(before, ROOT, (), old, orders)
-    _collect(after, ROOT, (), new, new_orders)
+    # Most sections are equal, and one may have thousands of values.
+    equal = {name for name in before.keys() & after.keys() if _json(before[name]) == _json(after[name])}
+    for document, values, keys in ((before, old, orders), (after, new, new_orders)):
+        for segment, held, field in _below(document, ROOT):
+            if segment.text not in equal:
+                _collect(held, field, (segment,), values, keys)
     for path, now in new_orders.items():
         was = orders.get(path, [])
         in_both = set(was) & set(now)
