@@ -155,6 +155,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             self._stopping.wait(_SWEEP)
         for server in servers:
             server.close()
+        # A connection that was accepted just now is not among the connections yet.
+        gevent.sleep(0)
         self._stop_application()
         # If the arbiter stops as well, it ends this earlier, by graceful_timeout.
         deadline = time.monotonic() + _FINISH
