@@ -1,6 +1,5 @@
 """What several test modules share."""
 
-import fcntl
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from playwright.sync_api import Browser
 
 from tests.support.browser import chromium
 from tests.support.documents import valid_document
+from tests.support.measuring import beside_others
 from tests.support.stack import Api, running_stack
 
 # How long an example takes, or its data, is the machine's.
@@ -29,12 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def order(item: pytest.Item) -> tuple[bool, bool, int]:
         room = item.path.parent.name
         return (
-            item.path in alone,
+            item.path in last,
             item.path not in slow,
             _ROOMS.index(room) if room in _ROOMS else len(_ROOMS),
         )
 
-    alone, slow = marked("alone"), marked("slow", "bare")
+    last, slow = marked("last"), marked("slow", "bare")
     items.sort(key=order)
 
 
@@ -46,9 +46,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test that measures runs while no other process of the run has a test."""
-    with Path(__file__).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+    with beside_others():
         return (yield)
 
 

@@ -462,7 +462,6 @@ def test_another_thread_ends_the_wait() -> None:
         thread.join()
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_reading_links_costs_a_fraction_of_pyroute2() -> None:
     ip_batch([f"link add many{number} type ifb" for number in range(3000)])

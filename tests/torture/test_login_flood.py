@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +11,10 @@ import pytest
 
 from gateway_api.auth.passwords import COST
 from tests.support.guessers import CLIENTS, session_from
+from tests.support.measuring import alone
 from tests.support.stack import Api, running_stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.slow, pytest.mark.last]
 
 SAMPLES = 500
 LOGINS = 5
@@ -45,9 +45,9 @@ def login(api: Api, address: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
+def flood(tmp_path_factory: pytest.TempPathFactory) -> Flood:
     state = tmp_path_factory.mktemp("flood")
-    with running_stack(state, sessions=100, cost=COST) as (api, _):
+    with running_stack(state, sessions=100, cost=COST) as (api, _), alone():
         before = min(login(api, f"127.0.11.{number + 1}") for number in range(LOGINS))
         guessers = subprocess.Popen(
             [sys.executable, "-m", "tests.support.guessers", api.url, api.environment["GATEWAY_CA"]],
@@ -72,7 +72,7 @@ def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
         finally:
             guessers.kill()
             guessers.wait()
-        yield Flood(before, health, logins, json.loads(answers))
+    return Flood(before, health, logins, json.loads(answers))
 
 
 def test_health_waits_for_no_password_hash(flood: Flood) -> None:

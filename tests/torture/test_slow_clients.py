@@ -6,17 +6,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 
+from tests.support.measuring import alone
 from tests.support.slow_clients import KINDS
 from tests.support.stack import Api, descendants, running_stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.slow, pytest.mark.last]
 
 EACH = 1250
 #: Seconds from the last step forward until a connection must be closed; and the bytes per second of an answer
@@ -80,48 +84,64 @@ def connections(port: str) -> int:
     return sum(1 for line in lines if line[1].endswith(f":{int(port):04X}") and line[3] == "01")
 
 
+@contextmanager
+def memory_watched(stack: int, every: float = 0.2) -> Iterator[list[float]]:
+    """What `memory` says, each `every` seconds until the end of the block."""
+    found, over = [memory(stack)], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every):
+            found.append(memory(stack))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        watcher.join()
+
+
+@contextmanager
+def slow_clients(api: Api) -> Iterator[IO[bytes]]:
+    """Starts all of them, who end with the block; what they print."""
+    port = str(urlsplit(api.url).port)
+    strays = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.slow_clients", port, str(EACH), api.token("admin")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    assert strays.stdout is not None
+    try:
+        yield strays.stdout
+    finally:
+        strays.kill()
+        strays.communicate()
+
+
 def measured(state: Path) -> Held:
     """Holds them against a stack in this folder. Takes most of a minute."""
-    with running_stack(state, sessions=2000) as (api, process):
+    with running_stack(state, sessions=2000) as (api, process), ExitStack() as block:
+        port = str(urlsplit(api.url).port)
         answer_size = len(api.send("GET", "/subscribers").content)
         deadlines = DEADLINES | {"slow reader": DEADLINES["slow reader"] + answer_size / RATE}
-        before, memory_before = sampled(api, SAMPLES), memory(process.pid)
-        most, over = [memory_before], threading.Event()
-
-        def watch() -> None:
-            while not over.wait(0.2):
-                most.append(memory(process.pid))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        port = str(urlsplit(api.url).port)
-        began = time.monotonic()
-        strays = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.slow_clients", port, str(EACH), api.token("admin")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-        )
-        try:
-            assert strays.stdout is not None
-            assert strays.stdout.readline() == b"held\n"
+        with alone():
+            before = sampled(api, SAMPLES)
+            memories = block.enter_context(memory_watched(process.pid))
+            began = time.monotonic()
+            printed = block.enter_context(slow_clients(api))
+            assert printed.readline() == b"held\n"
             opening = time.monotonic() - began
             first = connections(port)
             meanwhile = sampled(api, SAMPLES)
             last = connections(port)
-            lived: dict[str, list[float | None]] = {}
-            answer: list[bytes] = []
-            reader = threading.Thread(target=lambda: answer.append(strays.stdout.readline()), daemon=True)  # type: ignore[union-attr]
-            reader.start()
-            wait_for("the end of all strays", lambda: answer, max(deadlines.values()) + SLACK + 30)
-            lived = json.loads(answer[0])
-        finally:
-            strays.kill()
-            strays.communicate()
-            over.set()
-            watcher.join()
+        ended: list[bytes] = []
+        threading.Thread(target=lambda: ended.append(printed.readline()), daemon=True).start()
+        wait_for("the end of all strays", lambda: ended, max(deadlines.values()) + SLACK + 30)
+    lived = json.loads(ended[0])
     log = (state / "log").read_text()
-    return Held(before, meanwhile, (first, last), lived, deadlines, memory_before, max(most), opening, log)
+    return Held(before, meanwhile, (first, last), lived, deadlines, memories[0], max(memories), opening, log)
 
 
 @pytest.fixture(scope="module")
