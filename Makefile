@@ -23,8 +23,8 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
 
-# Four at a time, because most tests wait. Tests of one module run together: they share its fixtures.
-PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# Five at a time, because most tests wait. Tests of one module run together: they share its fixtures.
+PARALLEL := --numprocesses 5 --dist loadfile --no-loadscope-reorder
 
 test: $(DEVELOPED) tools
 	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS)
