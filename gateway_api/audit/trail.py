@@ -65,8 +65,9 @@ _PATIENCE = 30.0
 _PAGE = 4096
 #: Bytes of SQLite's write-ahead log, unless the size is small.
 _LOG_SIZE = 4 << 20
-#: Milliseconds that a write waits for readers of a write-ahead log that is too large.
-_PATIENCE_WITH_READERS = 100
+#: Milliseconds that a write waits for others, to empty a write-ahead log that is too large; and one that is
+#: twice as large, because several processes write without a pause.
+_PATIENCE_WITH_OTHERS, _PATIENCE_WITH_A_LARGE_LOG = 100, 3000
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -139,15 +140,17 @@ class Trail:
     def _transaction(self, change: Callable[[sqlite3.Connection], None]) -> None:
         with self._connection() as connection:
             # Not after: a killed process leaves one batch more in the log, and many would leave many.
-            if self._path.with_name(f"{self._path.name}-wal").stat().st_size > self._log_size:
-                self._empty_log(connection)
+            size = self._path.with_name(f"{self._path.name}-wal").stat().st_size
+            if size > self._log_size:
+                large = size > 2 * self._log_size
+                self._empty_log(connection, _PATIENCE_WITH_A_LARGE_LOG if large else _PATIENCE_WITH_OTHERS)
             connection.execute("BEGIN IMMEDIATE")
             change(connection)
             connection.execute("COMMIT")
 
-    def _empty_log(self, connection: sqlite3.Connection) -> None:
+    def _empty_log(self, connection: sqlite3.Connection, patience: int) -> None:
         """SQLite begins its log again only while nobody reads it: busy processes would let it grow."""
-        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_WITH_READERS}")
+        connection.execute(f"PRAGMA busy_timeout = {patience}")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * _PATIENCE)}")
 

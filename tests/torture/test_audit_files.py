@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,6 +135,25 @@ def test_a_size_that_became_smaller_is_kept_too(trail: Trail, tmp_path: Path) ->
         smaller.append(texts(number))
     assert size_of(tmp_path) <= SIZE // 4 + SIZE // 8
     assert names(smaller)[-1] == "1299"
+
+
+def test_a_log_that_grew_beside_a_reader_is_emptied_after_another_write(trail: Trail, tmp_path: Path) -> None:
+    log = tmp_path / "known.sqlite-wal"
+    trail.append(texts("first"))
+    with closing(sqlite3.connect(tmp_path / "known.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM record").fetchone()
+        while log.stat().st_size <= 2 * SIZE // 16:
+            trail.append(texts(*range(50)))
+        other.execute("COMMIT")
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(trail.append, texts("last"))
+            time.sleep(0.5)
+            assert not written.done()
+            other.execute("ROLLBACK")
+            written.result()
+    assert log.stat().st_size < SIZE // 16
 
 
 def test_a_number_stays_what_it_is_when_records_go(tmp_path: Path) -> None:
