@@ -175,8 +175,13 @@ def test_the_former_rate_returns_to_the_kernel_after_the_core_was_killed(core: L
     core.kill()
     core.start()
     wait_for("the former rate", lambda: rates()["ppp1"] == (7_000_000, 3_000_000))
-    session = core.call("GetSession", id=2)["session"]
-    assert (session["rate_down_bps"], session["rate_expires_at"]) == (7_000_000, None)
+
+    def recorded() -> tuple[int, int | None]:
+        session = core.call("GetSession", id=2)["session"]
+        return session["rate_down_bps"], session["rate_expires_at"]
+
+    # The kernel has it first.
+    wait_for("its record", lambda: recorded() == (7_000_000, None))
 
 
 def test_a_killed_core_finds_its_sessions_with_ids_rates_and_steering(core: LinuxCore) -> None:
