@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import AuditEntry, gap, masked
-from gateway_api.audit.trail import Place
+from gateway_api.audit.trail import LogPlace
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
@@ -41,7 +41,7 @@ def record_new(daemon: Daemon, log: AuditLog) -> bool:
     if not records:
         return False
     sequence = reply.changes[-1].sequence if reply.changes else reply.newest
-    log.add_changes(records, place, Place(reply.log, sequence))
+    log.add_changes(records, place, LogPlace(reply.log, sequence))
     return sequence < reply.newest
 
 
@@ -62,7 +62,7 @@ def _record_forever(daemon: Daemon, log: AuditLog) -> None:
             time.sleep(_PAUSE)
 
 
-def _records(reply: ChangesReply, place: Place | None) -> list[AuditEntry]:
+def _records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:
     log, newest = reply.log, reply.newest
     recorded = place.sequence if place and place.log == log else 0
     if newest < recorded:

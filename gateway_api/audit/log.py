@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gateway_api.audit.record import AuditEntry, Filter, gap
-from gateway_api.audit.trail import Place, Trail
+from gateway_api.audit.trail import LogPlace, Trail
 from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge, Problem
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.contract import Page
@@ -125,11 +125,11 @@ class AuditLog:
         with self._reading:
             return self._on_thread("read", _read, self._readable(), wanted, page)
 
-    def place(self) -> Place | None:
+    def place(self) -> LogPlace | None:
         """The last change of the core that is recorded. Raises AuditUnavailable."""
         return self._on_thread("read", self._trails[0].place)
 
-    def add_changes(self, records: Sequence[AuditEntry], before: Place | None, after: Place) -> None:
+    def add_changes(self, records: Sequence[AuditEntry], before: LogPlace | None, after: LogPlace) -> None:
         """Records changes of the core and sets the place to `after`; nothing if it is not `before`, as
         another process has recorded them. Raises AuditUnavailable."""
         texts = [record.text() for record in records]

@@ -70,7 +70,7 @@ _LOG_SIZE = 4 << 20
 _PATIENCE_WITH_OTHERS, _PATIENCE_WITH_A_LARGE_LOG = 100, 3000
 
 
-class Place(msgspec.Struct, frozen=True):
+class LogPlace(msgspec.Struct, frozen=True):
     """The last change of the core that is recorded: the name of the core's log, and the change's number."""
 
     log: str
@@ -101,7 +101,7 @@ class Trail:
         """All of them or none. They are on disk when it returns."""
         self._write(lambda connection: self._insert(connection, records))
 
-    def append_changes(self, records: Sequence[str], before: Place | None, after: Place) -> None:
+    def append_changes(self, records: Sequence[str], before: LogPlace | None, after: LogPlace) -> None:
         """As `append`, and changes the place; nothing if another process has changed it from `before`."""
 
         def change(connection: sqlite3.Connection) -> None:
@@ -111,7 +111,7 @@ class Trail:
 
         self._write(change)
 
-    def place(self) -> Place | None:
+    def place(self) -> LogPlace | None:
         with self._connection() as connection:
             return _place(connection)
 
@@ -223,9 +223,9 @@ class Trail:
             os.close(folder)
 
 
-def _place(connection: sqlite3.Connection) -> Place | None:
+def _place(connection: sqlite3.Connection) -> LogPlace | None:
     row = connection.execute("SELECT log, sequence FROM place").fetchone()
-    return Place(*row) if row else None
+    return LogPlace(*row) if row else None
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

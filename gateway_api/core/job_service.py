@@ -9,7 +9,7 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.changes import Caller, ChangeLog, Note
 from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.ports import Gateway
-from gateway_api.core.jobs import Act, Ended, Jobs, Outcome, TooManyJobs
+from gateway_api.core.jobs import Act, EndedJob, JobOutcome, Jobs, TooManyJobs
 from gateway_api.core.journal import Journal
 from gateway_api.core.paging import Reply, Sorted
 from gateway_api.core.rates import Rates, Wanted
@@ -74,7 +74,7 @@ class JobService:
     def cancel_job(self, call: CancelJob, peer: Peer | None) -> JobReply:
         try:
             reply = _reply(call.id, self._jobs.cancel(call.id))
-        except Ended as error:
+        except EndedJob as error:
             raise CORE.error(JobEndedError(error.state)) from error
         self._note("jobs.cancel", call, peer, reply.job)
         return reply
@@ -108,24 +108,24 @@ class JobService:
         self._note(f"jobs.{kind}", call, peer, started)
         return JobReply(started)
 
-    def _change(self, ids: Sequence[int], wanted: Wanted, author: str | None) -> Outcome:
+    def _change(self, ids: Sequence[int], wanted: Wanted, author: str | None) -> JobOutcome:
         done, failures = 0, []
         for id in ids:
             try:
                 done += self._rates.change(id, wanted, author) is not None
             except NotDone as error:
                 failures.append(JobError(id, str(error)))
-        return Outcome(done, len(ids) - done - len(failures), tuple(failures))
+        return JobOutcome(done, len(ids) - done - len(failures), tuple(failures))
 
-    def _disconnect(self, ids: Sequence[int], author: str | None) -> Outcome:
+    def _disconnect(self, ids: Sequence[int], author: str | None) -> JobOutcome:
         self._journal.disconnects(author, ids)
         try:
-            return Outcome(done := len(self._gateway.disconnect_many(ids)), len(ids) - done)
+            return JobOutcome(done := len(self._gateway.disconnect_many(ids)), len(ids) - done)
         except StillConnected as error:
             ended = {each.id for each in error.ended}
             left = [id for id in ids if id not in ended and self._gateway.sessions.get(id) is not None]
             failures = tuple(JobError(id, f"Still connected: {error.reason}") for id in left)
-            return Outcome(len(ended), len(ids) - len(ended) - len(failures), failures)
+            return JobOutcome(len(ended), len(ids) - len(ended) - len(failures), failures)
 
     def _note(self, action: str, call: Command[Any], peer: Peer | None, job: Job) -> None:
         if call.request_id is None:

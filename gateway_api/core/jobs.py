@@ -25,7 +25,7 @@ _MOST_ERRORS = 10
 _log = logging.getLogger(__name__)
 
 
-class Outcome(Record, frozen=True):
+class JobOutcome(Record, frozen=True):
     """What came of some sessions: how many were acted on, how many had ended before, and the failures."""
 
     done: int = 0
@@ -33,14 +33,14 @@ class Outcome(Record, frozen=True):
     errors: tuple[JobError, ...] = ()
 
 
-Act = Callable[[Sequence[int]], Outcome]
+Act = Callable[[Sequence[int]], JobOutcome]
 
 
 class TooManyJobs(GatewayApiError):
     """As many jobs as allowed run now."""
 
 
-class Ended(GatewayApiError):
+class EndedJob(GatewayApiError):
     """The job does not run."""
 
     def __init__(self, state: JobState) -> None:
@@ -96,7 +96,7 @@ class Jobs:
             if job is None:
                 return None
             if job.state is not JobState.RUNNING:
-                raise Ended(job.state)
+                raise EndedJob(job.state)
             return self._end(job, JobState.CANCELLED)
 
     def _run(self, id: int, ids: Sequence[int], act: Act) -> None:
@@ -124,7 +124,7 @@ class Jobs:
             if self._jobs[id].state is JobState.RUNNING:
                 self._end(self._jobs[id], JobState.DONE)
 
-    def _count(self, id: int, outcome: Outcome) -> None:
+    def _count(self, id: int, outcome: JobOutcome) -> None:
         with self._lock:
             job = self._jobs[id]
             self._put(

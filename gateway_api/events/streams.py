@@ -30,7 +30,7 @@ RETRY_AFTER = 10
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StreamFilter:
     """The events that a client requests: those after `resume`, or from now on. None means all."""
 
     names: frozenset[str] | None = None
@@ -103,7 +103,7 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, bearer: Any, address: str, wanted: Wanted) -> Iterator[bytes]:
+    def open(self, bearer: Any, address: str, wanted: StreamFilter) -> Iterator[bytes]:
         """The events of sessions, as `open_with`. Raises CoreUnavailable and TooManyStreams at once."""
         stream = self._admitted(bearer, address)
         stream.wake = self._broadcast.wake
@@ -151,7 +151,7 @@ class Streams:
                 del self._of_client[stream.client]
             self.on_change(len(self))
 
-    def _followed(self, stream: Stream, wanted: Wanted, span: Span) -> Iterator[bytes]:
+    def _followed(self, stream: Stream, wanted: StreamFilter, span: Span) -> Iterator[bytes]:
         position = span.ring.newest
         yield from stream.opened()
         if wanted.resume is not None:
@@ -181,7 +181,7 @@ class Streams:
                 yield piece
 
     def _in_turn(
-        self, stream: Stream, wanted: Wanted, id: sse.EventId
+        self, stream: Stream, wanted: StreamFilter, id: sse.EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
         stream.waits()
         while not self._slots.acquire(timeout=self._pace.heartbeat):
@@ -193,7 +193,7 @@ class Streams:
             self._slots.release()
 
     def _caught_up(
-        self, stream: Stream, wanted: Wanted, id: sse.EventId
+        self, stream: Stream, wanted: StreamFilter, id: sse.EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
         """The core's events after an event. Returns the position from which the broadcast has the rest."""
         position = id.sequence

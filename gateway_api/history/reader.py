@@ -14,7 +14,7 @@ from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, N
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.history import cursors, keys
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, open_to_read
-from gateway_api.history.record import FlappingSubscriber, PastSession, Wanted, WantedFailures
+from gateway_api.history.record import FlappingSubscriber, HistoryFilter, PastSession, WantedFailures
 from gateway_api.history.search import among_names, ipv4_network
 from gateway_api.history.sign_ons import FoundFailures, failed_sign_ons
 from gateway_api.history.timeline import Entries, timeline
@@ -71,7 +71,7 @@ class Reader:
         # One at a time, as the pool has few threads.
         self._reading = threading.Lock()
 
-    def sessions(self, wanted: Wanted, page: Page | None) -> Found:
+    def sessions(self, wanted: HistoryFilter, page: Page | None) -> Found:
         """The matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong cursor, and
         ListTooLarge."""
         return self._on_thread(_sessions, wanted, page)
@@ -117,7 +117,7 @@ def _with_connection(path: Path, search: Callable[..., T], *arguments: Any) -> T
         return search(connection, *arguments)
 
 
-def _sessions(connection: sqlite3.Connection, wanted: Wanted, page: Page | None) -> Found:
+def _sessions(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> Found:
     conditions, values = _conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
@@ -147,7 +147,7 @@ def _flapping(
     ]
 
 
-def _conditions(connection: sqlite3.Connection, wanted: Wanted) -> tuple[list[str], list[Any]]:
+def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[list[str], list[Any]]:
     """Conditions in SQL, and their values."""
     conditions: list[str] = []
     values: list[Any] = []

@@ -106,7 +106,7 @@ class TrafficSample(Record, frozen=True):
     up_bps: Annotated[int, count("Upstream, bits per second.", 140_000_000)]
 
 
-class Wanted(NamedTuple):
+class HistoryFilter(NamedTuple):
     """Which sessions: all conditions must hold. Times are Unix epoch seconds. Addresses are as
     `base.texts` parses them."""
 
@@ -128,7 +128,7 @@ class Wanted(NamedTuple):
 
 
 class WantedFailures(NamedTuple):
-    """Which failed sign-ons: as `Wanted`."""
+    """Which failed sign-ons: as `HistoryFilter`."""
 
     type: str | None = None
     username: str | None = None

@@ -19,7 +19,7 @@ from gateway_api.daemon.events import Events
 from gateway_api.daemon.sign_ons import SignOns
 from gateway_api.history.sign_on_recorder import SignOnRecorder
 from gateway_api.history.sole import Sole
-from gateway_api.history.store import Place, Store
+from gateway_api.history.store import FeedPlace, HistoryStore
 from gateway_api.history.traffic_recorder import TrafficRecorder
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.history import GetHistoryLimits
@@ -70,28 +70,28 @@ class Recorder:
     def record(self) -> None:
         """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
         sqlite3.Error."""
-        with closing(on_thread(self._pool, Store, self._path)) as store:
+        with closing(on_thread(self._pool, HistoryStore, self._path)) as store:
             place = on_thread(self._pool, store.place)
             while store.is_current:
                 place = self._follow(store, place)
 
-    def _follow(self, store: Store, place: Place | None) -> Place | None:
+    def _follow(self, store: HistoryStore, place: FeedPlace | None) -> FeedPlace | None:
         """Records events up to the next hole or fault. Returns where it has come to."""
         after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
         for batch in self._events.after(*after):
             if batch.gap:
                 return self._compare(store, batch)
             sequence = batch.events[-1].sequence if batch.events else place.sequence if place else 0
-            place = Place(batch.boot_id, sequence, int(self._clock()))
+            place = FeedPlace(batch.boot_id, sequence, int(self._clock()))
             on_thread(self._pool, store.add, batch.events, place)
             self._trim(store)
             if not store.is_current:
                 break
         return place
 
-    def _compare(self, store: Store, batch: EventsReply) -> Place:
+    def _compare(self, store: HistoryStore, batch: EventsReply) -> FeedPlace:
         """Closes a hole. Events that the core still holds come next: those that are known change nothing."""
-        place = Place(batch.boot_id, batch.oldest - 1, int(self._clock()))
+        place = FeedPlace(batch.boot_id, batch.oldest - 1, int(self._clock()))
         on_thread(self._pool, store.begin_comparison)
         cursor = None
         while True:
@@ -105,7 +105,7 @@ class Recorder:
             _log.warning("the history has a hole: %d sessions ended, and their ends are not known", lost)
         return place
 
-    def _trim(self, store: Store) -> None:
+    def _trim(self, store: HistoryStore) -> None:
         if time.monotonic() - self._trimmed < _TRIM:
             return
         self._trimmed = time.monotonic()

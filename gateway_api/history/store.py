@@ -68,12 +68,12 @@ def prepare(path: Path) -> None:
     """Makes the database, so that it can be read before anything was recorded. The service runs without it:
     an error is logged."""
     try:
-        Store(path).close()
+        HistoryStore(path).close()
     except (OSError, sqlite3.Error) as error:
         _log.error("cannot open or create the history %s (GATEWAY_API_STATE): %s", path, error)
 
 
-class Place(NamedTuple):
+class FeedPlace(NamedTuple):
     """The last event of the core that is in the history, and when the core was last heard, epoch seconds."""
 
     boot_id: str
@@ -81,7 +81,7 @@ class Place(NamedTuple):
     at: int
 
 
-class Store(Writer):
+class HistoryStore(Writer):
     """As `Writer`. It trims the failed sign-ons and the traffic, too."""
 
     def __init__(self, path: Path) -> None:
@@ -89,11 +89,11 @@ class Store(Writer):
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost = 0
 
-    def place(self) -> Place | None:
+    def place(self) -> FeedPlace | None:
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
-        return Place(*row) if row else None
+        return FeedPlace(*row) if row else None
 
-    def add(self, events: Sequence[SessionEvent], place: Place) -> None:
+    def add(self, events: Sequence[SessionEvent], place: FeedPlace) -> None:
         """All of them, or none. An event that is there already changes nothing."""
         database.require_room(self._path)
         with self._transaction():
@@ -123,7 +123,7 @@ class Store(Writer):
                 )
                 self._start(session, session.started_at, now)
 
-    def end_comparison(self, place: Place) -> int:
+    def end_comparison(self, place: FeedPlace) -> int:
         """The sessions that are not up ended in the hole since the last place. Returns how many."""
         with self._transaction():
             self._lose(_NOT_LISTED, place.at)
@@ -218,7 +218,7 @@ class Store(Writer):
                     "INSERT OR IGNORE INTO network VALUES (?, ?, ?)", (keys.of_network(text), number, kind)
                 )
 
-    def _set_place(self, place: Place) -> None:
+    def _set_place(self, place: FeedPlace) -> None:
         self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", place)
 
     def _pragma(self, name: str) -> int:

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import Wanted
-from gateway_api.history.store import Place, Store
+from gateway_api.history.record import HistoryFilter
+from gateway_api.history.store import FeedPlace, HistoryStore
 from gateway_api.wire.contract import Page
 from tests.support.histories import BOOT, down, up
 from tests.support.pools import Here
@@ -100,11 +100,11 @@ def times(search: Callable[[], Any]) -> str:
     return f"{taken[len(taken) // 2]:.1f} ms at the median, {taken[len(taken) * 99 // 100]:.1f} ms at p99"
 
 
-def search(reader: Reader, wanted: Callable[[], Wanted]) -> None:
+def search(reader: Reader, wanted: Callable[[], HistoryFilter]) -> None:
     reader.sessions(wanted(), Page(100, None))
 
 
-def inserted(store: Store) -> float:
+def inserted(store: HistoryStore) -> float:
     """Events a second, in batches as the core sends them."""
     events = []
     for each in range(_EVENTS // 2):
@@ -112,12 +112,12 @@ def inserted(store: Store) -> float:
         events += [up(id, _NOW + each, **one), down(id, _NOW + each, _NOW + each + 60, **one)]
     began = time.perf_counter()
     for first in range(0, _EVENTS, _BATCH):
-        store.add(events[first : first + _BATCH], Place(BOOT, first, _NOW))
+        store.add(events[first : first + _BATCH], FeedPlace(BOOT, first, _NOW))
     return _EVENTS / (time.perf_counter() - began)
 
 
 def measure(path: Path, sessions: int) -> None:
-    store = Store(path)
+    store = HistoryStore(path)
     fill(path, sessions)
     print(
         f"{sessions} sessions of {_SUBSCRIBERS} subscribers: {path.stat().st_size / sessions:.0f} bytes each"
@@ -131,11 +131,11 @@ def measure(path: Path, sessions: int) -> None:
     def moment() -> int:
         return _NOW - dice.randrange(_DAYS * 86_400)
 
-    searches: dict[str, Callable[[], Wanted]] = {
-        "address at a time": lambda: Wanted(ip_address=one()["ip_address"], at=moment()),
-        "username": lambda: Wanted(username=one()["username"]),
-        "part of a username": lambda: Wanted(search=one()["username"][4:16]),
-        "all at a time": lambda: Wanted(at=moment()),
+    searches: dict[str, Callable[[], HistoryFilter]] = {
+        "address at a time": lambda: HistoryFilter(ip_address=one()["ip_address"], at=moment()),
+        "username": lambda: HistoryFilter(username=one()["username"]),
+        "part of a username": lambda: HistoryFilter(search=one()["username"][4:16]),
+        "all at a time": lambda: HistoryFilter(at=moment()),
     }
     for name, wanted in searches.items():
         print(f"{name}: {times(partial(search, reader, wanted))}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import valid_document
@@ -76,7 +76,7 @@ def filled(core: LinuxCore, number: int) -> tuple[float, float, float]:
 
 def shapers() -> int:
     """The number of HTB qdiscs: two a session."""
-    return sum(qdisc.kind == "htb" for qdisc in Reader().qdisc_entries())
+    return sum(qdisc.kind == "htb" for qdisc in KernelReader().qdisc_entries())
 
 
 def settled(core: LinuxCore) -> None:

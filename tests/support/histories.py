@@ -7,9 +7,9 @@ from typing import Any
 
 from gateway_api.history import sign_on_store
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import FailedSignOns, PastSession, Wanted, WantedFailures
+from gateway_api.history.record import FailedSignOns, HistoryFilter, PastSession, WantedFailures
 from gateway_api.history.sign_on_store import SignOnStore
-from gateway_api.history.store import Place, Store
+from gateway_api.history.store import FeedPlace, HistoryStore
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary, SessionType
 from gateway_api.wire.core.sign_ons import FailedSignOn
@@ -90,8 +90,8 @@ def failed(at: int, **fields: Any) -> FailedSignOn:
 
 def remember(path: Path, *events: SessionEvent) -> None:
     """Events beside those that a service records: its place stays."""
-    with closing(Store(path)) as store:
-        store.add(events, store.place() or Place(BOOT, 0, 0))
+    with closing(HistoryStore(path)) as store:
+        store.add(events, store.place() or FeedPlace(BOOT, 0, 0))
 
 
 def remember_failures(path: Path, *failures: FailedSignOn) -> None:
@@ -103,14 +103,14 @@ def remember_failures(path: Path, *failures: FailedSignOn) -> None:
 class History:
     """A store, and what a reader finds in it."""
 
-    def __init__(self, path: Path, store: Store) -> None:
+    def __init__(self, path: Path, store: HistoryStore) -> None:
         self.path = path
         self.store = store
         self.reader = Reader(path, Here())
 
     def add(self, *events: SessionEvent, at: int = 0) -> None:
         """Events of a run of the core, the last of which was heard at a time."""
-        self.store.add(events, Place(BOOT, 1, at))
+        self.store.add(events, FeedPlace(BOOT, 1, at))
 
     def fail(self, *failures: FailedSignOn, sequence: int = 1) -> None:
         """Failures of a run of the core up to a number."""
@@ -121,10 +121,10 @@ class History:
         """With the sessions that are up at a time."""
         self.store.begin_comparison()
         self.store.compare(sessions, at)
-        return self.store.end_comparison(Place(BOOT, 1, at))
+        return self.store.end_comparison(FeedPlace(BOOT, 1, at))
 
     def found(self, **wanted: Any) -> list[PastSession]:
-        return self.reader.sessions(Wanted(**wanted), None).sessions
+        return self.reader.sessions(HistoryFilter(**wanted), None).sessions
 
     def failures(self, **wanted: Any) -> list[FailedSignOns]:
         return self.reader.failed_sign_ons(WantedFailures(**wanted), Page(1000)).failures
@@ -135,5 +135,5 @@ class History:
 
 @contextmanager
 def history(path: Path) -> Iterator[History]:
-    with closing(Store(path)) as store:
+    with closing(HistoryStore(path)) as store:
         yield History(path, store)

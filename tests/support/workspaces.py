@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import GatewayServices
-from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.store import ConfigurationStore
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.lab.gateway import LabServices
 from tests.support.clocks import StillClock
@@ -28,13 +28,13 @@ def opened(
     check: Callable[[Path], None] = lambda _: None,
     services: GatewayServices = _NO_SERVICES,
 ) -> Iterator[Workspace]:
-    store = Store(folder)
+    store = ConfigurationStore(folder)
     yield Workspace(store, lambda: RunningConfiguration.of(document), clock, check, services)
     store.close()
 
 
 def stage(workspace: Workspace, hostname: str) -> None:
-    workspace.edit([Operation("set", "system.hostname", hostname)], ADMIN)
+    workspace.edit([EditOperation("set", "system.hostname", hostname)], ADMIN)
 
 
 def commit(workspace: Workspace, hostname: str, confirm_seconds: int | None = None) -> None:

@@ -20,7 +20,7 @@ import pytest
 from gateway_api.audit.core_changes import record_new
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import gap as gap_record
-from gateway_api.audit.trail import Place
+from gateway_api.audit.trail import LogPlace
 from gateway_api.core.changes import Caller, Note
 from gateway_api.core.changes import ChangeLog as Noted
 from gateway_api.daemon.commands import Daemon
@@ -339,7 +339,7 @@ def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_p
 
     record_new(Overtaken("log", 1, 2), AuditLog(tmp_path, 1 << 20, Here()))
     assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
-    assert AuditLog(tmp_path, 1 << 20, Here()).place() == Place("log", 3)
+    assert AuditLog(tmp_path, 1 << 20, Here()).place() == LogPlace("log", 3)
 
 
 def test_changes_that_the_core_does_not_hold_any_more_are_said_to_be_lost(tmp_path: Path) -> None:

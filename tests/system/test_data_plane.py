@@ -22,7 +22,7 @@ from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Sh
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, KernelState, WantedSession
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock
@@ -113,7 +113,7 @@ def kernel(namespace: None) -> Iterator[Kernel]:
 
 @pytest.fixture
 def plane(kernel: Kernel) -> DataPlane:
-    plane = DataPlane(kernel, Reader())
+    plane = DataPlane(kernel, KernelReader())
     plane.configure(CGNAT)
     return plane
 
@@ -240,7 +240,7 @@ def test_a_rate_that_is_refused_one_way_changes_neither(plane: DataPlane) -> Non
     ip("link del ifb-acc0", "link add ifb-acc0 type veth peer name far")
     with pytest.raises(KernelError, match="it is not an IFB"):
         plane.apply(replace(WANTED, rate_down=2 * DOWN, rate_up=2 * UP))
-    (limit,) = Reader().classes(Reader().link("acc0").index)
+    (limit,) = KernelReader().classes(KernelReader().link("acc0").index)
     assert limit.rate == DOWN // 8
     assert plane.applied() == {7: WANTED}
 
@@ -248,7 +248,7 @@ def test_a_rate_that_is_refused_one_way_changes_neither(plane: DataPlane) -> Non
 def test_a_refused_route_does_not_refuse_a_new_rate(plane: DataPlane, kernel: Kernel) -> None:
     # The kernel takes only an address of its own as the source.
     plane.apply(replace(WANTED, gateway=IPv4Address("203.0.113.77")))
-    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(DOWN, UP)
+    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(DOWN, UP)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -426,7 +426,7 @@ def test_a_new_rate_is_kept(
     for present in (WANTED, changed):
         sessions.present = {7: present}
         reconciler.sweep()
-        assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+        assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
     assert repairs(reconciler) == {}
 
 
@@ -437,11 +437,11 @@ def test_a_repair_gives_way_to_a_change(plane: DataPlane) -> None:
 
 
 def test_the_next_session_on_a_device_keeps_what_it_can(running: Reconciler, sessions: Sessions) -> None:
-    before = Reader().link("ifb-acc0").index
+    before = KernelReader().link("ifb-acc0").index
     sessions.present = {8: replace(WANTED, session_id=8, address=IPv4Address("100.64.0.10"))}
     running.changed(7, 8)
     wait_for("its route", lambda: "100.64.0.10 dev acc0" in routes())
-    assert Reader().link("ifb-acc0").index == before
+    assert KernelReader().link("ifb-acc0").index == before
 
 
 def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
@@ -463,7 +463,7 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
 
     def found(*shaped: str) -> list[int]:
         # The first of a round is session 7.
-        indexes = {Reader().link(name).index for name in shaped}
+        indexes = {KernelReader().link(name).index for name in shaped}
         compared = Comparison(plane, clock.steady).compare(present, plane.applied(), EVERYTHING, indexes, ())
         return [wanted.session_id for wanted, _ in compared.to_make]
 
@@ -477,7 +477,7 @@ def test_a_change_that_nobody_told_of_is_applied_after_a_while(
     reconciler.sweep()
     clock.now += 5
     reconciler.sweep()
-    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
     assert repairs(reconciler) == {}
 
 
@@ -525,7 +525,7 @@ def test_a_device_of_others_with_the_name_of_an_ifb_does_not_keep_a_session_from
     sessions.present = {}
     reconciler.sweep()
     assert reconciler.findings.faults() == []
-    assert Reader().link("ifb-acc0").kind == "veth"
+    assert KernelReader().link("ifb-acc0").kind == "veth"
     assert "acc0" not in routes()
 
 
@@ -712,9 +712,9 @@ def test_the_newest_of_two_sessions_with_one_device_has_it(
     sessions.present = {7: WANTED, 8: newer}
     for _ in range(3):
         reconciler.sweep()
-    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0").down_bps == 2 * DOWN
+    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0").down_bps == 2 * DOWN
     sessions.present = {8: newer}
     reconciler.sweep()
-    assert Shaper(kernel, Reader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
     assert "100.64.0.9 " not in routes()
     assert repairs(reconciler) == {}

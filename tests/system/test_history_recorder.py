@@ -17,7 +17,7 @@ import pytest
 from gateway_api.daemon.events import Events
 from gateway_api.daemon.sign_ons import SignOns
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import FailedSignOns, PastSession, Wanted, WantedFailures
+from gateway_api.history.record import FailedSignOns, HistoryFilter, PastSession, WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventName, SessionEvent
 from gateway_api.wire.core.sign_ons import FailedSignOn
@@ -31,7 +31,7 @@ def all_of(path: Path) -> list[PastSession]:
     """All sessions of a history, the newest first."""
     reader, found, cursor = Reader(path, Here()), [], None
     while True:
-        page = reader.sessions(Wanted(), Page(1000, cursor))
+        page = reader.sessions(HistoryFilter(), Page(1000, cursor))
         found += page.sessions
         cursor = page.next_cursor
         if cursor is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.accel_cli import TIMEOUT
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
@@ -46,7 +46,9 @@ def core(tmp_path: Path) -> Iterator[LinuxCore]:
 
 def rates() -> dict[str, tuple[int, int]]:
     """What the kernel allows each session, down and up, in bits per second."""
-    names = (name for name in (link.name for link in Reader().links().values()) if name.startswith("ppp"))
+    names = (
+        name for name in (link.name for link in KernelReader().links().values()) if name.startswith("ppp")
+    )
     found = {name: (limit(name), limit(f"ifb-{name}")) for name in names}
     return {name: (down, up) for name, (down, up) in found.items() if down is not None and up is not None}
 
@@ -54,7 +56,7 @@ def rates() -> dict[str, tuple[int, int]]:
 def limit(device: str) -> int | None:
     """None without a shaper."""
     try:
-        classes = Reader().classes(Reader().link(device).index)
+        classes = KernelReader().classes(KernelReader().link(device).index)
     except NoDevice:
         return None
     return classes[0].ceil * 8 if classes else None
@@ -62,12 +64,12 @@ def limit(device: str) -> int | None:
 
 def steered() -> set[str]:
     """The addresses with a host route in the table of the appliance."""
-    found = Reader().routes([100])
+    found = KernelReader().routes([100])
     return {entry.destination.removesuffix("/32") for entry in found if entry.destination.endswith("/32")}
 
 
 def devices() -> set[str]:
-    return {link.name for link in Reader().links().values()}
+    return {link.name for link in KernelReader().links().values()}
 
 
 def test_a_session_is_in_the_table_the_kernel_and_the_lists_and_leaves_them(core: LinuxCore) -> None:
@@ -125,8 +127,8 @@ def test_a_qdisc_that_somebody_deletes_comes_back_and_is_counted(core: LinuxCore
 
 def test_a_trunk_that_comes_late_is_set_up_and_one_that_an_operator_set_down_is_not(core: LinuxCore) -> None:
     ip("link set trunk0 down", "link delete trunk1", "link add trunk1 type veth peer name late")
-    wait_for("trunk1", lambda: Reader().link("trunk1").is_up)
-    assert not Reader().link("trunk0").is_up
+    wait_for("trunk1", lambda: KernelReader().link("trunk1").is_up)
+    assert not KernelReader().link("trunk0").is_up
 
 
 def test_a_silent_accel_ppp_makes_sessions_stale_and_ends_none(core: LinuxCore) -> None:

@@ -9,7 +9,7 @@ from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from tests.support.namespaces import can, ip, network_namespace
 
 TRUNK = "link add trunk0 type veth peer name access0"
@@ -30,7 +30,7 @@ def devices() -> Iterator[VlanDevices]:
     with network_namespace():
         ip(TRUNK, "link set trunk0 up", "link set access0 up")
         with Kernel() as kernel:
-            yield VlanDevices(kernel, Reader())
+            yield VlanDevices(kernel, KernelReader())
 
 
 def shown(name: str) -> str:
@@ -39,7 +39,7 @@ def shown(name: str) -> str:
 
 
 def names() -> set[str]:
-    return {link.name for link in Reader().links().values()} - {"lo", "trunk0", "access0"}
+    return {link.name for link in KernelReader().links().values()} - {"lo", "trunk0", "access0"}
 
 
 def existing(devices: VlanDevices) -> set[AccessVlan]:
@@ -50,7 +50,7 @@ def test_one_tag_is_a_device_on_the_trunk(devices: VlanDevices) -> None:
     devices.make(SINGLE)
     assert "trunk0.300@trunk0" in shown("trunk0.300")
     assert "protocol 802.1Q id 300" in shown("trunk0.300")
-    assert Reader().link("trunk0.300").is_up
+    assert KernelReader().link("trunk0.300").is_up
 
 
 def test_two_tags_are_802_1q_on_802_1ad(devices: VlanDevices) -> None:
@@ -58,7 +58,7 @@ def test_two_tags_are_802_1q_on_802_1ad(devices: VlanDevices) -> None:
     assert "trunk0.50.7@trunk0-50" in shown("trunk0.50.7")
     assert "protocol 802.1Q id 7" in shown("trunk0.50.7")
     assert "protocol 802.1ad id 50" in shown("trunk0-50")
-    assert Reader().link("trunk0-50").is_up
+    assert KernelReader().link("trunk0-50").is_up
 
 
 def test_the_same_id_with_one_tag_and_outside_of_two_is_no_conflict(devices: VlanDevices) -> None:
@@ -70,12 +70,12 @@ def test_the_same_id_with_one_tag_and_outside_of_two_is_no_conflict(devices: Vla
 def test_what_exists_is_found_and_stays_and_is_set_up(devices: VlanDevices) -> None:
     devices.make(DOUBLE)
     ip("link add link trunk0 name trunk0.300 type vlan id 300")
-    index = Reader().link("trunk0.300").index
+    index = KernelReader().link("trunk0.300").index
     assert existing(devices) == {SINGLE, DOUBLE}
     for vlan in (SINGLE, DOUBLE):
         devices.make(vlan)
-    assert Reader().link("trunk0.300").index == index
-    assert Reader().link("trunk0.300").is_up
+    assert KernelReader().link("trunk0.300").index == index
+    assert KernelReader().link("trunk0.300").is_up
 
 
 def test_an_outer_device_of_an_operator_is_used_and_stays(devices: VlanDevices) -> None:

@@ -18,7 +18,7 @@ from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.links import VlanTag
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed, Watcher
 from gateway_api.wire.core.network import AdminState, VlanProtocol
 from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc
@@ -45,7 +45,7 @@ def told(*arguments: str) -> Any:
 
 def test_links_are_those_of_iproute2(links: None) -> None:
     ip("link set trunk0 mtu 1600", "link set far0 down")
-    found = Reader().links()
+    found = KernelReader().links()
     for one in told("-details", "link"):
         link = found.pop(one["ifindex"])
         assert (link.name, link.mtu, link.mac_address) == (one["ifname"], one["mtu"], one["address"])
@@ -56,8 +56,8 @@ def test_links_are_those_of_iproute2(links: None) -> None:
 
 
 def test_one_link_is_found_by_its_name(links: None) -> None:
-    link = Reader().link("far0")
-    assert link == Reader().links()[link.index]
+    link = KernelReader().link("far0")
+    assert link == KernelReader().links()[link.index]
     assert link.has_ethernet_header
     assert link.admin_state == AdminState.UP
 
@@ -65,7 +65,7 @@ def test_one_link_is_found_by_its_name(links: None) -> None:
 @pytest.mark.parametrize("name", ["nobody", "", "a" * 16, "a" * 300, "/"])
 def test_a_name_that_no_link_has_is_an_error_of_its_own(name: str) -> None:
     with pytest.raises(NoDevice):
-        Reader().link(name)
+        KernelReader().link(name)
 
 
 def test_counters_are_the_kernels(links: None) -> None:
@@ -77,7 +77,7 @@ def test_counters_are_the_kernels(links: None) -> None:
     )  # fmt: skip
 
     def agree() -> bool:
-        ours = Reader().link("trunk0").stats
+        ours = KernelReader().link("trunk0").stats
         (theirs,) = told("-statistics", "link", "show", "trunk0")
         tx, rx = theirs["stats64"]["tx"], theirs["stats64"]["rx"]
         assert ours.tx_bytes > 50_000
@@ -91,13 +91,15 @@ def test_counters_are_the_kernels(links: None) -> None:
 
 def test_the_counters_of_all_links_are_those_of_each(links: None) -> None:
     def agree() -> bool:
-        return Reader().statistics() == {link.name: link.stats for link in Reader().links().values()}
+        return KernelReader().statistics() == {
+            link.name: link.stats for link in KernelReader().links().values()
+        }
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(bytes(1000), ("127.0.0.1", 9))
     wait_for("the same counters twice", agree)
-    assert Reader().statistics()["lo"].rx_bytes > 1000
-    assert Reader().statistics().keys() == {"lo", "trunk0", "far0"}
+    assert KernelReader().statistics()["lo"].rx_bytes > 1000
+    assert KernelReader().statistics().keys() == {"lo", "trunk0", "far0"}
 
 
 def test_counters_whose_devices_cannot_be_named_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,11 +108,11 @@ def test_counters_whose_devices_cannot_be_named_are_an_error(monkeypatch: pytest
 
     monkeypatch.setattr("fcntl.ioctl", refused)
     with pytest.raises(KernelError, match="cannot read the counters: Cannot allocate memory"):
-        Reader().statistics()
+        KernelReader().statistics()
 
 
 def test_the_peer_of_a_veth_is_no_parent(links: None) -> None:
-    assert Reader().link("trunk0").parent is None
+    assert KernelReader().link("trunk0").parent is None
 
 
 @pytest.mark.kernel
@@ -124,7 +126,7 @@ def test_vlans_have_parent_protocol_and_id(links: None) -> None:
         "link add link trunk0 name outer type vlan proto 802.1ad id 50",
         "link add link outer name inner type vlan id 7",
     )
-    trunk, single, outer, inner = map(Reader().link, ("trunk0", "trunk0.300", "outer", "inner"))
+    trunk, single, outer, inner = map(KernelReader().link, ("trunk0", "trunk0.300", "outer", "inner"))
     assert (single.parent, outer.parent, inner.parent) == (trunk.index, trunk.index, outer.index)
     assert single.vlan == VlanTag(VlanProtocol.DOT1Q, 300)
     assert outer.vlan == VlanTag(VlanProtocol.DOT1AD, 50)
@@ -135,7 +137,7 @@ def test_vlans_have_parent_protocol_and_id(links: None) -> None:
 @pytest.mark.skipif(not can("ip link add v type vrf table 9"), reason="the kernel has no VRFs")
 def test_a_link_of_a_vrf_has_it_as_master(links: None) -> None:
     ip("link add cgnat type vrf table 100", "link set trunk0 master cgnat")
-    assert Reader().link("trunk0").master == Reader().link("cgnat").index
+    assert KernelReader().link("trunk0").master == KernelReader().link("cgnat").index
 
 
 def test_addresses_are_those_of_iproute2(links: None) -> None:
@@ -146,7 +148,9 @@ def test_addresses_are_those_of_iproute2(links: None) -> None:
     )
 
     def agree() -> bool:
-        ours = {(each.ifindex, each.address, each.prefix_length, each.peer) for each in Reader().addresses()}
+        ours = {
+            (each.ifindex, each.address, each.prefix_length, each.peer) for each in KernelReader().addresses()
+        }
         return ours == {
             (link["ifindex"], each["local"], each["prefixlen"], each.get("address"))
             for link in told("address")
@@ -167,14 +171,14 @@ def test_routes_are_those_of_iproute2(links: None) -> None:
         "route add 100.64.0.1 dev trunk0 table 70000",
     )
     tables = (254, 255, 100, 70000)
-    names = {link.index: link.name for link in Reader().links().values()}
+    names = {link.index: link.name for link in KernelReader().links().values()}
 
     def agree() -> bool:
         ours = {
             (route.destination, route.next_hops[0].gateway if route.next_hops else None,
              names[route.next_hops[0].ifindex or 0] if route.next_hops else None, route.protocol, route.type,
              route.metric, route.source)
-            for route in Reader().routes(tables)
+            for route in KernelReader().routes(tables)
         }  # fmt: skip
         return ours == {
             (destination(one["dst"], family), one.get("gateway"), one.get("dev"), one["protocol"],
@@ -199,36 +203,36 @@ def test_a_route_with_several_next_hops_has_all_of_them(links: None) -> None:
         "address add 192.0.2.1/24 dev trunk0",
         "route add 198.51.100.0/24 nexthop via 192.0.2.2 nexthop via 192.0.2.3",
     )
-    routes = {route.destination: route for route in Reader().routes([254])}
+    routes = {route.destination: route for route in KernelReader().routes([254])}
     assert [hop.gateway for hop in routes["198.51.100.0/24"].next_hops] == ["192.0.2.2", "192.0.2.3"]
 
 
 def test_a_table_that_does_not_exist_has_no_routes() -> None:
-    assert Reader().routes([4711]) == []
+    assert KernelReader().routes([4711]) == []
 
 
 def test_rules_have_priority_table_and_device() -> None:
     ip("rule add iif ppp7 table 70000 priority 1234")
-    (rule,) = [rule for rule in Reader().rules() if rule.iif]
+    (rule,) = [rule for rule in KernelReader().rules() if rule.iif]
     assert (rule.priority, rule.table, rule.iif, rule.source) == (1234, 70000, "ppp7", None)
 
 
 def test_rules_have_the_source_network() -> None:
     ip("rule add from 100.64.0.0/10 table 70000 priority 1234")
-    (rule,) = [rule for rule in Reader().rules() if rule.source]
+    (rule,) = [rule for rule in KernelReader().rules() if rule.source]
     assert (rule.table, rule.iif, rule.source) == (70000, None, "100.64.0.0/10")
 
 
 def test_entries_of_links_and_qdiscs_agree_with_their_records(links: None) -> None:
     ip("link set far0 down")
     tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
-    records = Reader().links().values()
+    records = KernelReader().links().values()
     assert {(link.index, link.name, link.is_up, link.has_ethernet_header) for link in records} == set(
-        Reader().link_entries().values()
+        KernelReader().link_entries().values()
     )
-    assert {(qdisc.ifindex, qdisc.parent, qdisc.handle, qdisc.kind) for qdisc in Reader().qdiscs()} == set(
-        Reader().qdisc_entries()
-    )
+    assert {
+        (qdisc.ifindex, qdisc.parent, qdisc.handle, qdisc.kind) for qdisc in KernelReader().qdiscs()
+    } == set(KernelReader().qdisc_entries())
 
 
 def test_entries_of_routes_are_of_a_protocol_and_a_device(links: None) -> None:
@@ -239,7 +243,7 @@ def test_entries_of_routes_are_of_a_protocol_and_a_device(links: None) -> None:
         "-6 route add 2001:db8:9::/56 via 2001:db8::9 proto 140",
         "route add 203.0.113.0/24 dev far0 proto 140",
     )
-    reader, index = Reader(), Reader().link("trunk0").index
+    reader, index = KernelReader(), KernelReader().link("trunk0").index
     via = FibEntry(254, bytes((198, 51, 100, 0)), 24, index, bytes((192, 0, 2, 9)), bytes((192, 0, 2, 1)))
     in_table = FibEntry(70000, bytes((198, 51, 100, 7)), 32, index, None, None)
     assert set(reader.fib_entries(socket.AF_INET, 140, ifindex=index)) == {via, in_table}
@@ -252,21 +256,21 @@ def test_entries_of_routes_are_of_a_protocol_and_a_device(links: None) -> None:
 
 
 def test_many_routes_are_changed_in_one_call(links: None) -> None:
-    index = Reader().link("trunk0").index
+    index = KernelReader().link("trunk0").index
     routes = [FibEntry(70000, bytes((10, 0, *divmod(n, 256))), 32, index, None, None) for n in range(1000)]
     assert set(make("add", [add_route(route) for route in routes])) == {0}
     assert make("add", [add_route(routes[0]), replace_route(routes[0])]) == [errno.EEXIST, 0]
-    assert set(Reader().fib_entries(socket.AF_INET, 140)) == set(routes)
+    assert set(KernelReader().fib_entries(socket.AF_INET, 140)) == set(routes)
     assert make("remove", [delete_route(route) for route in routes] + [delete_route(routes[0])]) == [
         *[0] * 1000,
         errno.ESRCH,
     ]
-    assert Reader().fib_entries(socket.AF_INET, 140) == []
+    assert KernelReader().fib_entries(socket.AF_INET, 140) == []
 
 
 def test_a_qdisc_is_found_by_its_place(links: None) -> None:
     tc("qdisc add dev trunk0 root handle 1: htb default 10", "qdisc add dev trunk0 ingress")
-    reader, index = Reader(), Reader().link("trunk0").index
+    reader, index = KernelReader(), KernelReader().link("trunk0").index
     root, ingress = reader.qdisc(index, ROOT), reader.qdisc(index, INGRESS)
     assert root is not None and (root.kind, root.handle, root.default_class) == ("htb", 0x10000, 0x10)
     assert ingress is not None and ingress.kind == "ingress"
@@ -288,7 +292,7 @@ def test_links_that_stay_are_in_each_list_while_others_come_and_go() -> None:
     thread.start()
     try:
         for _ in range(40):
-            names = {link.name for link in Reader().links().values()}
+            names = {link.name for link in KernelReader().links().values()}
             assert {f"stays{number}" for number in range(300)} <= names
     finally:
         done.set()
@@ -296,11 +300,11 @@ def test_links_that_stay_are_in_each_list_while_others_come_and_go() -> None:
 
 
 def test_many_threads_may_read_at_once(links: None) -> None:
-    expected = set(Reader().links())
+    expected = set(KernelReader().links())
     found: list[set[int]] = []
 
     def read() -> None:
-        found.extend(set(Reader().links()) for _ in range(50))
+        found.extend(set(KernelReader().links()) for _ in range(50))
 
     threads = [threading.Thread(target=read) for _ in range(8)]
     for thread in threads:
@@ -321,9 +325,9 @@ def test_replies_that_other_processes_send_are_left_out(links: None, monkeypatch
             other.sendto(b"not a message", made.getsockname())
         return made
 
-    expected = set(Reader().links())
+    expected = set(KernelReader().links())
     monkeypatch.setattr(netlink.socket, "socket", attacked)
-    assert set(Reader().links()) == expected
+    assert set(KernelReader().links()) == expected
 
 
 @pytest.mark.parametrize(
@@ -364,7 +368,7 @@ def test_a_change_of_a_qdisc_names_its_device(links: None, change: str) -> None:
     with Watcher() as watcher:
         tc(change)
         assert next(iter(watcher)) == {Changed.QDISCS}
-        assert watcher.shaped() == {Reader().link("trunk0").index}
+        assert watcher.shaped() == {KernelReader().link("trunk0").index}
         assert watcher.shaped() == set()
 
 
@@ -391,9 +395,9 @@ def test_an_ifb_is_told_from_other_links(change: str) -> None:
 
 def test_a_question_of_our_own_is_no_change(links: None) -> None:
     tc("qdisc add dev trunk0 root handle 1: htb default 10")
-    index = Reader().link("trunk0").index
+    index = KernelReader().link("trunk0").index
     with Watcher() as watcher:
-        assert Reader().qdisc(index, ROOT) is not None
+        assert KernelReader().qdisc(index, ROOT) is not None
         ip("link set trunk0 mtu 1400")
         assert Changed.QDISCS not in next(iter(watcher))
         assert watcher.shaped() == set()
@@ -476,6 +480,6 @@ def test_reading_links_costs_a_fraction_of_pyroute2() -> None:
 
     with IPRoute() as iproute:
         theirs = cost(lambda: list(iproute.get_links()))
-    ours, entries = cost(Reader().links), cost(Reader().link_entries)
+    ours, entries = cost(KernelReader().links), cost(KernelReader().link_entries)
     assert ours * 8 < theirs, f"{ours:.3f} s against {theirs:.3f} s"
     assert entries * 2 < ours, f"{entries:.3f} s against {ours:.3f} s"

@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.dataplane.htb import CLASS
 from gateway_api.core.gateways.linux.dataplane.shaping import Part, SessionShaping, Shaper
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from tests.support.namespaces import can, inside, ip, ip_batch, neighbour, network_namespace, tc
 from tests.support.stack import wait_for
 
@@ -50,7 +50,7 @@ def subscriber() -> Iterator[int]:
 @pytest.fixture
 def shaper(subscriber: int) -> Iterator[Shaper]:
     with Kernel() as kernel:
-        yield Shaper(kernel, Reader())
+        yield Shaper(kernel, KernelReader())
 
 
 def told(*arguments: str) -> str:
@@ -60,18 +60,20 @@ def told(*arguments: str) -> str:
 
 def shaped() -> set[str]:
     """Names of the devices with HTB or a redirect, and of the IFBs."""
-    links = Reader().links()
-    found = {links[qdisc.ifindex].name for qdisc in Reader().qdiscs() if qdisc.kind in {"htb", "ingress"}}
+    links = KernelReader().links()
+    found = {
+        links[qdisc.ifindex].name for qdisc in KernelReader().qdiscs() if qdisc.kind in {"htb", "ingress"}
+    }
     return found | {link.name for link in links.values() if link.name.startswith("ifb-")}
 
 
 def queues() -> set[str]:
     """The kinds of the queues in classes."""
-    return {qdisc.kind for qdisc in Reader().qdiscs() if qdisc.parent == CLASS}
+    return {qdisc.kind for qdisc in KernelReader().qdiscs() if qdisc.parent == CLASS}
 
 
 def remove_surplus(shaper: Shaper, *kept: str) -> set[str]:
-    return set(shaper.remove_surplus(Reader().link_entries(), Reader().qdisc_entries(), kept))
+    return set(shaper.remove_surplus(KernelReader().link_entries(), KernelReader().qdisc_entries(), kept))
 
 
 def shape(shaper: Shaper, down: int = DOWN, up: int = UP) -> tuple[Part, ...]:
@@ -90,11 +92,11 @@ def test_a_session_gets_a_limit_each_way(shaper: Shaper) -> None:
 
 def test_an_ifb_adds_no_route(shaper: Shaper) -> None:
     shape(shaper)
-    ifb = Reader().link("ifb-acc0")
-    hops = [hop for route in Reader().routes([254]) for hop in route.next_hops]
+    ifb = KernelReader().link("ifb-acc0")
+    hops = [hop for route in KernelReader().routes([254]) for hop in route.next_hops]
     assert ifb.is_up
     assert ifb.index not in {hop.ifindex for hop in hops}
-    assert ifb.index not in {address.ifindex for address in Reader().addresses()}
+    assert ifb.index not in {address.ifindex for address in KernelReader().addresses()}
 
 
 def test_the_ethernet_header_is_counted_once(shaper: Shaper) -> None:
@@ -176,7 +178,7 @@ def test_nothing_is_left_of_a_session(shaper: Shaper) -> None:
     shaper.unshape(NAMES)
     assert told("qdisc") == before
     with pytest.raises(NoDevice):
-        Reader().link("ifb-acc0")
+        KernelReader().link("ifb-acc0")
     shaper.unshape(NAMES)
 
 
@@ -219,7 +221,7 @@ def test_many_sessions_go_at_once(shaper: Shaper) -> None:
     ip_batch([f"link add {ifb} type ifb" for _, ifb in names] + ["link add stays type ifb"])
     shaper.unshape(*names, NAMES)
     assert shaped() == set()
-    assert Reader().link("stays")
+    assert KernelReader().link("stays")
 
 
 def test_filters_of_others_stay(shaper: Shaper) -> None:

@@ -14,7 +14,7 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import messages
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.netlink.watcher import Changed, Watcher
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
@@ -75,21 +75,21 @@ def subscriber() -> Iterator[int]:
 @pytest.fixture
 def plane(subscriber: int) -> Iterator[DataPlane]:
     with Kernel() as kernel:
-        yield DataPlane(kernel, Reader())
+        yield DataPlane(kernel, KernelReader())
 
 
 def rules() -> list[tuple[int, int, str | None, str | None, int]]:
     """Ours, all fields."""
-    found = [rule for rule in Reader().rules() if rule.protocol == 140]
+    found = [rule for rule in KernelReader().rules() if rule.protocol == 140]
     return [(rule.priority, rule.table, rule.source, rule.iif, rule.protocol) for rule in found]
 
 
 def routes(table: int = TABLE) -> set[tuple[str, str | None, str]]:
     """Destination, gateway and device of ours in a table."""
-    names = {link.index: link.name for link in Reader().links().values()}
+    names = {link.index: link.name for link in KernelReader().links().values()}
     return {
         (route.destination, hop.gateway, names[hop.ifindex])
-        for route in Reader().routes([table])
+        for route in KernelReader().routes([table])
         for hop in route.next_hops
         if route.protocol == "140" and hop.ifindex is not None
     }
@@ -129,7 +129,7 @@ def test_what_arrives_from_a_steered_session_goes_to_the_appliance(plane: DataPl
 
 
 def test_the_link_stays_as_it_is(plane: DataPlane) -> None:
-    before = Reader().link("acc0")
+    before = KernelReader().link("acc0")
     with Watcher() as watcher:
         plane.configure(CGNAT)
         plane.apply(FIRST)
@@ -141,7 +141,7 @@ def test_the_link_stays_as_it_is(plane: DataPlane) -> None:
             if Changed.ADDRESSES in seen:
                 break
     assert Changed.LINKS not in seen
-    after = Reader().link("acc0")
+    after = KernelReader().link("acc0")
     assert (after.oper_state, after.master) == (before.oper_state, before.master)
 
 
@@ -272,7 +272,7 @@ def test_the_unreachable_route_of_an_earlier_life_is_not_doubled(plane: DataPlan
     before = unreachable()
     assert [line.split()[:2] for line in before] == [["unreachable", "default"]]
     with Kernel() as kernel:
-        DataPlane(kernel, Reader()).configure(CGNAT)
+        DataPlane(kernel, KernelReader()).configure(CGNAT)
     assert unreachable() == before
 
 
@@ -304,5 +304,5 @@ def test_rules_and_routes_of_others_stay(plane: DataPlane) -> None:
     plane.configure(CGNAT)
     plane.configure(replace(CGNAT, enabled=False))
     plane.remove(SECOND)
-    assert [rule.priority for rule in Reader().rules() if rule.iif == "acc0"] == [99]
-    assert str(OTHER) + "/32" in {route.destination for route in Reader().routes([TABLE])}
+    assert [rule.priority for rule in KernelReader().rules() if rule.iif == "acc0"] == [99]
+    assert str(OTHER) + "/32" in {route.destination for route in KernelReader().routes([TABLE])}

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from gateway_api.audit.log import AuditLog, BatchWriter
 from gateway_api.audit.record import MOST, AuditEntry, masked, masked_path
-from gateway_api.audit.trail import Filter, Place, Trail, _query
+from gateway_api.audit.trail import Filter, LogPlace, Trail, _query
 from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.wire.contract import Page
@@ -370,10 +370,10 @@ print("told")
 def test_the_place_in_the_core_s_log_moves_with_its_records_and_for_one_process(tmp_path: Path) -> None:
     first, second = Trail(tmp_path, "known", SIZE), Trail(tmp_path, "known", SIZE)
     assert first.place() is second.place() is None
-    first.append_changes(texts("one"), None, Place("log", 1))
-    second.append_changes(texts("one"), None, Place("log", 1))
-    second.append_changes(texts("two"), Place("log", 1), Place("log", 2))
-    assert first.place() == Place("log", 2)
+    first.append_changes(texts("one"), None, LogPlace("log", 1))
+    second.append_changes(texts("one"), None, LogPlace("log", 1))
+    second.append_changes(texts("two"), LogPlace("log", 1), LogPlace("log", 2))
+    assert first.place() == LogPlace("log", 2)
     assert names(first) == ["one", "two"]
 
 

@@ -31,11 +31,11 @@ from hypothesis.stateful import (
 
 from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale
 from gateway_api.core.clock import Clock
-from gateway_api.core.configuration.edit import Operation, OperationRefused
+from gateway_api.core.configuration.edit import EditOperation, OperationRefused
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.store import Commit, StepFailed, Store
+from gateway_api.core.configuration.store import Commit, ConfigurationStore, StepFailed
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.wire.varlink.protocol import ErrorReply
 
@@ -128,8 +128,8 @@ class Edit:
     stored: Any = None
     wrong: str | None = None
 
-    def operation(self) -> Operation:
-        return Operation(self.action, self.path, copy.deepcopy(self.value))
+    def operation(self) -> EditOperation:
+        return EditOperation(self.action, self.path, copy.deepcopy(self.value))
 
 
 def sets(*values: tuple[str, Any]) -> list[Edit]:
@@ -802,7 +802,7 @@ class Pair:
         assert f"default_down_bps={rate}\n" in (services / "qos.conf").read_text()
 
     def _start(self, factory: Callable[[], RunningConfiguration] | None) -> None:
-        self.store = Store(Path(self.folder.name))
+        self.store = ConfigurationStore(Path(self.folder.name))
         clock = ModelClock(self.model)
         self.workspace = Workspace(self.store, factory or _no_factory, clock, self._check, self)
         self.workspace.apply_running()

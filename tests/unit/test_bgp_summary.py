@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.program import Ended
+from gateway_api.core.gateways.linux.program import EndedProgram
 from gateway_api.core.gateways.linux.routing import frr
 from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingUnavailable
 
@@ -20,7 +20,7 @@ _json = st.recursive(
 
 
 def summary(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(frr, "run", lambda *_, **__: Ended(0, printed, b""))
+    monkeypatch.setattr(frr, "run", lambda *_, **__: EndedProgram(0, printed, b""))
     return Frr(FrrFolders(), 1).bgp_summary()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
@@ -202,7 +202,7 @@ def without_trunk1(workspace: Workspace, *ids: int) -> list[int]:
     """The sessions of the gateway, which a test may change."""
     sessions = list(ids)
     foreseen(workspace, sessions)
-    workspace.edit([Operation("set", "demux.trunks", ["trunk0"])], ADMIN)
+    workspace.edit([EditOperation("set", "demux.trunks", ["trunk0"])], ADMIN)
     return sessions
 
 
@@ -276,7 +276,7 @@ def test_a_comparison_tells_what_a_commit_would_do_now(tmp_path: Path, document:
         without_trunk1(workspace, 7, 12)
         assert workspace.compare(None).impact == Impact((), 2, (7, 12))
         assert workspace.compare(1).impact is None
-        workspace.edit([Operation("set", "demux.trunks", ["nowhere"])], ADMIN)
+        workspace.edit([EditOperation("set", "demux.trunks", ["nowhere"])], ADMIN)
         assert workspace.compare(None).impact is None
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration import edit
-from gateway_api.core.configuration.edit import Operation, OperationRefused
+from gateway_api.core.configuration.edit import EditOperation, OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
 from tests.support.documents import FACTORY, SECRET_HASH, place, valid_document
 
@@ -29,12 +29,12 @@ NEIGHBOR = {"address": "10.255.0.9", "remote_as": 64999, "description": "core9"}
 BGP = {"as_number": 65000, "router_id": "10.0.0.1", "neighbors": [NEIGHBOR]}
 
 
-def set_to(path: str, value: Any) -> Operation:
-    return Operation("set", path, value)
+def set_to(path: str, value: Any) -> EditOperation:
+    return EditOperation("set", path, value)
 
 
-def delete(path: str) -> Operation:
-    return Operation("delete", path)
+def delete(path: str) -> EditOperation:
+    return EditOperation("delete", path)
 
 
 def held_at(document: dict[str, Any], path: str) -> Any:
@@ -43,23 +43,23 @@ def held_at(document: dict[str, Any], path: str) -> Any:
     return held[key]
 
 
-def edited(document: dict[str, Any], operations: list[Operation]) -> dict[str, Any]:
+def edited(document: dict[str, Any], operations: list[EditOperation]) -> dict[str, Any]:
     return edit.edited(document, operations)[0]
 
 
-def refusal(document: dict[str, Any], *operations: Operation) -> OperationRefused:
+def refusal(document: dict[str, Any], *operations: EditOperation) -> OperationRefused:
     with pytest.raises(OperationRefused) as refused:
         edited(document, operations)
     return refused.value
 
 
-def problems(document: dict[str, Any], *operations: Operation) -> list[Problem]:
+def problems(document: dict[str, Any], *operations: EditOperation) -> list[Problem]:
     reason = refusal(document, *operations).reason
     assert isinstance(reason, Invalid)
     return list(reason.problems)
 
 
-def problem(document: dict[str, Any], *operations: Operation) -> Problem:
+def problem(document: dict[str, Any], *operations: EditOperation) -> Problem:
     (found,) = problems(document, *operations)
     return found
 
@@ -660,7 +660,7 @@ operations = st.lists(
 DOCUMENT = json.loads(FACTORY.read_text())
 
 
-def after(tried: list[Operation]) -> dict[str, Any]:
+def after(tried: list[EditOperation]) -> dict[str, Any]:
     """The document after those that can be done, each on its own."""
     made = DOCUMENT
     for operation in tried:
@@ -673,7 +673,7 @@ def after(tried: list[Operation]) -> dict[str, Any]:
 
 @given(operations)
 @enough
-def test_whatever_is_tried_the_items_of_a_list_have_keys_of_their_own(tried: list[Operation]) -> None:
+def test_whatever_is_tried_the_items_of_a_list_have_keys_of_their_own(tried: list[EditOperation]) -> None:
     made = after(tried)
     for path, key, _item, _other in (*KEYED, ("subscribers.local", "username", "", "")):
         section, name = path.split(".")
@@ -692,7 +692,7 @@ FITTING = {
 @given(operations)
 @enough
 def test_whatever_is_tried_a_commit_finds_only_what_is_missing_or_does_not_fit(
-    tried: list[Operation],
+    tried: list[EditOperation],
 ) -> None:
     try:
         RunningConfiguration.of(after(tried))
@@ -730,7 +730,7 @@ def test_whatever_is_tried_a_refusal_does_not_tell_the_value(
 
 @given(operations)
 @enough
-def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: list[Operation]) -> None:
+def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: list[EditOperation]) -> None:
     made = after(tried)
     before = copy.deepcopy(made)
     try:
@@ -744,7 +744,7 @@ def test_whatever_is_tried_the_document_that_is_given_stays_as_it_was(tried: lis
 # The values before and after.
 
 
-def changed(document: dict[str, Any], *operations: Operation) -> list[tuple[Any, Any]]:
+def changed(document: dict[str, Any], *operations: EditOperation) -> list[tuple[Any, Any]]:
     """What each operation reports, "absent" where there is no value."""
     _, values = edit.edited(document, operations)
     assert [value.path for value in values] == [operation.path for operation in operations]

@@ -10,7 +10,7 @@ import pytest
 from gateway_api.base.errors import Invalid, Stale
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration.documents import unmasked
-from gateway_api.core.configuration.edit import Operation
+from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.store import StepFailed
@@ -249,6 +249,6 @@ def test_a_secret_that_changed_shows_as_a_change_and_not_as_text(
     wanted = redacted(document)
     wanted["api"]["auth_token"] = "fedcba9876543210"
     assert workspace.replace_running(wanted, ME).changes == 1
-    workspace.edit([Operation("set", "api.auth_token", "0123456789abcdef")], ADMIN)
+    workspace.edit([EditOperation("set", "api.auth_token", "0123456789abcdef")], ADMIN)
     lines = [line for change in workspace.view.changes() for line in change.lines()]
     assert lines == [f"- api.auth_token = {MASK}", f"+ api.auth_token = {MASK}"]

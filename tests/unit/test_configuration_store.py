@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from gateway_api.base import durable
-from gateway_api.core.configuration.store import Commit, Deadline, State, StepFailed, Store, Unreadable
+from gateway_api.core.configuration.store import (
+    Commit,
+    ConfigurationStore,
+    Deadline,
+    State,
+    StepFailed,
+    Unreadable,
+)
 from tests.support.workspaces import no_file_longer_than
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")
@@ -28,14 +35,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
+def store(folder: Path) -> Iterator[ConfigurationStore]:
     with opened(folder) as made:
         yield made
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Store]:
-    store = Store(folder)
+def opened(folder: Path) -> Iterator[ConfigurationStore]:
+    store = ConfigurationStore(folder)
     try:
         yield store
     finally:
@@ -48,11 +55,11 @@ def state_in(folder: Path) -> State | None:
         return store.state
 
 
-def added(store: Store, **document: Any) -> int:
+def added(store: ConfigurationStore, **document: Any) -> int:
     return store.add(document, COMMIT, SERVICES)
 
 
-def published(store: Store, *archive: int, **more: Any) -> int:
+def published(store: ConfigurationStore, *archive: int, **more: Any) -> int:
     """A new revision that counts."""
     number = added(store, **more)
     store.publish(State(running=number, archive=archive), "publish")
@@ -65,14 +72,14 @@ def revisions(folder: Path) -> set[str]:
 
 def unreadable(folder: Path) -> str:
     with pytest.raises(Unreadable) as refused:
-        Store(folder)
+        ConfigurationStore(folder)
     return str(refused.value)
 
 
 # What counts.
 
 
-def test_in_a_new_folder_nothing_counts(store: Store) -> None:
+def test_in_a_new_folder_nothing_counts(store: ConfigurationStore) -> None:
     assert store.state is None
 
 
@@ -81,7 +88,7 @@ def test_the_folder_is_made_with_all_above_it(tmp_path: Path) -> None:
         assert published(store) == 1
 
 
-def test_a_revision_is_what_was_added(store: Store) -> None:
+def test_a_revision_is_what_was_added(store: ConfigurationStore) -> None:
     document = {"system": {"hostname": "bng1"}, "list": [1, True, None, "\u00e9 \U0001f600"], "empty": {}}
     number = store.add(document, COMMIT, SERVICES)
     assert store.document(number) == document
@@ -90,7 +97,7 @@ def test_a_revision_is_what_was_added(store: Store) -> None:
     assert rendered == SERVICES
 
 
-def test_a_commit_without_a_comment_is_read_as_it_was(store: Store) -> None:
+def test_a_commit_without_a_comment_is_read_as_it_was(store: ConfigurationStore) -> None:
     commit = Commit(0, "core", None)
     assert store.commit(store.add({}, commit, {})) == commit
 
@@ -141,7 +148,9 @@ def test_what_was_published_last_counts(folder: Path) -> None:
 # What stays.
 
 
-def test_a_revision_that_nothing_names_is_removed_when_the_next_is_added(store: Store, folder: Path) -> None:
+def test_a_revision_that_nothing_names_is_removed_when_the_next_is_added(
+    store: ConfigurationStore, folder: Path
+) -> None:
     published(store)
     assert added(store) == 2
     assert revisions(folder) == {"1", "2"}
@@ -149,13 +158,13 @@ def test_a_revision_that_nothing_names_is_removed_when_the_next_is_added(store: 
     assert revisions(folder) == {"1", "3"}
 
 
-def test_before_the_first_commit_nothing_is_named(store: Store, folder: Path) -> None:
+def test_before_the_first_commit_nothing_is_named(store: ConfigurationStore, folder: Path) -> None:
     added(store)
     added(store)
     assert revisions(folder) == {"2"}
 
 
-def test_what_runs_and_what_is_archived_stays(store: Store, folder: Path) -> None:
+def test_what_runs_and_what_is_archived_stays(store: ConfigurationStore, folder: Path) -> None:
     first = published(store, number=1)
     second = published(store, first, number=2)
     third = published(store, second, first, number=3)
@@ -164,7 +173,7 @@ def test_what_runs_and_what_is_archived_stays(store: Store, folder: Path) -> Non
     assert [store.document(number)["number"] for number in (first, second, third)] == [1, 2, 3]
 
 
-def test_what_the_archive_has_no_room_for_is_removed(store: Store, folder: Path) -> None:
+def test_what_the_archive_has_no_room_for_is_removed(store: ConfigurationStore, folder: Path) -> None:
     first = published(store)
     second = published(store, first)
     published(store, second)
@@ -186,7 +195,7 @@ def test_what_a_deadline_brings_back_stays_beyond_the_archive(folder: Path) -> N
         assert store.document(baseline) == {"system": {"hostname": "baseline"}}
 
 
-def test_what_a_deadline_that_is_over_had_named_is_removed(store: Store, folder: Path) -> None:
+def test_what_a_deadline_that_is_over_had_named_is_removed(store: ConfigurationStore, folder: Path) -> None:
     baseline = published(store)
     running = added(store)
     store.publish(State(running, deadline=Deadline(1_700_000_300, baseline)), "publish")
@@ -195,7 +204,7 @@ def test_what_a_deadline_that_is_over_had_named_is_removed(store: Store, folder:
     assert revisions(folder) == {"2", "3"}
 
 
-def test_a_number_is_never_given_twice(store: Store) -> None:
+def test_a_number_is_never_given_twice(store: ConfigurationStore) -> None:
     numbers = [added(store) for _ in range(3)]
     numbers.append(published(store))
     numbers += [added(store) for _ in range(3)]
@@ -271,15 +280,15 @@ def test_only_the_owner_may_enter_the_folders(folder: Path) -> None:
     assert [str(path.relative_to(folder)) for path in open_to_others] == []
 
 
-def test_two_stores_cannot_keep_one_folder(store: Store, folder: Path) -> None:
+def test_two_stores_cannot_keep_one_folder(store: ConfigurationStore, folder: Path) -> None:
     assert str(folder) in unreadable(folder)
     assert "another core" in unreadable(folder)
     assert published(store) == 1
 
 
 def test_a_store_in_another_process_cannot_keep_it_either(folder: Path) -> None:
-    code = "import sys; from pathlib import Path; from gateway_api.core.configuration.store import Store; "
-    code += "Store(Path(sys.argv[1])); print('kept', flush=True); sys.stdin.read()"
+    code = "import sys; from pathlib import Path; from gateway_api.core.configuration import store; "
+    code += "store.ConfigurationStore(Path(sys.argv[1])); print('kept', flush=True); sys.stdin.read()"
     arguments = [sys.executable, "-c", code, str(folder)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -349,7 +358,7 @@ def test_a_file_in_the_place_of_a_folder_is_unreadable(tmp_path: Path, below: st
 @pytest.mark.parametrize("name", ["configuration.json", "commit.json"])
 @pytest.mark.parametrize("content", [None, "", "[]", '{"author": 1}['])
 def test_a_broken_revision_is_named_by_its_file(
-    store: Store, folder: Path, name: str, content: str | None
+    store: ConfigurationStore, folder: Path, name: str, content: str | None
 ) -> None:
     number = published(store)
     file = folder / "revisions" / str(number) / name
@@ -492,14 +501,16 @@ def test_a_state_that_is_cut_off_fails_and_does_not_count(folder: Path, size: in
     assert state_in(folder) == State(number)
 
 
-def test_a_number_of_a_revision_that_failed_is_not_given_again(store: Store) -> None:
+def test_a_number_of_a_revision_that_failed_is_not_given_again(store: ConfigurationStore) -> None:
     published(store)
     with no_file_longer_than(0):
         failed(lambda: added(store))
     assert added(store) == 3
 
 
-def test_an_error_of_the_disk_has_no_path_and_nothing_of_the_document(store: Store, folder: Path) -> None:
+def test_an_error_of_the_disk_has_no_path_and_nothing_of_the_document(
+    store: ConfigurationStore, folder: Path
+) -> None:
     with no_file_longer_than(0):
         error = failed(lambda: store.add({"secret": "hunter2"}, COMMIT, {"frr.conf": "hunter2"}))
     for text in (str(error), error.reason, error.name):
@@ -535,7 +546,9 @@ def test_a_file_is_synced_before_it_gets_its_name_and_its_folder_after(tmp_path:
     assert calls == ["write", "fsync", "rename", "fsync"]
 
 
-def test_all_files_and_folders_of_a_revision_are_synced_before_it_may_count(store: Store) -> None:
+def test_all_files_and_folders_of_a_revision_are_synced_before_it_may_count(
+    store: ConfigurationStore,
+) -> None:
     with observed() as calls:
         added(store)
     assert [calls[place + 1] for place, call in enumerate(calls) if call == "write"] == ["fsync"] * 4
@@ -567,19 +580,19 @@ def test_a_file_that_cannot_be_replaced_is_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_a_file_on_disk_can_be_read_by_people(store: Store, folder: Path) -> None:
+def test_a_file_on_disk_can_be_read_by_people(store: ConfigurationStore, folder: Path) -> None:
     number = store.add({"system": {"hostname": "bng1"}}, COMMIT, {})
     text = (folder / "revisions" / str(number) / "configuration.json").read_text()
     assert text == json.dumps({"system": {"hostname": "bng1"}}, indent=2) + "\n"
 
 
 def test_revisions_that_no_state_names_are_not_taken_for_a_first_start(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ConfigurationStore(tmp_path)
     for number in (1, 2):
         added = store.add({"number": number}, Commit(1, "admin", None), {})
         store.publish(State(running=added, archive=tuple(range(added - 1, 0, -1))), "publish")
     store.close()
     (tmp_path / "state.json").unlink()
     with pytest.raises(Unreadable, match=r"no state\.json"):
-        Store(tmp_path)
+        ConfigurationStore(tmp_path)
     assert {entry.name for entry in (tmp_path / "revisions").iterdir()} == {"1", "2"}

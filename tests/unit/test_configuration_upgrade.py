@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import Invalid
-from gateway_api.core.configuration.edit import Operation, OperationRefused
+from gateway_api.core.configuration.edit import EditOperation, OperationRefused
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.workspace import Workspace
 from tests.support.clocks import StillClock
@@ -71,7 +71,7 @@ def test_a_stored_value_that_breaks_a_later_rule_is_loaded_with_a_warning_and_st
         assert all(path in record.getMessage() for record in warned)
         assert "s" * 64 not in caplog.text
         commit(workspace, "bng2")
-        workspace.amend([Operation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
+        workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
         whole = {**workspace.view.running.document, "system": {"hostname": "bng3"}}
         workspace.replace_running(whole, ADMIN)
         expected = {**stored, "system": {"hostname": "bng3"}, "qos": {**stored["qos"], "default_up": "9mbit"}}
@@ -84,9 +84,9 @@ def test_a_new_value_that_breaks_the_rule_is_refused_by_each_way_of_changing(
 ) -> None:
     with opened(tmp_path, document, StillClock()) as workspace:
         with pytest.raises(OperationRefused):
-            workspace.edit([Operation("set", path, OLD[path])], ADMIN)
+            workspace.edit([EditOperation("set", path, OLD[path])], ADMIN)
         with pytest.raises(OperationRefused):
-            workspace.amend([Operation("set", path, OLD[path])], ChangeRequest("root"))
+            workspace.amend([EditOperation("set", path, OLD[path])], ChangeRequest("root"))
         with pytest.raises(Invalid) as error:
             workspace.replace_running(older(document, path), ADMIN)
         assert set(refused_at(error.value)) == {path}
@@ -105,7 +105,7 @@ def test_a_neighbor_that_moves_in_its_list_keeps_its_description(tmp_path: Path,
     stored = older(document, "bgp.neighbors.0.description")
     stored["bgp"]["neighbors"].insert(0, {"address": "192.0.2.77", "remote_as": 64512})
     with upgraded(tmp_path, document, stored) as workspace:
-        workspace.edit([Operation("delete", "bgp.neighbors.0")], ADMIN)
+        workspace.edit([EditOperation("delete", "bgp.neighbors.0")], ADMIN)
         workspace.commit(ADMIN)
         assert workspace.view.running.document["bgp"]["neighbors"][0] == stored["bgp"]["neighbors"][1]
 
@@ -126,9 +126,9 @@ def test_an_unconfirmed_commit_returns_to_a_configuration_of_an_older_version(
     with upgraded(tmp_path, document, stored):
         pass
     with opened(tmp_path, document, clock) as workspace:
-        workspace.edit([Operation("set", "cgnat.vrf_name", "vrf1")], ADMIN)
+        workspace.edit([EditOperation("set", "cgnat.vrf_name", "vrf1")], ADMIN)
         workspace.commit(ADMIN, 60)
-        workspace.amend([Operation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
+        workspace.amend([EditOperation("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
         clock.now += 60
         assert workspace.return_if_due()
         put(stored, "qos.default_up", "9mbit")
@@ -140,7 +140,7 @@ def test_an_archived_configuration_of_an_older_version_is_refused_at_commit_and_
 ) -> None:
     stored = older(document)
     with upgraded(tmp_path, document, stored) as workspace:
-        workspace.edit([Operation("set", "cgnat.vrf_name", "vrf1")], ADMIN)
+        workspace.edit([EditOperation("set", "cgnat.vrf_name", "vrf1")], ADMIN)
         workspace.commit(ADMIN)
         workspace.rollback(1, ADMIN)
         with pytest.raises(Invalid) as error:

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway_api.cli.ctl.contexts import Context, Contexts
-from gateway_api.cli.ctl.failures import Failure
+from gateway_api.cli.ctl.failures import CommandFailure
 
 LAB = Context("lab", "https://lab:8443", "/lab.pem", "admin", "token of lab")
 BNG = Context("bng", "https://bng:8443", None, "admin", "token of bng")
@@ -42,7 +42,7 @@ def test_of_two_contexts_with_a_url_it_is_the_current_one() -> None:
 
 @pytest.mark.parametrize("url", ["http://bng", "bng:8443", "https://", "https://admin:word@bng", ""])
 def test_a_url_that_could_leak_a_token_is_refused(url: str) -> None:
-    with pytest.raises(Failure):
+    with pytest.raises(CommandFailure):
         Contexts().at(url, None)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.program import Ended
+from gateway_api.core.gateways.linux.program import EndedProgram
 from gateway_api.core.gateways.linux.routing import frr_reload
 from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingAbsent, RoutingUnavailable
 from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration, FrrDifference, RoutingRefused
@@ -29,7 +29,7 @@ DOWN = b"Exiting: failed to connect to any daemons.\nTraceback (most recent call
 EMPTY = b"2026-11-22 09:00:31,076 \x1b[91m  ERROR\x1b[0m: Filename /tmp/frr.conf is an empty file\n"
 
 
-def difference(ended: Ended, text: str = TEXT) -> FrrDifference:
+def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frr_reload, "run", lambda *_, **__: ended)
         return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(text)
@@ -45,7 +45,7 @@ def difference(ended: Ended, text: str = TEXT) -> FrrDifference:
 )
 def test_a_refusal_names_the_line_of_the_file(errors: bytes, output: bytes, reason: str) -> None:
     with pytest.raises(RoutingRefused) as refused:
-        difference(Ended(1, output, errors))
+        difference(EndedProgram(1, output, errors))
     error = refused.value
     assert (error.line, error.number, error.reason) == ("neighbor 10.0.0.2 colour red", 3, reason)
 
@@ -54,12 +54,12 @@ def test_a_refusal_without_a_line_has_its_reason() -> None:
     with pytest.raises(
         RoutingRefused, match=r"^FRR refuses frr\.conf: Filename /tmp/frr\.conf is an empty file$"
     ):
-        difference(Ended(1, b"", EMPTY))
+        difference(EndedProgram(1, b"", EMPTY))
 
 
 def test_an_frr_that_is_down_refuses_nothing() -> None:
     with pytest.raises(RoutingAbsent, match=r"failed to connect to any daemons\.$"):
-        difference(Ended(1, b"", DOWN))
+        difference(EndedProgram(1, b"", DOWN))
 
 
 #: FRR 8.4.4, and 10.3, which leaves each context.
@@ -83,14 +83,14 @@ OUTPUT_10 = OUTPUT_8.replace(b"core 8\n", b"core 8\nexit\n").replace(b"kernel\n"
 
 @pytest.mark.parametrize("output", [OUTPUT_8, OUTPUT_10])
 def test_a_difference_has_commands_with_their_context_and_nothing_of_vtysh(output: bytes) -> None:
-    assert difference(Ended(0, output, b"")) == FrrDifference(
+    assert difference(EndedProgram(0, output, b"")) == FrrDifference(
         removed=("router bgp 65001\n no neighbor 10.0.0.2 description core 8",),
         added=("router bgp 65001\n address-family ipv4 unicast\n  redistribute kernel",),
     )
 
 
 def test_no_output_is_no_difference() -> None:
-    assert difference(Ended(0, b"", b"")) == FrrDifference()
+    assert difference(EndedProgram(0, b"", b"")) == FrrDifference()
 
 
 _printed = st.binary(max_size=80) | st.lists(
@@ -105,7 +105,7 @@ def test_any_bytes_are_a_difference_or_an_error(status: int, output: bytes, erro
     # The draft is written as bytes, and a text of a configuration has none of these.
     text = text.encode(errors="ignore").decode()
     try:
-        difference(Ended(status, output, errors), text)
+        difference(EndedProgram(status, output, errors), text)
     except (RoutingRefused, RoutingUnavailable) as error:
         assert len(str(error)) < 600 and str(error).isprintable()
 

@@ -10,7 +10,7 @@ import pytest
 from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge
 from gateway_api.history import reader, search
 from gateway_api.history.reader import Reader
-from gateway_api.history.record import Wanted
+from gateway_api.history.record import HistoryFilter
 from gateway_api.wire.contract import Page
 from tests.support.histories import History, down, history, up
 from tests.support.pools import Here
@@ -102,7 +102,7 @@ def test_a_text_that_means_many_names_finds_the_newest(
 def pages(past: History, limit: int) -> list[list[int]]:
     cursor, found = None, []
     while True:
-        page = past.reader.sessions(Wanted(), Page(limit, cursor))
+        page = past.reader.sessions(HistoryFilter(), Page(limit, cursor))
         found.append([session.id for session in page.sessions])
         cursor = page.next_cursor
         if cursor is None:
@@ -123,7 +123,7 @@ def test_sessions_that_started_in_one_second_are_not_lost_between_pages(tmp_path
 @pytest.mark.parametrize("cursor", ["x", "W10", "WzEsMl0x", "Wy0xLDJd", "bnVsbA"])
 def test_a_cursor_that_no_page_gave_is_refused(past: History, cursor: str) -> None:
     with pytest.raises(Invalid, match="cursor: must be what the last page gave as next_cursor"):
-        past.reader.sessions(Wanted(), Page(2, cursor))
+        past.reader.sessions(HistoryFilter(), Page(2, cursor))
 
 
 def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_search_over_its_time_is_refused_with_what_to_do(
 
 def test_a_history_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(HistoryUnavailable, match="cannot read the history"):
-        Reader(tmp_path / "none.sqlite", Here()).sessions(Wanted(), None)
+        Reader(tmp_path / "none.sqlite", Here()).sessions(HistoryFilter(), None)
 
 
 def test_flapping_subscribers_are_those_with_the_most_sessions_and_the_last_of_each(tmp_path: Path) -> None:

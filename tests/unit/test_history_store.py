@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.history.store import Place, prepare
+from gateway_api.history.store import FeedPlace, prepare
 from gateway_api.wire.core.history import HistoryLimits
 from tests.support.histories import BOOT, History, down, history, listed, up
 
@@ -70,9 +70,9 @@ def test_a_batch_that_fails_leaves_nothing_and_no_place(past: History) -> None:
 
 
 def test_the_place_is_where_the_last_batch_ended(past: History) -> None:
-    past.store.add([up(7, 100)], Place(BOOT, 17, 105))
-    past.store.add([], Place(BOOT, 17, 120))
-    assert past.store.place() == Place(BOOT, 17, 120)
+    past.store.add([up(7, 100)], FeedPlace(BOOT, 17, 105))
+    past.store.add([], FeedPlace(BOOT, 17, 120))
+    assert past.store.place() == FeedPlace(BOOT, 17, 120)
 
 
 def test_a_session_that_is_gone_after_a_hole_ended_in_it(past: History) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway_api.base.errors import Invalid
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import TrafficSample
-from gateway_api.history.store import Store
+from gateway_api.history.store import HistoryStore
 from gateway_api.history.traffic import TrafficSpan
 from gateway_api.history.traffic_recorder import TrunkCounters
 from gateway_api.history.traffic_store import TrafficStore
@@ -44,7 +44,7 @@ class Kept:
         return Reader(self.path, Here()).traffic(TrafficSpan(since, until, None)).step_seconds
 
     def trim(self, now: int, **limits: Any) -> None:
-        with closing(Store(self.path)) as store:
+        with closing(HistoryStore(self.path)) as store:
             while store.trim(HistoryLimits(**{"days": 90, "mebibytes": 1024, **limits}), now):
                 pass
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone
 from gateway_api.core.job_store import JobStore
-from gateway_api.core.jobs import Act, Ended, Jobs, Outcome, TooManyJobs
+from gateway_api.core.jobs import Act, EndedJob, JobOutcome, Jobs, TooManyJobs
 from gateway_api.wire.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
 from tests.support.clocks import NOW, StillClock
 from tests.support.stack import PATIENCE, wait_for
@@ -67,19 +67,19 @@ class Held:
         self.released = threading.Event()
         self._free = free
 
-    def __call__(self, ids: Sequence[int]) -> Outcome:
+    def __call__(self, ids: Sequence[int]) -> JobOutcome:
         if len(self.taken) >= self._free:
             assert self.released.wait(PATIENCE)
         self.taken += ids
-        return Outcome(done=len(ids))
+        return JobOutcome(done=len(ids))
 
 
 def test_a_job_acts_on_each_session_once_in_order(world: World) -> None:
     taken: list[int] = []
 
-    def act(ids: Sequence[int]) -> Outcome:
+    def act(ids: Sequence[int]) -> JobOutcome:
         taken.extend(ids)
-        return Outcome(done=len(ids))
+        return JobOutcome(done=len(ids))
 
     job = world.run(act)
     assert (job.state, job.total, job.done, job.started_at) == (JobState.RUNNING, 250, 0, NOW)
@@ -92,11 +92,11 @@ def test_a_job_acts_on_each_session_once_in_order(world: World) -> None:
 def test_no_second_has_more_sessions_than_allowed(world: World, per_second: int) -> None:
     seconds: Counter[int] = Counter()
 
-    def act(ids: Sequence[int]) -> Outcome:
+    def act(ids: Sequence[int]) -> JobOutcome:
         seconds[int(world.clock.now - NOW)] += len(ids)
         # A slow gateway, now and then: the sessions that it delayed come no faster afterwards.
         world.clock.now += 2.5 * (sum(seconds.values()) == per_second)
-        return Outcome(done=len(ids))
+        return JobOutcome(done=len(ids))
 
     world.ended(world.run(act, per_second=per_second))
     assert sum(seconds.values()) == 250
@@ -106,10 +106,10 @@ def test_no_second_has_more_sessions_than_allowed(world: World, per_second: int)
 
 
 def test_a_job_counts_what_came_of_its_sessions_and_keeps_the_first_failures(world: World) -> None:
-    def act(ids: Sequence[int]) -> Outcome:
+    def act(ids: Sequence[int]) -> JobOutcome:
         errors = tuple(JobError(id, f"no {id}") for id in ids if id % 10 == 0)
         gone = sum(id % 10 == 1 for id in ids)
-        return Outcome(len(ids) - gone - len(errors), gone, errors)
+        return JobOutcome(len(ids) - gone - len(errors), gone, errors)
 
     job = world.ended(world.run(act))
     assert (job.state, job.done, job.gone, job.failed) == ("done", 200, 25, 25)
@@ -127,7 +127,7 @@ def test_a_job_that_is_cancelled_takes_no_further_session(world: World) -> None:
     act.released.set()
     # The batch that was under way still counts.
     wait_for("the end of the batch", lambda: world.job(job).done == len(act.taken) == 30)
-    with pytest.raises(Ended):
+    with pytest.raises(EndedJob):
         world.jobs.cancel(job.id)
     assert world.jobs.cancel(99) is None
 
@@ -144,17 +144,17 @@ def test_a_job_that_a_restart_interrupts_is_listed_with_its_count_and_does_not_c
 
 
 def test_jobs_that_ended_are_the_same_after_a_restart_and_no_id_comes_again(world: World) -> None:
-    jobs = [world.ended(world.run(lambda ids: Outcome(done=len(ids)), ids=range(5))) for _ in range(3)]
+    jobs = [world.ended(world.run(lambda ids: JobOutcome(done=len(ids)), ids=range(5))) for _ in range(3)]
     world.start_again()
     assert world.jobs.all() == jobs[::-1]
-    assert world.run(lambda ids: Outcome(done=len(ids))).id == 4
+    assert world.run(lambda ids: JobOutcome(done=len(ids))).id == 4
 
 
 def test_only_the_last_jobs_are_kept_and_those_that_run(tmp_path: Path) -> None:
     world, act = World(tmp_path / "jobs", held=3), Held()
     first = world.run(act)
     for _ in range(6):
-        last = world.ended(world.run(lambda ids: Outcome(done=len(ids))))
+        last = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
     assert [job.id for job in world.jobs.all()] == [last.id, last.id - 1, last.id - 2, first.id]
     act.released.set()
     world.ended(first)
@@ -176,7 +176,7 @@ def test_only_so_many_jobs_run_at_a_time(world: World) -> None:
 def test_a_job_whose_work_fails_unexpectedly_ends_and_says_why_in_the_log(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def act(ids: Sequence[int]) -> Outcome:
+    def act(ids: Sequence[int]) -> JobOutcome:
         raise RuntimeError("what nobody thought of")
 
     assert world.ended(world.run(act)).state is JobState.INTERRUPTED
@@ -200,4 +200,4 @@ def test_a_damaged_list_of_jobs_is_set_aside(world: World, caplog: pytest.LogCap
     world.start_again()
     assert world.jobs.all() == []
     assert "damaged" in caplog.text
-    assert world.ended(world.run(lambda ids: Outcome(done=len(ids)))).done == 250
+    assert world.ended(world.run(lambda ids: JobOutcome(done=len(ids)))).done == 250

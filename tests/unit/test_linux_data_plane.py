@@ -20,7 +20,7 @@ from gateway_api.core.gateways.linux.dataplane.wanted import (
 )
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry, LinkEntry, QdiscEntry
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import NOW, SteppedClock
 
@@ -51,7 +51,7 @@ WHOLE = KernelState(LINKS, frozenset(QDISCS), RouteState(ROUTES, frozenset()), (
 @pytest.fixture
 def plane() -> Iterator[DataPlane]:
     with Kernel() as kernel:
-        yield DataPlane(kernel, Reader())
+        yield DataPlane(kernel, KernelReader())
 
 
 def differs(plane: DataPlane, wanted: WantedSession, state: KernelState) -> bool:
@@ -115,7 +115,7 @@ def test_the_newest_session_has_the_address(plane: DataPlane) -> None:
 
 
 def test_a_session_of_the_range_is_steered() -> None:
-    steering = Steering(Reader())
+    steering = Steering(KernelReader())
     assert steering.host_route(ADDRESS, 10) is None
     steering.configure(Cgnat(True, "cgnat", 100, "lan0", GATEWAY, IPv4Network("100.64.0.0/10")))
     assert steering.host_route(ADDRESS, 10) == FibEntry(100, ADDRESS.packed, 32, 10, None, None)

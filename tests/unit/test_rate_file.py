@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.cli.ctl.failures import Failure
-from gateway_api.cli.ctl.rate_file import BadRow, Row, read
+from gateway_api.cli.ctl.failures import CommandFailure
+from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read
 
 
 @pytest.fixture
@@ -15,17 +15,20 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_row_has_the_number_of_its_line(file: Path) -> None:
     file.write_text("username,down,up\n\n# comment\nalice,1mbit,2mbit\n")
-    assert read(str(file)) == [Row(4, "alice", False, "1mbit", "2mbit")]
+    assert read(str(file)) == [RateRow(4, "alice", False, "1mbit", "2mbit")]
 
 
 def test_an_id_may_stand_for_a_username(file: Path) -> None:
     file.write_text("id,down,up\n7,1mbit,2mbit\nseven,1mbit,2mbit\n")
-    assert read(str(file)) == [Row(2, "7", True, "1mbit", "2mbit"), BadRow(3, "must begin with a session id")]
+    assert read(str(file)) == [
+        RateRow(2, "7", True, "1mbit", "2mbit"),
+        BadRow(3, "must begin with a session id"),
+    ]
 
 
 def test_spreadsheets_quote_and_count_with_carriage_returns(file: Path) -> None:
     file.write_bytes('\ufeffusername,down,up\r\n"bob ""the second"", here", "1 mbit",2mbit \r\n'.encode())
-    assert read(str(file)) == [Row(2, 'bob "the second", here', False, "1 mbit", "2mbit")]
+    assert read(str(file)) == [RateRow(2, 'bob "the second", here', False, "1 mbit", "2mbit")]
 
 
 @pytest.mark.parametrize(
@@ -49,5 +52,5 @@ def test_without_a_known_head_there_are_no_rows(file: Path) -> None:
 @pytest.mark.parametrize("text", ["", "username,down,up\nalice,100mbit,5"])
 def test_a_truncated_file_is_refused(file: Path, text: str) -> None:
     file.write_text(text)
-    with pytest.raises(Failure):
+    with pytest.raises(CommandFailure):
         read(str(file))

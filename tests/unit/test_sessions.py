@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.changes import ChangeLog
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.store import Store
+from gateway_api.core.configuration.store import ConfigurationStore
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
@@ -794,7 +794,7 @@ def clock() -> StillClock:
 @pytest.fixture
 def service(document: dict[str, Any], tmp_path: Path, clock: StillClock) -> Iterator[CoreService]:
     """150 sessions that stay; every third of them has rates of its own."""
-    running, store = RunningConfiguration.of(document), Store(tmp_path)
+    running, store = RunningConfiguration.of(document), ConfigurationStore(tmp_path)
     workspace = Workspace(store, lambda: running, StillClock(), lambda _: None, LabServices())
     journal = Journal("life")
     gateway = LabGateway(running.sections, Population(150, 0.0, 1), journal, StillClock())

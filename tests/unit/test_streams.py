@@ -23,7 +23,7 @@ from gateway_api.daemon.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.sse import EventId
-from gateway_api.events.streams import Streams, Wanted
+from gateway_api.events.streams import StreamFilter, Streams
 from tests.support.clocks import SteppedClock
 from tests.support.journal import InProcessCore, grow, session
 from tests.support.sse import Message, assert_gapless, messages_in
@@ -66,7 +66,7 @@ class Worker:
     ) -> "Reader":
         """One who wants what comes after an event of this life, or of another one, or from now on."""
         after = EventId("life", resume) if isinstance(resume, int) else resume
-        return Reader(self.streams, bearer, address, Wanted(resume=after, **wanted))
+        return Reader(self.streams, bearer, address, StreamFilter(resume=after, **wanted))
 
     def listener(self, resume: int | EventId | None = None, bearer: str = "alice", **wanted: Any) -> "Reader":
         """The same, when it has got its headers."""
@@ -97,7 +97,7 @@ class Reader:
     """A client at the other end of a stream, and the greenlet that serves it. While it doesn't take, what is
     sent to it is under way."""
 
-    def __init__(self, streams: Streams, bearer: str, address: str, wanted: Wanted) -> None:
+    def __init__(self, streams: Streams, bearer: str, address: str, wanted: StreamFilter) -> None:
         self.pieces: list[bytes] = []
         #: When each piece came.
         self.times: list[float] = []
@@ -131,7 +131,7 @@ class Reader:
         until(f"event {sequence}", lambda: self.has(sequence))
         return self.messages
 
-    def _run(self, streams: Streams, bearer: str, address: str, wanted: Wanted) -> None:
+    def _run(self, streams: Streams, bearer: str, address: str, wanted: StreamFilter) -> None:
         try:
             pieces = streams.open(bearer, address, wanted)
             self.was_opened = True
@@ -297,7 +297,7 @@ def test_a_client_that_was_too_far_behind_can_come_back_for_the_rest(worker: Wor
 
 def test_a_stream_that_is_never_read_is_none(worker: Worker) -> None:
     worker.listener()
-    pieces = worker.streams.open("alice", "192.0.2.1", Wanted())
+    pieces = worker.streams.open("alice", "192.0.2.1", StreamFilter())
     assert len(worker.streams) == 1
     pieces.close()  # type: ignore[attr-defined]
     assert len(worker.streams) == 1
@@ -307,7 +307,7 @@ def test_there_are_so_many_streams_at_a_time() -> None:
     worker = Worker(most=2)
     clients = [worker.listener(address=f"192.0.2.{number}") for number in range(2)]
     with pytest.raises(TooManyStreams, match="event streams"):
-        worker.streams.open("alice", "192.0.2.9", Wanted())
+        worker.streams.open("alice", "192.0.2.9", StreamFilter())
     clients[0].greenlet.kill()
     worker.listener(address="192.0.2.9")
 
@@ -316,12 +316,12 @@ def test_a_client_has_so_many_streams_whatever_its_address_in_its_network() -> N
     worker = Worker(most_of_one=2)
     clients = [worker.listener(address=f"2001:db8::{number}") for number in range(2)]
     with pytest.raises(TooManyStreams):
-        worker.streams.open("alice", "2001:db8::9", Wanted())
+        worker.streams.open("alice", "2001:db8::9", StreamFilter())
     worker.listener(address="2001:db8:0:1::")
     clients[0].greenlet.kill()
     worker.listener(address="2001:db8::9")
     with pytest.raises(TooManyStreams):
-        worker.streams.open("alice", "2001:db8::10", Wanted())
+        worker.streams.open("alice", "2001:db8::10", StreamFilter())
 
 
 def test_streams_are_counted_while_they_are_open(worker: Worker) -> None:
@@ -874,7 +874,7 @@ def test_whose_stream_has_ended_while_it_was_asked_for_is_left_alone(
     served: list[str] = []
 
     def serve() -> None:
-        with closing(worker.streams.open("alice", "192.0.2.1", Wanted())) as pieces:  # type: ignore[type-var]
+        with closing(worker.streams.open("alice", "192.0.2.1", StreamFilter())) as pieces:  # type: ignore[type-var]
             next(pieces)
             asks.wait(10)
         answers.set()

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.tree import gatewayctl
 
 
@@ -14,7 +14,7 @@ def main() -> int:
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
         return status if isinstance(status, int) else ExitStatus.DONE
-    except Failure as failure:
+    except CommandFailure as failure:
         failure.show()
         return failure.status
     except click.UsageError as error:

@@ -4,8 +4,8 @@ users."""
 from collections.abc import Sequence
 from typing import Any
 
-from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.texts import lines, sessions
 
 ROOT = "/system/config"
@@ -16,7 +16,7 @@ _MOST = 1000
 class Candidate:
     """Each request requires the entity tag of the one before it."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: RemoteGateway) -> None:
         self._gateway = gateway
         self._etag: str | None = None
         self._is_staged = False
@@ -33,7 +33,7 @@ class Candidate:
         if not difference["diff"]:
             return
         if not discard:
-            raise Failure(
+            raise CommandFailure(
                 ExitStatus.REFUSED,
                 f"the candidate has these changes; commit them, discard them, or use {remedy}:",
                 *lines(difference["diff"].rstrip("\n")),
@@ -59,7 +59,7 @@ class Candidate:
         try:
             self._change("/discard")
             self._is_staged = False
-        except Failure as failure:
+        except CommandFailure as failure:
             complain([*failure.lines, "the changes stay in the candidate"])
 
     def _change(self, which: str, body: Record | None = None) -> Any:

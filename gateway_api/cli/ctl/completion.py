@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
-from gateway_api.cli.ctl.failures import Failure
-from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.failures import CommandFailure
+from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import chosen_context
 
 #: Seconds that a user waits for a word.
 _TIMEOUT = 3.0
 
 #: Words with their descriptions, for the beginning of a word.
-Words = Callable[[Gateway, str], Iterable[tuple[str, str]]]
+Words = Callable[[RemoteGateway, str], Iterable[tuple[str, str]]]
 
 
 def offered(ctx: click.Context, words: Words, incomplete: str) -> list[CompletionItem]:
     """Nothing after a failure: its text would stand in the line that the user types."""
     try:
-        found = words(Gateway(chosen_context(ctx), timeout=_TIMEOUT), incomplete)
+        found = words(RemoteGateway(chosen_context(ctx), timeout=_TIMEOUT), incomplete)
         return [CompletionItem(word, help=about) for word, about in found if word.startswith(incomplete)]
-    except Failure:
+    except CommandFailure:
         return []
 
 
@@ -42,7 +42,7 @@ class Offered(click.ParamType[str]):
 def listed(path: str, key: str, name: str, about: str) -> Offered:
     """The words are a field of the records of a list, described by another one."""
 
-    def words(gateway: Gateway, incomplete: str) -> Iterable[tuple[str, str]]:
+    def words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
         return [(str(each[name]), str(each[about] or "")) for each in gateway.get(path)[key]]
 
     return Offered(words)

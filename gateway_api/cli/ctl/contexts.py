@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway_api.base import durable
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 
 DEFAULT_URL = "https://localhost:8443"
 
@@ -49,7 +49,7 @@ class Contexts:
         """Raises Failure."""
         if name not in self.known:
             names = ", ".join(self.known) or "none yet"
-            raise Failure(ExitStatus.USAGE, f"there is no context {name!r}; known contexts: {names}")
+            raise CommandFailure(ExitStatus.USAGE, f"there is no context {name!r}; known contexts: {names}")
         return self.known[name]
 
     def at(self, url: str, ca: str | None, name: str | None = None) -> Context:
@@ -78,7 +78,7 @@ def checked_url(url: str) -> str:
     """Without a slash at its end. Raises Failure."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.netloc or "@" in parts.netloc:
-        raise Failure(ExitStatus.USAGE, f"the URL of a gateway must be https://HOST:PORT, not {url!r}")
+        raise CommandFailure(ExitStatus.USAGE, f"the URL of a gateway must be https://HOST:PORT, not {url!r}")
     return url.rstrip("/")
 
 
@@ -98,7 +98,9 @@ class ContextsFile:
         except FileNotFoundError:
             return Contexts()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Failure(ExitStatus.USAGE, f"cannot read the contexts in {self.path}: {error}") from error
+            raise CommandFailure(
+                ExitStatus.USAGE, f"cannot read the contexts in {self.path}: {error}"
+            ) from error
 
     @contextmanager
     def editing(self) -> Iterator["Edited"]:
@@ -111,7 +113,9 @@ class ContextsFile:
                 yield edited
                 durable.replace(self.path, _document(edited.contexts))
         except OSError as error:
-            raise Failure(ExitStatus.USAGE, f"cannot write the contexts to {self.path}: {error}") from error
+            raise CommandFailure(
+                ExitStatus.USAGE, f"cannot write the contexts to {self.path}: {error}"
+            ) from error
 
     def keep(self, context: Context, *, current: bool = False) -> None:
         """Raises Failure."""

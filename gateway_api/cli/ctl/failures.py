@@ -33,7 +33,7 @@ MEANINGS = {
 }
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """Ends the command. `lines` are for standard error."""
 
     def __init__(self, status: ExitStatus, *lines: str) -> None:

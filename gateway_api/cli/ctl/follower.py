@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.sse import Event, events
 
 _PATH = "/events/subscribers"
@@ -16,10 +16,10 @@ _LONGEST_PAUSE = 30
 Say = Callable[[str], None]
 
 
-class Follower:
+class EventFollower:
     """Follows one gateway for ever. `last` is the id of the last event."""
 
-    def __init__(self, gateway: Gateway, query: Record, last: str | None, say: Say) -> None:
+    def __init__(self, gateway: RemoteGateway, query: Record, last: str | None, say: Say) -> None:
         self._gateway = gateway
         self._query = query
         self.last = last
@@ -35,7 +35,7 @@ class Follower:
                 yield from self._stream()
                 after = f"after {self.last}" if self.last else "with the next event: some events may be lost"
                 self._say(f"the stream has ended; resuming {after}")
-            except Failure as failure:
+            except CommandFailure as failure:
                 if failure.status is not ExitStatus.UNREACHABLE:
                     raise
                 self._say(f"{failure.lines[0]}; trying again in {self._pause} s")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import requests
 
 from gateway_api.cli.ctl.contexts import Context
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.texts import line
 from gateway_api.version import VERSION
 
@@ -30,10 +30,10 @@ class Answer(NamedTuple):
 
 
 #: Logs in again after the token has expired; None if it cannot.
-Renewal = Callable[["Gateway"], str | None]
+Renewal = Callable[["RemoteGateway"], str | None]
 
 
-class Gateway:
+class RemoteGateway:
     """Sends requests with the token of the context."""
 
     def __init__(self, context: Context, renew: Renewal | None = None, timeout: float = _TIMEOUT) -> None:
@@ -116,8 +116,8 @@ class Gateway:
             # OSError: the CA certificate cannot be read.
             raise self._unreachable(error) from error
 
-    def _unreachable(self, error: Exception) -> Failure:
-        return Failure(
+    def _unreachable(self, error: Exception) -> CommandFailure:
+        return CommandFailure(
             ExitStatus.UNREACHABLE, f"no response from a gateway at {self.context.url}: {_reason(error)}"
         )
 
@@ -145,7 +145,7 @@ def _answer_of(response: requests.Response) -> Answer:
         if not isinstance(document, dict):
             raise TypeError("not an object")
     except (ValueError, TypeError, requests.RequestException) as error:
-        raise Failure(
+        raise CommandFailure(
             ExitStatus.UNREACHABLE, f"the response from {response.url} is not from a gateway"
         ) from error
     if not response.ok:
@@ -153,7 +153,7 @@ def _answer_of(response: requests.Response) -> Answer:
     return Answer(document.get("data") if "status" in document else document, response.headers.get("ETag"))
 
 
-def _failure(response: requests.Response, document: Record) -> Failure:
+def _failure(response: requests.Response, document: Record) -> CommandFailure:
     said = _complaint(document)
     status = ExitStatus.REFUSED
     if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
@@ -165,7 +165,7 @@ def _failure(response: requests.Response, document: Record) -> Failure:
         said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"
     if after := response.headers.get("Retry-After"):
         said.append(f"try again in {line(after)} s")
-    return Failure(status, *said)
+    return CommandFailure(status, *said)
 
 
 def _complaint(document: Record) -> list[str]:

@@ -15,9 +15,9 @@ from click.shell_completion import CompletionItem
 
 from gateway_api.cli.ctl import printing
 from gateway_api.cli.ctl.contexts import Context, ContextsFile
-from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.formats import Format, FormatType
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.printing import Of
 from gateway_api.cli.ctl.results import Result
 from gateway_api.cli.ctl.signin import ask, has_terminal, renewal
@@ -38,7 +38,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def _contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
         known = ContextsFile(os.environ).read().known
-    except Failure:
+    except CommandFailure:
         # Its text would stand in the line that the user types.
         return []
     return [
@@ -88,16 +88,16 @@ def chosen_contexts(ctx: click.Context) -> list[Context]:
     if not ctx.meta.get("gatewayctl.all"):
         return [chosen_context(ctx)]
     if ctx.meta.get("gatewayctl.context"):
-        raise Failure(ExitStatus.USAGE, "--context and --all exclude each other")
+        raise CommandFailure(ExitStatus.USAGE, "--context and --all exclude each other")
     known = ContextsFile(os.environ).read().known
     if not known:
-        raise Failure(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
+        raise CommandFailure(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
     return list(known.values())
 
 
-def chosen_gateway(ctx: click.Context) -> Gateway:
+def chosen_gateway(ctx: click.Context) -> RemoteGateway:
     """Raises Failure."""
-    return Gateway(chosen_context(ctx), renewal(ContextsFile(os.environ), os.environ))
+    return RemoteGateway(chosen_context(ctx), renewal(ContextsFile(os.environ), os.environ))
 
 
 def reads(function: Command) -> Callable[..., None]:
@@ -122,7 +122,7 @@ def acts(function: Command) -> Callable[..., None]:
     @click.pass_context
     def command(ctx: click.Context, /, **arguments: Any) -> None:
         if ctx.meta.get("gatewayctl.all"):
-            raise Failure(ExitStatus.USAGE, "this command changes one gateway: --all is not possible")
+            raise CommandFailure(ExitStatus.USAGE, "this command changes one gateway: --all is not possible")
         _show(function(chosen_gateway(ctx), **arguments), chosen_format(ctx))
 
     return _with(command, function, (context_option(), output_option()))
@@ -144,17 +144,19 @@ def _show(result: Result | None, format: Format) -> None:
             raise click.exceptions.Exit(result.status)
 
 
-def _ask_all(contexts: Sequence[Context], ask: Callable[[Gateway], Result | None], format: Format) -> None:
+def _ask_all(
+    contexts: Sequence[Context], ask: Callable[[RemoteGateway], Result | None], format: Format
+) -> None:
     """Shows what those reply that can; the exit status is the highest of all. Raises Failure."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        asked = [(context.name, pool.submit(ask, Gateway(context))) for context in contexts]
+        asked = [(context.name, pool.submit(ask, RemoteGateway(context))) for context in contexts]
         results, worst = [], ExitStatus.DONE
         for name, future in asked:
             try:
                 if (result := future.result()) is not None:
                     results.append(Of(name, result))
                     worst = max(worst, result.status)
-            except Failure as failure:
+            except CommandFailure as failure:
                 complain(failure.lines, name)
                 worst = max(worst, failure.status)
     printing.show_all(results, format)
@@ -185,11 +187,11 @@ def confirm(question: str, *, yes: bool, otherwise: str, about: str = "") -> Non
     for each in lines(about.rstrip("\n")) if about else ():
         click.echo(each, err=True)
     if not (sys.stdin.isatty() and has_terminal()):
-        raise Failure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
+        raise CommandFailure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
     try:
         agreed = ask(f"{question} [y/N] ").lower() in {"y", "yes"}
     except (click.Abort, KeyboardInterrupt):
         click.echo(err=True)
         agreed = False
     if not agreed:
-        raise Failure(ExitStatus.REFUSED, otherwise)
+        raise CommandFailure(ExitStatus.REFUSED, otherwise)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.failures import ExitStatus, complain
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import confirm, filter_of
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Report
@@ -41,7 +41,7 @@ class Job:
     body: Record
     per_second: int | None
 
-    def run(self, gateway: Gateway, question: str, *, dry_run: bool, yes: bool) -> Report:
+    def run(self, gateway: RemoteGateway, question: str, *, dry_run: bool, yes: bool) -> Report:
         """Shows the sessions, asks, starts the job and waits for its end. Raises Failure."""
         preview = gateway.send("POST", self.path, {**self.body, "dry_run": True})
         shown = Report(table(preview["sessions"]) + preview["message"], preview)
@@ -52,7 +52,7 @@ class Job:
         return _followed(gateway, gateway.send("POST", self.path, {**self.body, **pace}))
 
 
-def _followed(gateway: Gateway, job: Record) -> Report:
+def _followed(gateway: RemoteGateway, job: Record) -> Report:
     complain([f"job {job['id']}: gatewayctl jobs cancel {job['id']} stops it"])
     with Progress(job["total"]) as progress:
         while True:

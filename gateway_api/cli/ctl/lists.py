@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import filter_of
-from gateway_api.cli.ctl.results import Column, Listing
+from gateway_api.cli.ctl.results import ResultList, ShownColumn
 
 
 def list_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,8 +25,8 @@ def list_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def listing(
-    gateway: Gateway, path: str, key: str, columns: Sequence[Column], filters: Record, **more: Any
-) -> Listing:
+    gateway: RemoteGateway, path: str, key: str, columns: Sequence[ShownColumn], filters: Record, **more: Any
+) -> ResultList:
     """The list at a path, with the options of the command. `key` names it in the data."""
     limit = more.pop("limit")
-    return Listing(gateway.pages(path, key, {**filters, **more}, limit), columns)
+    return ResultList(gateway.pages(path, key, {**filters, **more}, limit), columns)

@@ -9,7 +9,7 @@ import click
 from gateway_api.cli.ctl import tables
 from gateway_api.cli.ctl.formats import CSV, TABLE, Format
 from gateway_api.cli.ctl.gateway import Record
-from gateway_api.cli.ctl.results import Column, Listing, Report, Result, Sheet
+from gateway_api.cli.ctl.results import Report, Result, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.texts import lines
 
 #: The field with the name of the context.
@@ -28,7 +28,7 @@ def show(result: Result, format: Format) -> None:
         _write(format.text(_document(result)))
         return
     match result:
-        case Listing(records, columns):
+        case ResultList(records, columns):
             _show_table(records, columns)
         case Sheet(record):
             tables.show(("FIELD", "VALUE"), [(each.name, each.text(record)) for each in result.columns])
@@ -46,7 +46,7 @@ def show_all(results: Sequence[Of], format: Format) -> None:
     if tabular:
         columns = {each.name + each.title: each for of in tabular for each in of.result.columns}  # type: ignore[union-attr]
         records = [{CONTEXT: of.context, **record} for of in tabular for record in _records(of.result)]
-        _show_table(records, [Column(CONTEXT), *columns.values()])
+        _show_table(records, [ShownColumn(CONTEXT), *columns.values()])
     for of in results:
         if isinstance(of.result, Report):
             text = "\n".join(f"{of.context}: {line}" for line in of.result.text.splitlines())
@@ -54,12 +54,12 @@ def show_all(results: Sequence[Of], format: Format) -> None:
 
 
 def _document(result: Result) -> Any:
-    return list(result.records) if isinstance(result, Listing) else result.record
+    return list(result.records) if isinstance(result, ResultList) else result.record
 
 
 def _records(result: Result) -> list[dict[str, Any]]:
     match result:
-        case Listing(records):
+        case ResultList(records):
             return list(records)
         case Sheet(record):
             return [record]
@@ -69,7 +69,7 @@ def _records(result: Result) -> list[dict[str, Any]]:
             return [{"message": text}]
 
 
-def _show_table(records: Sequence[dict[str, Any]], columns: Sequence[Column]) -> None:
+def _show_table(records: Sequence[dict[str, Any]], columns: Sequence[ShownColumn]) -> None:
     tables.show(
         [each.head for each in columns], [[each.text(record) for each in columns] for record in records]
     )

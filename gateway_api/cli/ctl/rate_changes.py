@@ -3,10 +3,10 @@
 import time
 from collections.abc import Sequence
 
-from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.progress import Progress
-from gateway_api.cli.ctl.rate_file import BadRow, Row, read
+from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.targets import session_path
 from gateway_api.cli.ctl.texts import line
@@ -18,23 +18,25 @@ _PAUSES = (1, 2, 4)
 class RateChanges:
     """The changes of a file. Raises Failure for bad lines."""
 
-    def __init__(self, gateway: Gateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
+    def __init__(self, gateway: RemoteGateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
         rows = read(file)
         bad = [each for each in rows if isinstance(each, BadRow)]
         complain(f"line {each.number}: {each.reason}" for each in bad)
         if bad and not skip_bad:
             count = f"{len(bad)} bad line{'' if len(bad) == 1 else 's'}"
-            raise Failure(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
+            raise CommandFailure(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
         self.bad = len(bad)
         self.offline = 0
         self.offline_ok = offline_ok
-        self.changes: list[tuple[int, Row]] = []
-        online = _online(gateway) if any(isinstance(each, Row) and not each.by_id for each in rows) else {}
+        self.changes: list[tuple[int, RateRow]] = []
+        online = (
+            _online(gateway) if any(isinstance(each, RateRow) and not each.by_id for each in rows) else {}
+        )
         for row in rows:
-            if isinstance(row, Row):
+            if isinstance(row, RateRow):
                 self._add(row, [int(row.who)] if row.by_id else online.get(row.who, []))
 
-    def _add(self, row: Row, ids: Sequence[int]) -> None:
+    def _add(self, row: RateRow, ids: Sequence[int]) -> None:
         if not ids:
             self.offline += 1
             complain([f"line {row.number}: {line(row.who)} is not online"])
@@ -45,7 +47,7 @@ class RateChanges:
         return self.bad == 0 and (self.offline == 0 or self.offline_ok)
 
 
-def _online(gateway: Gateway) -> dict[str, list[int]]:
+def _online(gateway: RemoteGateway) -> dict[str, list[int]]:
     """The ids of all sessions by username."""
     found: dict[str, list[int]] = {}
     for each in gateway.pages("/subscribers", "sessions", {}):
@@ -53,7 +55,7 @@ def _online(gateway: Gateway) -> dict[str, list[int]]:
     return found
 
 
-def change_all(gateway: Gateway, rates: RateChanges, terms: Record, dry_run: bool) -> Report:
+def change_all(gateway: RemoteGateway, rates: RateChanges, terms: Record, dry_run: bool) -> Report:
     """`terms` say how long the rates are valid. The status is DONE if every change of the file was made."""
     absent = f"{rates.offline} not online, {rates.bad} bad"
     if dry_run:
@@ -66,7 +68,7 @@ def change_all(gateway: Gateway, rates: RateChanges, terms: Record, dry_run: boo
             try:
                 _change(gateway, id, row, terms)
                 changed += 1
-            except Failure as failure:
+            except CommandFailure as failure:
                 complain(f"line {row.number}: {line(row.who)}: {each}" for each in failure.lines)
                 status = failure.status
                 if status is not ExitStatus.REFUSED:
@@ -78,14 +80,14 @@ def change_all(gateway: Gateway, rates: RateChanges, terms: Record, dry_run: boo
     return _outcome(f"{changed} changed, {failed} failed, {absent}, {left} not tried", status)
 
 
-def _change(gateway: Gateway, id: int, row: Row, terms: Record) -> None:
+def _change(gateway: RemoteGateway, id: int, row: RateRow, terms: Record) -> None:
     """Tries again while the gateway does not respond. Raises Failure."""
     body = {"rate_down": row.down, "rate_up": row.up, **terms}
     for pause in (*_PAUSES, None):
         try:
             gateway.send("PUT", f"{session_path(id)}/rate", body)
             return
-        except Failure as failure:
+        except CommandFailure as failure:
             if pause is None or failure.status is not ExitStatus.UNREACHABLE:
                 raise
             time.sleep(pause)

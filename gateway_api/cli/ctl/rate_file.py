@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.signin import STANDARD_INPUT
 from gateway_api.cli.ctl.targets import is_id
 from gateway_api.cli.ctl.texts import line
@@ -22,7 +22,7 @@ _HEADS = (["username", "down", "up"], ["id", "down", "up"])
 
 
 @dataclass(frozen=True)
-class Row:
+class RateRow:
     """`who` is a username, or an id if `by_id`."""
 
     number: int
@@ -38,22 +38,22 @@ class BadRow:
     reason: str
 
 
-def read(file: str) -> list[Row | BadRow]:
+def read(file: str) -> list[RateRow | BadRow]:
     """Raises Failure for a file that is empty or incomplete."""
     try:
         data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise Failure(ExitStatus.USAGE, f"cannot read {file}: {error}") from error
+        raise CommandFailure(ExitStatus.USAGE, f"cannot read {file}: {error}") from error
     if not text:
-        raise Failure(ExitStatus.USAGE, f"{file} is empty")
+        raise CommandFailure(ExitStatus.USAGE, f"{file} is empty")
     if not text.endswith("\n"):
         reason = "no newline at the end: is the file complete? Nothing was changed"
-        raise Failure(ExitStatus.USAGE, reason)
+        raise CommandFailure(ExitStatus.USAGE, reason)
     return list(_rows(each.rstrip("\r") for each in text.split("\n")))
 
 
-def _rows(texts: Iterable[str]) -> Iterator[Row | BadRow]:
+def _rows(texts: Iterable[str]) -> Iterator[RateRow | BadRow]:
     head: list[str] | None = None
     seen: dict[str, int] = {}
     for number, text in enumerate(texts, 1):
@@ -68,12 +68,12 @@ def _rows(texts: Iterable[str]) -> Iterator[Row | BadRow]:
             head = cells
             continue
         made = _row(number, cells, by_id=head == _HEADS[1], seen=seen)
-        if isinstance(made, Row):
+        if isinstance(made, RateRow):
             seen[made.who] = number
         yield made
 
 
-def _row(number: int, cells: list[str] | None, *, by_id: bool, seen: Mapping[str, int]) -> Row | BadRow:
+def _row(number: int, cells: list[str] | None, *, by_id: bool, seen: Mapping[str, int]) -> RateRow | BadRow:
     if cells is None or len(cells) != len(_HEADS[0]) or not all(cells):
         return BadRow(number, "must have three fields: username or id, down, up")
     who, down, up = cells
@@ -81,7 +81,7 @@ def _row(number: int, cells: list[str] | None, *, by_id: bool, seen: Mapping[str
         return BadRow(number, "must begin with a session id")
     if who in seen:
         return BadRow(number, f"{line(who)} is in line {seen[who]} already")
-    return Row(number, who, by_id, down, up)
+    return RateRow(number, who, by_id, down, up)
 
 
 def _cells(text: str) -> list[str] | None:

@@ -10,7 +10,7 @@ from gateway_api.cli.ctl.texts import plain
 
 
 @dataclass(frozen=True)
-class Column:
+class ShownColumn:
     """A column of a table: a field of the record, or what `value` makes of it."""
 
     name: str
@@ -25,7 +25,7 @@ class Column:
         return self.value(record.get(self.name))
 
 
-class Whole(Column):
+class WholeRecord(ShownColumn):
     """A column made of the whole record."""
 
     def text(self, record: Record) -> str:
@@ -33,11 +33,11 @@ class Whole(Column):
 
 
 @dataclass(frozen=True)
-class Listing:
+class ResultList:
     """Records, of which a table shows some columns, and the other formats everything."""
 
     records: Sequence[Record]
-    columns: Sequence[Column]
+    columns: Sequence[ShownColumn]
     status: ExitStatus = ExitStatus.DONE
 
 
@@ -51,8 +51,8 @@ class Sheet:
     status: ExitStatus = ExitStatus.DONE
 
     @property
-    def columns(self) -> list[Column]:
-        return [Column(name, value=self.shown.get(name, plain)) for name in self.record]
+    def columns(self) -> list[ShownColumn]:
+        return [ShownColumn(name, value=self.shown.get(name, plain)) for name in self.record]
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,4 @@ class Report:
     status: ExitStatus = ExitStatus.DONE
 
 
-Result: TypeAlias = Listing | Sheet | Report
+Result: TypeAlias = ResultList | Sheet | Report

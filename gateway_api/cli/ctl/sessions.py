@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway_api.cli.ctl.gateway import Record
-from gateway_api.cli.ctl.results import Column, Whole
+from gateway_api.cli.ctl.results import ShownColumn, WholeRecord
 from gateway_api.cli.ctl.tables import aligned
 from gateway_api.cli.ctl.texts import moment, plain, rate
 
@@ -14,14 +14,14 @@ def address(record: Record) -> str:
 
 
 COLUMNS = (
-    Column("id"),
-    Column("type"),
-    Column("username"),
-    Whole("ip_address", "ADDRESS", address),
-    Column("interface"),
-    Column("rate_down", "DOWN", rate),
-    Column("rate_up", "UP", rate),
-    Column("started_at", "SINCE", moment),
+    ShownColumn("id"),
+    ShownColumn("type"),
+    ShownColumn("username"),
+    WholeRecord("ip_address", "ADDRESS", address),
+    ShownColumn("interface"),
+    ShownColumn("rate_down", "DOWN", rate),
+    ShownColumn("rate_up", "UP", rate),
+    ShownColumn("started_at", "SINCE", moment),
 )
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import click
 
 from gateway_api.cli.ctl.contexts import Context, ContextsFile
-from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway, Renewal
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.gateway import RemoteGateway, Renewal
 
 STANDARD_INPUT = "-"
 
 
 def log_in(
-    gateway: Gateway, file: ContextsFile, username: str, password: str, *, current: bool = False
+    gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
 ) -> Context:
     """Logs in and keeps the token in the context, which can become the current one. Raises Failure."""
     body = {"username": username, "password": password}
@@ -32,7 +32,7 @@ def log_in(
 def renewal(file: ContextsFile, environment: Mapping[str, str]) -> Renewal:
     """Logs in again with GATEWAY_PASSWORD_FILE, or at a terminal."""
 
-    def renew(gateway: Gateway) -> str | None:
+    def renew(gateway: RemoteGateway) -> str | None:
         password_file = environment.get("GATEWAY_PASSWORD_FILE")
         if not password_file and not has_terminal():
             return None
@@ -40,7 +40,7 @@ def renewal(file: ContextsFile, environment: Mapping[str, str]) -> Renewal:
         username = environment.get("GATEWAY_USER") or gateway.context.username
         username = username_for(gateway.context, username, prompt=not password_file)
         password = password_for(username, password_file)
-        return log_in(Gateway(gateway.context), file, username, password).token
+        return log_in(RemoteGateway(gateway.context), file, username, password).token
 
     return renew
 
@@ -50,7 +50,7 @@ def username_for(context: Context, given: str | None, *, prompt: bool = True) ->
     if given:
         return given
     if not prompt:
-        raise Failure(ExitStatus.USAGE, "no user: use --user, or set GATEWAY_USER")
+        raise CommandFailure(ExitStatus.USAGE, "no user: use --user, or set GATEWAY_USER")
     required_terminal("--user")
     return ask(f"Username for {context.url}: ")
 
@@ -69,9 +69,9 @@ def first_line(file: str, what: str) -> str:
         read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         found = read.decode().splitlines()
     except (OSError, ValueError) as error:
-        raise Failure(ExitStatus.USAGE, f"cannot read the {what} from {file}: {error}") from error
+        raise CommandFailure(ExitStatus.USAGE, f"cannot read the {what} from {file}: {error}") from error
     if not found or not found[0]:
-        raise Failure(ExitStatus.USAGE, f"no {what} in {file}")
+        raise CommandFailure(ExitStatus.USAGE, f"no {what} in {file}")
     return found[0]
 
 
@@ -111,7 +111,7 @@ def _woken_by_signals() -> Iterator[int]:
 def required_terminal(option: str) -> None:
     """Raises Failure without a terminal."""
     if not has_terminal():
-        raise Failure(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
+        raise CommandFailure(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
 
 
 def has_terminal() -> bool:

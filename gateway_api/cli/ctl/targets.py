@@ -10,8 +10,8 @@ from click.shell_completion import CompletionItem
 
 from gateway_api.base.texts import ip_address, mac_address
 from gateway_api.cli.ctl.completion import offered
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.texts import line
 
 _ID = re.compile("[1-9][0-9]*", re.ASCII)
@@ -27,29 +27,31 @@ def session_path(id: object) -> str:
     return f"/subscribers/{quote(str(id), safe='')}"
 
 
-def session_id(gateway: Gateway, target: str) -> int:
+def session_id(gateway: RemoteGateway, target: str) -> int:
     """The id of the only session that a target names. Raises Failure."""
     if is_id(target):
         return int(target)
     found = gateway.pages("/subscribers", "sessions", exactly(target))
     if not found:
-        raise Failure(
+        raise CommandFailure(
             ExitStatus.REFUSED,
             f"no session of {line(target)}; gatewayctl subscribers find searches for parts",
         )
     if len(found) > 1:
         ids = ", ".join(str(each["id"]) for each in found)
-        raise Failure(ExitStatus.REFUSED, f"{line(target)} has several sessions: name one by its id: {ids}")
+        raise CommandFailure(
+            ExitStatus.REFUSED, f"{line(target)} has several sessions: name one by its id: {ids}"
+        )
     return int(found[0]["id"])
 
 
-def last_session_id(gateway: Gateway, target: str) -> int:
+def last_session_id(gateway: RemoteGateway, target: str) -> int:
     """The id of the last session that a target had, also of one that has ended. Raises Failure."""
     if is_id(target):
         return int(target)
     found = gateway.pages("/subscribers/history", "sessions", exactly(target), 1)
     if not found:
-        raise Failure(ExitStatus.REFUSED, f"the history has no session of {line(target)}")
+        raise CommandFailure(ExitStatus.REFUSED, f"the history has no session of {line(target)}")
     return int(found[0]["id"])
 
 
@@ -75,7 +77,7 @@ class TargetType(click.ParamType[str]):
         return offered(ctx, _sessions, incomplete)
 
 
-def _sessions(gateway: Gateway, incomplete: str) -> list[tuple[str, str]]:
+def _sessions(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, str]]:
     by_id = not incomplete or incomplete.isdecimal()
     query: dict[str, Any] = {} if by_id else {"search": incomplete}
     found = gateway.get("/subscribers", **query, limit=_MOST_OFFERED)["sessions"]

@@ -32,7 +32,7 @@ _ABSENT = object()
 
 
 @dataclass(frozen=True)
-class Operation:
+class EditOperation:
     """`value` is any JSON; text is read as the schema requires at the path. A deletion has none."""
 
     action: EditAction
@@ -54,7 +54,7 @@ class OperationRefused(GatewayApiError):
 
 
 def edited(
-    document: dict[str, Any], operations: Sequence[Operation]
+    document: dict[str, Any], operations: Sequence[EditOperation]
 ) -> tuple[dict[str, Any], list[EditedValue]]:
     """A copy of the document with all operations applied in their order, and what each one changed. Raises
     OperationRefused."""

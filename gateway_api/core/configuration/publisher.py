@@ -14,7 +14,7 @@ from gateway_api.core.configuration.documents import Change, diff_text
 from gateway_api.core.configuration.running import RunningConfiguration, View, note_of, renewed
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import GatewayServices, render
-from gateway_api.core.configuration.store import Commit, State, StepFailed, Store
+from gateway_api.core.configuration.store import Commit, ConfigurationStore, State, StepFailed
 from gateway_api.wire.core.configuration import CommitReply, ConfigurationDifference
 from gateway_api.wire.core.impact import CommitDropsSessionsError, Impact
 from gateway_api.wire.core.interface import CORE
@@ -51,7 +51,11 @@ class Publisher:
     view: View
 
     def __init__(
-        self, store: Store, clock: Clock, check: Callable[[Path], None], services: GatewayServices
+        self,
+        store: ConfigurationStore,
+        clock: Clock,
+        check: Callable[[Path], None],
+        services: GatewayServices,
     ) -> None:
         self._store = store
         self._clock = clock

@@ -12,7 +12,7 @@ from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
 from gateway_api.base.logs import redacted
 from gateway_api.core.changes import Caller
-from gateway_api.core.configuration.edit import Operation, OperationRefused
+from gateway_api.core.configuration.edit import EditOperation, OperationRefused
 from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import View
 from gateway_api.core.configuration.store import StepFailed, Unreadable
@@ -177,7 +177,7 @@ def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, s
     ]
 
 
-def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[Operation]:
+def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[EditOperation]:
     operations = []
     for number, edit in enumerate(edits):
         text = edit.value_json
@@ -187,7 +187,7 @@ def _operations(edits: Iterable[wire.ConfigurationEdit]) -> list[Operation]:
             raise invalid_parameter(f"edits.{number}.value_json") from error
         if text is None and edit.action == "set":
             raise invalid_parameter(f"edits.{number}.value_json")
-        operations.append(Operation(edit.action, edit.path, value))
+        operations.append(EditOperation(edit.action, edit.path, value))
     return operations
 
 

@@ -151,7 +151,7 @@ def _json_bytes(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-class Store:
+class ConfigurationStore:
     """The configurations in a folder, which is created if missing. For one process, and one thread at a time.
 
     Raises Unreadable.

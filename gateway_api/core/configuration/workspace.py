@@ -17,11 +17,18 @@ from gateway_api.base.errors import Invalid, Stale
 from gateway_api.core.changes import Caller
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import changes, merged, unmasked
-from gateway_api.core.configuration.edit import Operation, edited
+from gateway_api.core.configuration.edit import EditOperation, edited
 from gateway_api.core.configuration.publisher import ChangeRequest, Publisher
 from gateway_api.core.configuration.running import RunningConfiguration, View, refuse_too_large, renewed
 from gateway_api.core.configuration.services import GatewayServices, render
-from gateway_api.core.configuration.store import Commit, Deadline, State, StepFailed, Store, Unreadable
+from gateway_api.core.configuration.store import (
+    Commit,
+    ConfigurationStore,
+    Deadline,
+    State,
+    StepFailed,
+    Unreadable,
+)
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.interface import CORE
@@ -44,7 +51,7 @@ class Workspace(Publisher):
 
     def __init__(
         self,
-        store: Store,
+        store: ConfigurationStore,
         factory: Callable[[], RunningConfiguration],
         clock: Clock,
         check: Callable[[Path], None],
@@ -80,7 +87,7 @@ class Workspace(Publisher):
             if not self._applied:
                 self._apply_running()
 
-    def edit(self, operations: Sequence[Operation], request: ChangeRequest) -> wire.EditReply:
+    def edit(self, operations: Sequence[EditOperation], request: ChangeRequest) -> wire.EditReply:
         """Stages all operations or none. Raises OperationRefused, and Invalid for too large a candidate."""
         with self._staging(request):
             candidate, values = edited(self.view.candidate, operations)
@@ -142,7 +149,7 @@ class Workspace(Publisher):
             configuration = RunningConfiguration.of(unmasked(document, running.document), running)
             return self._run_if_other(configuration, request, None)
 
-    def amend(self, operations: Sequence[Operation], request: ChangeRequest) -> wire.CommitReply:
+    def amend(self, operations: Sequence[EditOperation], request: ChangeRequest) -> wire.CommitReply:
         """Changes the running configuration at once, by all operations or none. Staged changes stay. A commit
         still waits for its confirmation: its baseline gets the same changes. Raises OperationRefused, and
         Invalid for an invalid result."""

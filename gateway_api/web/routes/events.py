@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, request, url_for
 
-from gateway_api.events.streams import Wanted
+from gateway_api.events.streams import StreamFilter
 from gateway_api.web import access, audit, headers, parse, responses
 from gateway_api.web.records import Message, TestSent, listing
 from gateway_api.web.schemas.queries import EventsQuery, short_list_query
@@ -38,7 +38,7 @@ def subscribers(query: dict[str, Any]) -> Response:
         data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5","at":1795271513,...}
     """
     # The header first: a client that reconnects sends the newer id there, and the same query again.
-    wanted = Wanted(**{**query, "resume": headers.last_event_id() or query["resume"]})
+    wanted = StreamFilter(**{**query, "resume": headers.last_event_id() or query["resume"]})
     client = request.remote_addr or ""
     pieces = services().streams.open(caller(), client, wanted) if request.method == "GET" else ()
     # The worker gets the pieces, and nothing around them that would live as long.

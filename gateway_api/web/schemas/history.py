@@ -6,7 +6,7 @@ from typing import Any
 from marshmallow import post_load, validate
 
 from gateway_api.base.fields import Schema, Text, says
-from gateway_api.history.record import Wanted, WantedFailures
+from gateway_api.history.record import HistoryFilter, WantedFailures
 from gateway_api.web.schemas.queries import (
     ListQuery,
     SessionConditions,
@@ -40,7 +40,7 @@ class HistoryQuery(SessionConditions, ListQuery):
     )
 
     def _rest(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"wanted": Wanted(**data)}
+        return {"wanted": HistoryFilter(**data)}
 
 
 class TimelineQuery(Schema):

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.results import Column, Listing, Whole
+from gateway_api.cli.ctl.results import ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import moment, plain
 
 #: Records without `--limit`: the log may have a hundred thousand.
@@ -18,14 +18,14 @@ def _what(record: Record) -> str:
 
 
 _COLUMNS = (
-    Column("at", "TIME", moment),
-    Column("user"),
-    Column("role"),
-    Column("address"),
-    Column("action"),
-    Column("result"),
-    Column("status"),
-    Whole("path", "PATH OR MESSAGE", _what),
+    ShownColumn("at", "TIME", moment),
+    ShownColumn("user"),
+    ShownColumn("role"),
+    ShownColumn("address"),
+    ShownColumn("action"),
+    ShownColumn("result"),
+    ShownColumn("status"),
+    WholeRecord("path", "PATH OR MESSAGE", _what),
 )
 
 
@@ -45,6 +45,6 @@ _COLUMNS = (
     show_default=True,
     help="The most records.",
 )
-def audit(gateway: Gateway, limit: int, **query: Any) -> Listing:
+def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists the changes and the refused requests, the newest first. Requires the role admin."""
-    return Listing(gateway.pages("/audit", "records", query, limit), _COLUMNS)
+    return ResultList(gateway.pages("/audit", "records", query, limit), _COLUMNS)

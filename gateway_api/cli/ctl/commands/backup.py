@@ -14,8 +14,8 @@ import click
 from gateway_api.base import durable
 from gateway_api.cli.ctl.candidate import Candidate, effect
 from gateway_api.cli.ctl.difference import Missing, filled, operations, secret_paths
-from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.signin import STANDARD_INPUT
@@ -27,7 +27,7 @@ _LONGEST_COMMENT = 256
 @click.command()
 @acts
 @click.argument("file", required=False)
-def backup(gateway: Gateway, file: str | None) -> Report | None:
+def backup(gateway: RemoteGateway, file: str | None) -> Report | None:
     """Writes the running configuration to FILE, as JSON.
 
     FILE is HOSTNAME-TIME.json by default; - is standard output. The API shows no secrets, so the file has
@@ -45,7 +45,7 @@ def backup(gateway: Gateway, file: str | None) -> Report | None:
     try:
         durable.replace(path, text.encode())
     except OSError as error:
-        raise Failure(ExitStatus.REFUSED, f"cannot write {path}: {error.strerror}") from error
+        raise CommandFailure(ExitStatus.REFUSED, f"cannot write {path}: {error.strerror}") from error
     return Report(f"backed up {gateway.context.url} to {path}", {"file": str(path)})
 
 
@@ -74,7 +74,7 @@ def _name_of(document: Record) -> str:
 @dry_run_option
 @yes_option
 def restore(
-    gateway: Gateway,
+    gateway: RemoteGateway,
     file: str,
     secrets: str | None,
     leave_out: bool,
@@ -137,7 +137,7 @@ def _backup_in(file: str) -> Record:
     match document:
         case {"system": dict(), "api": dict()}:
             return dict(document)
-    raise Failure(ExitStatus.USAGE, f"{file} is not a backup of a configuration")
+    raise CommandFailure(ExitStatus.USAGE, f"{file} is not a backup of a configuration")
 
 
 def _secrets_in(file: str | None) -> dict[str, str]:
@@ -145,13 +145,13 @@ def _secrets_in(file: str | None) -> dict[str, str]:
         return {}
     found = _json_in(file)
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise Failure(ExitStatus.USAGE, f"{file} is not an object of paths and secrets")
+        raise CommandFailure(ExitStatus.USAGE, f"{file} is not an object of paths and secrets")
     return found
 
 
 def _require_known(given: Mapping[str, str], document: Record) -> None:
     for path in given.keys() - set(secret_paths(document)):
-        raise Failure(ExitStatus.USAGE, f"the backup has no such secret: {path}")
+        raise CommandFailure(ExitStatus.USAGE, f"the backup has no such secret: {path}")
 
 
 def _json_in(file: str) -> Any:
@@ -159,7 +159,9 @@ def _json_in(file: str) -> Any:
     try:
         return json.loads(sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
-        raise Failure(ExitStatus.USAGE, f"cannot read {file}: {os.strerror(error.errno or 0)}") from error
+        raise CommandFailure(
+            ExitStatus.USAGE, f"cannot read {file}: {os.strerror(error.errno or 0)}"
+        ) from error
     except ValueError:
         return None
 
@@ -169,6 +171,6 @@ def _report_missing(missing: list[str], *, leave_out: bool) -> None:
     paths = [f"  {path}" for path in missing]
     if missing and not leave_out:
         reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"
-        raise Failure(ExitStatus.REFUSED, reason, *paths)
+        raise CommandFailure(ExitStatus.REFUSED, reason, *paths)
     if missing:
         complain(["left out, because these secrets are missing:", *paths])

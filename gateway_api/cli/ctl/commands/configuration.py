@@ -11,22 +11,22 @@ from gateway_api.base.texts import parse_path
 from gateway_api.cli.ctl.candidate import ROOT, Candidate, effect
 from gateway_api.cli.ctl.completion import Offered, listed
 from gateway_api.cli.ctl.difference import Missing, operations, values
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
-from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
+from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.signin import STANDARD_INPUT, first_line
 from gateway_api.cli.ctl.texts import compact, moment, plain
 
 _ARCHIVE = (
-    Column("revision"),
-    Column("committed_at", "COMMITTED AT", moment),
-    Column("author"),
-    Column("comment"),
+    ShownColumn("revision"),
+    ShownColumn("committed_at", "COMMITTED AT", moment),
+    ShownColumn("author"),
+    ShownColumn("comment"),
 )
 
 
-def _paths(gateway: Gateway, incomplete: str) -> Iterable[tuple[str, str]]:
+def _paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
     return [(path, compact(value)) for path, value in values(gateway.get(ROOT))]
 
 
@@ -52,19 +52,21 @@ def config() -> None:
 @click.argument("path", required=False, type=path_type)
 @click.option("--candidate", is_flag=True, help="The candidate instead of the running configuration.")
 @revision_option
-def show(gateway: Gateway, path: str | None, candidate: bool, revision: str | None) -> Listing | Report:
+def show(
+    gateway: RemoteGateway, path: str | None, candidate: bool, revision: str | None
+) -> ResultList | Report:
     """Shows the running configuration, or the part of it at PATH. Secrets are masked."""
     if candidate and revision is not None:
         raise click.UsageError("--candidate and --revision exclude each other.")
     document = _document(gateway, candidate, revision)
     held = [(each, value) for each, value in values(document) if path is None or _is_below(each, path)]
     if path is not None and not held:
-        raise Failure(ExitStatus.REFUSED, f"there is nothing at {path}")
+        raise CommandFailure(ExitStatus.REFUSED, f"there is nothing at {path}")
     text = "\n".join(f"{each} = {compact(value)}" for each, value in held)
     return Report(text, document if path is None else _part(held, path))
 
 
-def _document(gateway: Gateway, candidate: bool, revision: str | None) -> Any:
+def _document(gateway: RemoteGateway, candidate: bool, revision: str | None) -> Any:
     if revision is not None:
         return gateway.get(f"{ROOT}/archive/{revision}")["configuration"]
     return gateway.get(f"{ROOT}/candidate") if candidate else gateway.get(ROOT)
@@ -74,7 +76,7 @@ def _is_below(path: str, above: str) -> bool:
     try:
         segments = parse_path(above)
     except ValueError as error:
-        raise Failure(ExitStatus.USAGE, f"PATH: {error}") from error
+        raise CommandFailure(ExitStatus.USAGE, f"PATH: {error}") from error
     return parse_path(path)[: len(segments)] == segments
 
 
@@ -87,7 +89,7 @@ def _part(held: Sequence[tuple[str, Any]], path: str) -> Any:
 @acts
 @click.argument("path", type=path_type)
 @click.argument("value")
-def set_(gateway: Gateway, path: str, value: str) -> Report:
+def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     """Sets a value of the candidate.
 
     VALUE is text, which the gateway reads as the type of the field, or JSON. With - it is the first line of
@@ -101,7 +103,7 @@ def set_(gateway: Gateway, path: str, value: str) -> Report:
 @config.command()
 @acts
 @click.argument("path", type=path_type)
-def delete(gateway: Gateway, path: str) -> Report:
+def delete(gateway: RemoteGateway, path: str) -> Report:
     """Deletes a value of the candidate."""
     gateway.send("POST", f"{ROOT}/delete", {"path": path})
     return Report(f"{path} is deleted in the candidate", {"path": path})
@@ -112,7 +114,7 @@ def delete(gateway: Gateway, path: str) -> Report:
 @click.option(
     "--file", metavar="FILE", type=click.File(), help="The whole candidate as JSON; - is standard input."
 )
-def edit(gateway: Gateway, file: Any) -> Report:
+def edit(gateway: RemoteGateway, file: Any) -> Report:
     """Edits the candidate in your editor, all changes or none.
 
     VISUAL or EDITOR names the editor. It gets the candidate as JSON, with masked secrets, which stay as they
@@ -125,14 +127,16 @@ def edit(gateway: Gateway, file: Any) -> Report:
         return Report("nothing was changed", {"changes": 0})
     steps = list(operations(_parsed(text), present))
     if missing := [each.path for each in steps if isinstance(each, Missing)]:
-        raise Failure(ExitStatus.USAGE, *(f"{path}: give the secret instead of its mask" for path in missing))
+        raise CommandFailure(
+            ExitStatus.USAGE, *(f"{path}: give the secret instead of its mask" for path in missing)
+        )
     candidate.stage([each for each in steps if not isinstance(each, Missing)])
     return _compared(candidate.read("/compare"))
 
 
 def _edited(text: str) -> str | None:
     if not sys.stdin.isatty():
-        raise Failure(ExitStatus.USAGE, "no terminal for the editor: use --file")
+        raise CommandFailure(ExitStatus.USAGE, "no terminal for the editor: use --file")
     return click.edit(text, extension=".json")
 
 
@@ -141,16 +145,16 @@ def _parsed(text: str) -> Record:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise Failure(ExitStatus.USAGE, f"the configuration is not JSON: {error}") from error
+        raise CommandFailure(ExitStatus.USAGE, f"the configuration is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise Failure(ExitStatus.USAGE, "the configuration must be an object of JSON")
+        raise CommandFailure(ExitStatus.USAGE, "the configuration must be an object of JSON")
     return document
 
 
 @config.command()
 @reads
 @revision_option
-def compare(gateway: Gateway, revision: str | None) -> Report:
+def compare(gateway: RemoteGateway, revision: str | None) -> Report:
     """Shows the changes of the candidate and the effect of a commit."""
     return _compared(gateway.get(f"{ROOT}/compare", revision=revision))
 
@@ -178,7 +182,7 @@ def _compared(difference: Record) -> Report:
 )  # fmt: skip
 @dry_run_option
 @yes_option
-def commit(gateway: Gateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
+def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
     """Makes the candidate the running configuration, after it has shown the changes and asked."""
     candidate = Candidate(gateway)
     difference = candidate.read("/compare")
@@ -194,7 +198,7 @@ def commit(gateway: Gateway, dry_run: bool, yes: bool, **wanted: Any) -> Report:
 
 @config.command("confirm")
 @acts
-def confirm_(gateway: Gateway) -> Report:
+def confirm_(gateway: RemoteGateway) -> Report:
     """Confirms the last commit, so that it stays."""
     done = gateway.send("POST", f"{ROOT}/confirm")
     return Report(done["message"], done)
@@ -203,7 +207,7 @@ def confirm_(gateway: Gateway) -> Report:
 @config.command()
 @acts
 @click.argument("revision", type=revision_type)
-def rollback(gateway: Gateway, revision: str) -> Report:
+def rollback(gateway: RemoteGateway, revision: str) -> Report:
     """Copies an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
     number: Any = int(revision) if revision.isdecimal() else revision
     done = gateway.send("POST", f"{ROOT}/rollback", {"revision": number})
@@ -213,7 +217,7 @@ def rollback(gateway: Gateway, revision: str) -> Report:
 @config.command()
 @acts
 @yes_option
-def discard(gateway: Gateway, yes: bool) -> Report:
+def discard(gateway: RemoteGateway, yes: bool) -> Report:
     """Drops all changes of the candidate, after it has shown them and asked."""
     difference = gateway.get(f"{ROOT}/compare")
     if not difference["diff"]:
@@ -227,8 +231,8 @@ def discard(gateway: Gateway, yes: bool) -> Report:
 @config.command()
 @reads
 @click.argument("revision", required=False, type=revision_type)
-def archive(gateway: Gateway, revision: str | None) -> Listing | Sheet:
+def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     """Lists the archived revisions, or shows REVISION: when and by whom it was committed, and its values."""
     if revision is None:
-        return Listing(gateway.get(f"{ROOT}/archive")["revisions"], _ARCHIVE)
+        return ResultList(gateway.get(f"{ROOT}/archive")["revisions"], _ARCHIVE)
     return Sheet(gateway.get(f"{ROOT}/archive/{revision}"), {"committed_at": moment, "configuration": plain})

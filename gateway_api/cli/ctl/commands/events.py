@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import click
 
-from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.follower import Follower, Say
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.follower import EventFollower, Say
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import (
     all_option,
     chosen_contexts,
@@ -48,7 +48,7 @@ def events(ctx: click.Context, events: str | None, type: str | None, after: str 
     signal.signal(signal.SIGTERM, _terminated)
     printer = StreamPrinter(chosen_format(ctx), _FIELDS)
     if not ctx.meta.get("gatewayctl.all"):
-        _follow_one(Follower(chosen_gateway(ctx), query, after, _saying()), printer)
+        _follow_one(EventFollower(chosen_gateway(ctx), query, after, _saying()), printer)
     elif after is not None:
         raise click.UsageError("--after is the event of one gateway: --all is not possible.")
     else:
@@ -63,7 +63,7 @@ def _terminated(number: int, frame: Any) -> NoReturn:
     raise click.exceptions.Exit(128 + number)
 
 
-def _follow_one(follower: Follower, printer: StreamPrinter) -> None:
+def _follow_one(follower: EventFollower, printer: StreamPrinter) -> None:
     try:
         for event in follower.follow():
             _show(printer, event)
@@ -74,18 +74,18 @@ def _follow_one(follower: Follower, printer: StreamPrinter) -> None:
 
 def _follow_all(ctx: click.Context, query: Record, printer: StreamPrinter) -> None:
     """One thread for each gateway; a gateway that refuses does not stop the others."""
-    found: queue.SimpleQueue[tuple[str, Event | Failure]] = queue.SimpleQueue()
+    found: queue.SimpleQueue[tuple[str, Event | CommandFailure]] = queue.SimpleQueue()
 
-    def follow(name: str, follower: Follower) -> None:
+    def follow(name: str, follower: EventFollower) -> None:
         try:
             for event in follower.follow():
                 found.put((name, event))
-        except Failure as failure:
+        except CommandFailure as failure:
             found.put((name, failure))
 
     contexts = chosen_contexts(ctx)
     for context in contexts:
-        follower = Follower(Gateway(context), query, None, _saying(context.name))
+        follower = EventFollower(RemoteGateway(context), query, None, _saying(context.name))
         threading.Thread(target=follow, args=(context.name, follower), daemon=True).start()
     left, worst = len(contexts), ExitStatus.DONE
     while left:

@@ -3,9 +3,9 @@
 import click
 
 from gateway_api.cli.ctl.failures import ExitStatus
-from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.results import Column, Listing, Sheet
+from gateway_api.cli.ctl.results import ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.texts import duration
 
 #: States of dependencies that need nobody.
@@ -15,7 +15,7 @@ _WELL = {"ok", "unused", "unknown"}
 @click.command()
 @reads
 @click.option("--detail", is_flag=True, help="Lists what the gateway depends on, each with a sentence.")
-def health(gateway: Gateway, detail: bool) -> Sheet | Listing:
+def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     """Shows whether the gateway and its core respond, and the sources of sessions that do not.
 
     Exit status 1 while a source of sessions does not respond or, with --detail, a dependency is degraded or
@@ -24,8 +24,8 @@ def health(gateway: Gateway, detail: bool) -> Sheet | Listing:
     if detail:
         dependencies = gateway.get("/system/health/detail")["dependencies"]
         well = all(each["state"] in _WELL for each in dependencies)
-        columns = (Column("name", "DEPENDENCY"), Column("state"), Column("message"))
-        return Listing(dependencies, columns, ExitStatus.DONE if well else ExitStatus.REFUSED)
+        columns = (ShownColumn("name", "DEPENDENCY"), ShownColumn("state"), ShownColumn("message"))
+        return ResultList(dependencies, columns, ExitStatus.DONE if well else ExitStatus.REFUSED)
     found = gateway.get("/system/health")
     status = ExitStatus.REFUSED if found["unavailable_sources"] else ExitStatus.DONE
     return Sheet(found, {"uptime_seconds": duration}, status)
@@ -33,6 +33,6 @@ def health(gateway: Gateway, detail: bool) -> Sheet | Listing:
 
 @click.command()
 @reads
-def version(gateway: Gateway) -> Sheet:
+def version(gateway: RemoteGateway) -> Sheet:
     """Shows the version of the gateway; `gatewayctl --version` shows that of this command."""
     return Sheet(gateway.get("/system/version"))

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.results import Column, Listing, Whole
+from gateway_api.cli.ctl.results import ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.sessions import address
 from gateway_api.cli.ctl.targets import TargetType, last_session_id, session_path
 from gateway_api.cli.ctl.texts import duration, moment
@@ -25,39 +25,39 @@ def _end(record: Record) -> str:
 
 
 _SESSIONS = (
-    Column("id"),
-    Column("username"),
-    Whole("ip_address", "ADDRESS", address),
-    Column("mac_address"),
-    Column("access_interface"),
-    Column("started_at", "START", moment),
-    Whole("ended_at", "END", _end),
-    Column("duration_seconds", "DURATION", duration),
-    Column("reason"),
+    ShownColumn("id"),
+    ShownColumn("username"),
+    WholeRecord("ip_address", "ADDRESS", address),
+    ShownColumn("mac_address"),
+    ShownColumn("access_interface"),
+    ShownColumn("started_at", "START", moment),
+    WholeRecord("ended_at", "END", _end),
+    ShownColumn("duration_seconds", "DURATION", duration),
+    ShownColumn("reason"),
 )
 _FLAPPING = (
-    Column("username"),
-    Column("sessions"),
-    Column("mac_address"),
-    Column("access_interface"),
-    Column("started_at", "LAST START", moment),
-    Column("reason", "LAST REASON"),
+    ShownColumn("username"),
+    ShownColumn("sessions"),
+    ShownColumn("mac_address"),
+    ShownColumn("access_interface"),
+    ShownColumn("started_at", "LAST START", moment),
+    ShownColumn("reason", "LAST REASON"),
 )
 _FAILURES = (
-    Column("username"),
-    Column("mac_address"),
-    Column("access_interface"),
-    Column("reason"),
-    Column("attempts"),
-    Column("first_at", "FIRST", moment),
-    Column("last_at", "LAST", moment),
+    ShownColumn("username"),
+    ShownColumn("mac_address"),
+    ShownColumn("access_interface"),
+    ShownColumn("reason"),
+    ShownColumn("attempts"),
+    ShownColumn("first_at", "FIRST", moment),
+    ShownColumn("last_at", "LAST", moment),
 )
 _TIMELINE = (
-    Column("at", "TIME", moment),
-    Column("event"),
-    Column("session_id", "SESSION"),
-    Column("author", "BY"),
-    Column("message"),
+    ShownColumn("at", "TIME", moment),
+    ShownColumn("event"),
+    ShownColumn("session_id", "SESSION"),
+    ShownColumn("author", "BY"),
+    ShownColumn("message"),
 )
 
 _since = click.option("--since", metavar="TIME", help=f"From then on: {_TIME}.")
@@ -82,7 +82,7 @@ _limit = click.option(
 @_until
 @click.option("--reason", metavar="REASON", help="That ended for this reason, such as lost_carrier.")
 @_limit
-def history(gateway: Gateway, limit: int, **query: Any) -> Listing:
+def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sessions that are up or have ended, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or interface, or an address. --ip with --at says who had an
@@ -90,8 +90,8 @@ def history(gateway: Gateway, limit: int, **query: Any) -> Listing:
     """
     found = gateway.pages("/subscribers/history", "sessions", query, limit)
     if not found:
-        raise Failure(ExitStatus.REFUSED, "no session matches")
-    return Listing(found, _SESSIONS)
+        raise CommandFailure(ExitStatus.REFUSED, "no session matches")
+    return ResultList(found, _SESSIONS)
 
 
 @click.command("failed-sign-ons")
@@ -105,7 +105,7 @@ def history(gateway: Gateway, limit: int, **query: Any) -> Listing:
 @_until
 @click.option("--reason", metavar="REASON", help="That failed for this reason, such as rejected.")
 @_limit
-def failed_sign_ons(gateway: Gateway, limit: int, **query: Any) -> Listing:
+def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sign-ons that failed, and why, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or access interface. Attempts that follow one another are one
@@ -113,18 +113,18 @@ def failed_sign_ons(gateway: Gateway, limit: int, **query: Any) -> Listing:
     """
     found = gateway.pages("/subscribers/failed-sign-ons", "failures", query, limit)
     if not found:
-        raise Failure(ExitStatus.REFUSED, "no failed sign-on matches")
-    return Listing(found, _FAILURES)
+        raise CommandFailure(ExitStatus.REFUSED, "no failed sign-on matches")
+    return ResultList(found, _FAILURES)
 
 
 @click.command()
 @reads
 @click.argument("target", type=TargetType())
 @_limit
-def timeline(gateway: Gateway, target: str, limit: int) -> Listing:
+def timeline(gateway: RemoteGateway, target: str, limit: int) -> ResultList:
     """Lists what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
     path = f"{session_path(last_session_id(gateway, target))}/timeline"
-    return Listing(gateway.pages(path, "entries", {}, limit), _TIMELINE)
+    return ResultList(gateway.pages(path, "entries", {}, limit), _TIMELINE)
 
 
 @click.command()
@@ -132,6 +132,6 @@ def timeline(gateway: Gateway, target: str, limit: int) -> Listing:
 @_since
 @_until
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="The most subscribers; 20 by default.")
-def flapping(gateway: Gateway, **query: Any) -> Listing:
+def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the subscribers with the most sessions in a window of time, by default the last day."""
-    return Listing(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING)
+    return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING)

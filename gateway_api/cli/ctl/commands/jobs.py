@@ -6,24 +6,24 @@ from urllib.parse import quote
 import click
 
 from gateway_api.cli.ctl.completion import listed
-from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, reads
 from gateway_api.cli.ctl.jobs import PATH
 from gateway_api.cli.ctl.lists import list_options, listing
-from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
+from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.texts import line, moment
 
 _COLUMNS = (
-    Column("id"),
-    Column("kind"),
-    Column("state"),
-    Column("total"),
-    Column("done"),
-    Column("gone"),
-    Column("failed"),
-    Column("author"),
-    Column("started_at", "STARTED", moment),
-    Column("finished_at", "FINISHED", moment),
+    ShownColumn("id"),
+    ShownColumn("kind"),
+    ShownColumn("state"),
+    ShownColumn("total"),
+    ShownColumn("done"),
+    ShownColumn("gone"),
+    ShownColumn("failed"),
+    ShownColumn("author"),
+    ShownColumn("started_at", "STARTED", moment),
+    ShownColumn("finished_at", "FINISHED", moment),
 )
 
 job = click.argument("job", metavar="ID", type=listed(PATH, "jobs", "id", "state"))
@@ -41,7 +41,7 @@ def jobs() -> None:
 @jobs.command("list")
 @reads
 @list_options
-def list_(gateway: Gateway, **query: Any) -> Listing:
+def list_(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the last hundred jobs, the newest first."""
     return listing(gateway, PATH, "jobs", _COLUMNS, **query)
 
@@ -49,7 +49,7 @@ def list_(gateway: Gateway, **query: Any) -> Listing:
 @jobs.command()
 @reads
 @job
-def show(gateway: Gateway, job: str) -> Sheet:
+def show(gateway: RemoteGateway, job: str) -> Sheet:
     """Shows one job with its failures."""
     return Sheet(gateway.get(_path(job)), {"started_at": moment, "finished_at": moment})
 
@@ -57,7 +57,7 @@ def show(gateway: Gateway, job: str) -> Sheet:
 @jobs.command()
 @acts
 @job
-def cancel(gateway: Gateway, job: str) -> Report:
+def cancel(gateway: RemoteGateway, job: str) -> Report:
     """Cancels a job: it takes no further session."""
     done = gateway.send("DELETE", _path(job))
     return Report(f"job {done['id']} is {line(done['state'])} after {done['done']} of {done['total']}", done)

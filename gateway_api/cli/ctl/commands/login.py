@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from gateway_api.cli.ctl.contexts import DEFAULT_URL, Context, ContextsFile
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.gateway import Gateway
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import (
     ContextType,
     chosen_context,
@@ -17,16 +17,16 @@ from gateway_api.cli.ctl.invocation import (
     output_option,
 )
 from gateway_api.cli.ctl.printing import show
-from gateway_api.cli.ctl.results import Column, Listing
+from gateway_api.cli.ctl.results import ResultList, ShownColumn
 from gateway_api.cli.ctl.signin import log_in, password_for, username_for
 
 _COLUMNS = (
-    Column("current", value=lambda current: "*" if current else ""),
-    Column("name"),
-    Column("url", "URL"),
-    Column("username"),
-    Column("ca", "CA"),
-    Column("logged_in", value=lambda logged_in: "yes" if logged_in else "no"),
+    ShownColumn("current", value=lambda current: "*" if current else ""),
+    ShownColumn("name"),
+    ShownColumn("url", "URL"),
+    ShownColumn("username"),
+    ShownColumn("ca", "CA"),
+    ShownColumn("logged_in", value=lambda logged_in: "yes" if logged_in else "no"),
 )
 
 
@@ -58,7 +58,7 @@ def login(
     """
     file = ContextsFile(os.environ)
     context = _context(ctx, file, url, ca)
-    gateway = Gateway(context)
+    gateway = RemoteGateway(context)
     if if_needed and context.token and _is_valid(gateway):
         click.echo(f"still logged in to {context.url}")
         return
@@ -80,11 +80,11 @@ def _context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | 
     return replace(context, ca=str(Path(chosen).absolute()) if chosen else None)
 
 
-def _is_valid(gateway: Gateway) -> bool:
+def _is_valid(gateway: RemoteGateway) -> bool:
     """Raises Failure, but not for a token that is not valid."""
     try:
         gateway.get("/subscribers/summary")
-    except Failure as failure:
+    except CommandFailure as failure:
         if failure.status is not ExitStatus.SIGN_IN:
             raise
         return False
@@ -98,14 +98,14 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
     """Revokes the token, and removes it from the context."""
     context = chosen_context(ctx)
     if context.token is None:
-        raise Failure(ExitStatus.SIGN_IN, f"not logged in to {context.url}")
-    gateway = Gateway(context)
+        raise CommandFailure(ExitStatus.SIGN_IN, f"not logged in to {context.url}")
+    gateway = RemoteGateway(context)
     try:
         if everywhere:
             gateway.send("POST", "/auth/logout-everywhere", {})
         else:
             gateway.send("POST", "/auth/logout")
-    except Failure as failure:
+    except CommandFailure as failure:
         # The token is no longer valid.
         if failure.status is not ExitStatus.SIGN_IN:
             raise
@@ -137,7 +137,7 @@ def list_(ctx: click.Context) -> None:
         }
         for context in held.known.values()
     ]
-    show(Listing(records, _COLUMNS), chosen_format(ctx))
+    show(ResultList(records, _COLUMNS), chosen_format(ctx))
 
 
 @contexts.command()

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.lists import list_options, listing
-from gateway_api.cli.ctl.results import Column, Listing, Sheet, Whole
+from gateway_api.cli.ctl.results import ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import moment, plain, rate
 
 
@@ -21,82 +21,82 @@ def _traffic(record: Record) -> str:
 
 
 _INTERFACES = (
-    Column("ifindex", "INDEX"),
-    Column("name"),
-    Column("type"),
-    Column("oper_state", "STATE"),
-    Column("mtu"),
-    Column("mac_address"),
-    Column("parent"),
-    Column("addresses", value=_addresses),
-    Whole("stats", "BYTES IN / OUT", _traffic),
+    ShownColumn("ifindex", "INDEX"),
+    ShownColumn("name"),
+    ShownColumn("type"),
+    ShownColumn("oper_state", "STATE"),
+    ShownColumn("mtu"),
+    ShownColumn("mac_address"),
+    ShownColumn("parent"),
+    ShownColumn("addresses", value=_addresses),
+    WholeRecord("stats", "BYTES IN / OUT", _traffic),
 )
 _VLANS = (
-    Column("name"),
-    Column("trunk"),
-    Column("outer_vlan_id", "OUTER"),
-    Column("vlan_id", "VLAN"),
-    Column("protocol"),
-    Column("oper_state", "STATE"),
-    Column("session_count", "SESSIONS"),
-    Column("created_at", "SINCE", moment),
+    ShownColumn("name"),
+    ShownColumn("trunk"),
+    ShownColumn("outer_vlan_id", "OUTER"),
+    ShownColumn("vlan_id", "VLAN"),
+    ShownColumn("protocol"),
+    ShownColumn("oper_state", "STATE"),
+    ShownColumn("session_count", "SESSIONS"),
+    ShownColumn("created_at", "SINCE", moment),
 )
 _QOS = (
-    Column("session_id", "SESSION"),
-    Column("username"),
-    Column("interface"),
-    Column("ifb_device", "IFB"),
-    Column("rate_down_bps", "DOWN", rate),
-    Column("rate_up_bps", "UP", rate),
-    Column("overhead_profile"),
-    Column("qdisc"),
+    ShownColumn("session_id", "SESSION"),
+    ShownColumn("username"),
+    ShownColumn("interface"),
+    ShownColumn("ifb_device", "IFB"),
+    ShownColumn("rate_down_bps", "DOWN", rate),
+    ShownColumn("rate_up_bps", "UP", rate),
+    ShownColumn("overhead_profile"),
+    ShownColumn("qdisc"),
 )
-_PROFILES = (Column("name"), Column("overhead"), Column("mpu"), Column("description"))
+_PROFILES = (ShownColumn("name"), ShownColumn("overhead"), ShownColumn("mpu"), ShownColumn("description"))
 _ROUTES = (
-    Column("dst", "DESTINATION"),
-    Column("gateway"),
-    Column("dev", "INTERFACE"),
-    Column("protocol"),
-    Column("table"),
-    Column("metric"),
-    Column("session_id", "SESSION"),
+    ShownColumn("dst", "DESTINATION"),
+    ShownColumn("gateway"),
+    ShownColumn("dev", "INTERFACE"),
+    ShownColumn("protocol"),
+    ShownColumn("table"),
+    ShownColumn("metric"),
+    ShownColumn("session_id", "SESSION"),
 )
 _CGNAT = (
-    Column("id"),
-    Column("type"),
-    Column("username"),
-    Column("ip_address", "ADDRESS"),
-    Column("interface"),
-    Column("vrf_name", "VRF"),
-    Column("handoff_interface", "HANDOFF"),
-    Column("handoff_gateway", "NEXT HOP"),
-    Column("started_at", "SINCE", moment),
+    ShownColumn("id"),
+    ShownColumn("type"),
+    ShownColumn("username"),
+    ShownColumn("ip_address", "ADDRESS"),
+    ShownColumn("interface"),
+    ShownColumn("vrf_name", "VRF"),
+    ShownColumn("handoff_interface", "HANDOFF"),
+    ShownColumn("handoff_gateway", "NEXT HOP"),
+    ShownColumn("started_at", "SINCE", moment),
 )
-_DEMUX = (*_VLANS[:6], Column("state", "DEMUX"), *_VLANS[6:])
+_DEMUX = (*_VLANS[:6], ShownColumn("state", "DEMUX"), *_VLANS[6:])
 _NEIGHBOURS = (
-    Column("address", "NEIGHBOUR"),
-    Column("family"),
-    Column("hostname", "HOST"),
-    Column("remoteAs", "AS"),
-    Column("state"),
-    Column("peerUptime", "UPTIME"),
-    Column("pfxRcd", "PREFIXES IN"),
-    Column("pfxSnt", "PREFIXES OUT"),
-    Column("desc", "DESCRIPTION"),
+    ShownColumn("address", "NEIGHBOUR"),
+    ShownColumn("family"),
+    ShownColumn("hostname", "HOST"),
+    ShownColumn("remoteAs", "AS"),
+    ShownColumn("state"),
+    ShownColumn("peerUptime", "UPTIME"),
+    ShownColumn("pfxRcd", "PREFIXES IN"),
+    ShownColumn("pfxSnt", "PREFIXES OUT"),
+    ShownColumn("desc", "DESCRIPTION"),
 )
 _FAULTS = (
-    Column("kind"),
-    Column("object"),
-    Column("session_id", "SESSION"),
-    Column("reason"),
-    Column("since", value=moment),
+    ShownColumn("kind"),
+    ShownColumn("object"),
+    ShownColumn("session_id", "SESSION"),
+    ShownColumn("reason"),
+    ShownColumn("since", value=moment),
 )
 
 
 @click.command()
 @reads
 @list_options
-def interfaces(gateway: Gateway, **query: Any) -> Listing:
+def interfaces(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the interfaces of the gateway."""
     return listing(gateway, "/interfaces", "interfaces", _INTERFACES, **query)
 
@@ -104,7 +104,7 @@ def interfaces(gateway: Gateway, **query: Any) -> Listing:
 @click.command()
 @reads
 @list_options
-def vlans(gateway: Gateway, **query: Any) -> Listing:
+def vlans(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the VLANs that the demux has made."""
     return listing(gateway, "/interfaces/vlans", "vlans", _VLANS, **query)
 
@@ -113,27 +113,27 @@ def vlans(gateway: Gateway, **query: Any) -> Listing:
 @reads
 @click.option("--profiles", is_flag=True, help="Lists the overhead profiles instead.")
 @list_options
-def qos(gateway: Gateway, profiles: bool, **query: Any) -> Listing:
+def qos(gateway: RemoteGateway, profiles: bool, **query: Any) -> ResultList:
     """Lists the shapers of the sessions."""
     if profiles:
-        return Listing(gateway.get("/qos/profiles")["profiles"], _PROFILES)
+        return ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILES)
     return listing(gateway, "/qos", "sessions", _QOS, **query)
 
 
 @click.command()
 @reads
 @list_options
-def routes(gateway: Gateway, **query: Any) -> Listing:
+def routes(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the routes of the kernel."""
     return listing(gateway, "/routing/routes", "routes", _ROUTES, **query)
 
 
 @click.command()
 @reads
-def bgp(gateway: Gateway) -> Listing:
+def bgp(gateway: RemoteGateway) -> ResultList:
     """Lists the BGP neighbours, as FRR shows them."""
     families = gateway.get("/routing/bgp/summary")
-    return Listing(
+    return ResultList(
         [
             {"address": address, "family": family, **peer}
             for family, about in families.items()
@@ -147,7 +147,7 @@ def bgp(gateway: Gateway) -> Listing:
 @reads
 @click.option("--stats", is_flag=True, help="Counts the sessions instead.")
 @list_options
-def cgnat(gateway: Gateway, stats: bool, **query: Any) -> Listing | Sheet:
+def cgnat(gateway: RemoteGateway, stats: bool, **query: Any) -> ResultList | Sheet:
     """Lists the sessions that are steered to the CGNAT appliance."""
     if stats:
         return Sheet(gateway.get("/cgnat/stats"))
@@ -158,7 +158,7 @@ def cgnat(gateway: Gateway, stats: bool, **query: Any) -> Listing | Sheet:
 @reads
 @click.option("--config", is_flag=True, help="Shows the demux section of the running configuration instead.")
 @list_options
-def demux(gateway: Gateway, config: bool, **query: Any) -> Listing | Sheet:
+def demux(gateway: RemoteGateway, config: bool, **query: Any) -> ResultList | Sheet:
     """Lists the VLANs of the demux with their state."""
     if config:
         return Sheet(gateway.get("/demux/config"))
@@ -168,6 +168,6 @@ def demux(gateway: Gateway, config: bool, **query: Any) -> Listing | Sheet:
 @click.command()
 @reads
 @list_options
-def faults(gateway: Gateway, **query: Any) -> Listing:
+def faults(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists what the gateway could not repair in the data plane."""
     return listing(gateway, "/system/faults", "faults", _FAULTS, **query)

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl import jobs
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, dry_run_option, yes_option
 from gateway_api.cli.ctl.rate_changes import RateChanges, change_all
 from gateway_api.cli.ctl.results import Report
@@ -39,7 +39,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, text: str | None) -> in
 @dry_run_option
 @yes_option
 def rate(
-    gateway: Gateway,
+    gateway: RemoteGateway,
     target: str | None,
     where: Record,
     per_second: int | None,

@@ -7,7 +7,7 @@ from argparse import Namespace
 import click
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.signin import STANDARD_INPUT, new_password
 
 
@@ -50,4 +50,4 @@ def _rescue(arguments: Namespace) -> None:
     try:
         click.echo(rescue(arguments, os.environ, ask))
     except (GatewayApiError, ValueError, OSError) as error:
-        raise Failure(ExitStatus.REFUSED, str(error)) from error
+        raise CommandFailure(ExitStatus.REFUSED, str(error)) from error

@@ -7,11 +7,11 @@ import click
 
 from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.completion import listed
-from gateway_api.cli.ctl.failures import ExitStatus, Failure, complain
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.progress import Progress
-from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet
+from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.sessions import COLUMNS, table
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
 from gateway_api.cli.ctl.texts import moment, rate, sessions
@@ -20,9 +20,9 @@ _LIST = "/subscribers"
 
 _FOUND = (
     *COLUMNS[:5],
-    Column("mac_address", "MAC ADDRESS"),
-    Column("access_interface"),
-    Column("state"),
+    ShownColumn("mac_address", "MAC ADDRESS"),
+    ShownColumn("access_interface"),
+    ShownColumn("state"),
     COLUMNS[-1],
 )
 _SHOWN = {"started_at": moment, "rate_down_bps": rate, "rate_up_bps": rate}
@@ -54,16 +54,16 @@ def subscribers() -> None:
 )
 @click.option("--sort", metavar="FIELD", help="A field of the sessions; -FIELD for descending order.")
 @limit_option
-def list_(gateway: Gateway, limit: int | None, **query: Any) -> Listing:
+def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList:
     """Lists the sessions. All filters must match."""
-    return Listing(gateway.pages(_LIST, "sessions", query, limit), COLUMNS)
+    return ResultList(gateway.pages(_LIST, "sessions", query, limit), COLUMNS)
 
 
 @subscribers.command()
 @reads
 @click.argument("text")
 @limit_option
-def find(gateway: Gateway, text: str, limit: int | None) -> Listing:
+def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     """Finds sessions by what is known of them.
 
     TEXT is a part of a username or of a MAC address in any spelling, an address, its first parts or a prefix,
@@ -72,21 +72,21 @@ def find(gateway: Gateway, text: str, limit: int | None) -> Listing:
     """
     found = gateway.pages(_LIST, "sessions", {"search": text}, limit)
     if not found:
-        raise Failure(ExitStatus.REFUSED, f"no session matches {text!r}")
-    return Listing(found, _FOUND)
+        raise CommandFailure(ExitStatus.REFUSED, f"no session matches {text!r}")
+    return ResultList(found, _FOUND)
 
 
 @subscribers.command()
 @reads
 @target
-def show(gateway: Gateway, target: str) -> Sheet:
+def show(gateway: RemoteGateway, target: str) -> Sheet:
     """Shows one session with all its fields."""
     return Sheet(gateway.get(session_path(session_id(gateway, target))), _SHOWN)
 
 
 @subscribers.command()
 @reads
-def summary(gateway: Gateway) -> Sheet:
+def summary(gateway: RemoteGateway) -> Sheet:
     """Shows the number of sessions by type."""
     return Sheet(gateway.get(f"{_LIST}/summary"))
 
@@ -101,7 +101,7 @@ def summary(gateway: Gateway) -> Sheet:
 @dry_run_option
 @yes_option
 def disconnect(
-    gateway: Gateway,
+    gateway: RemoteGateway,
     targets: Sequence[str],
     interface: str | None,
     where: Record,
@@ -126,7 +126,7 @@ def disconnect(
     return _disconnect_each(gateway, [int(each["id"]) for each in found])
 
 
-def _disconnect_interface(gateway: Gateway, interface: str, dry_run: bool, yes: bool) -> Report:
+def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool, yes: bool) -> Report:
     path, body = f"{_LIST}/disconnect-by-interface", {"interface": interface}
     preview = gateway.send("POST", path, {**body, "dry_run": True})
     shown = Report(table(preview["sessions"]) + preview["message"], preview)
@@ -137,18 +137,18 @@ def _disconnect_interface(gateway: Gateway, interface: str, dry_run: bool, yes: 
     return Report(done["message"], done)
 
 
-def _disconnect_each(gateway: Gateway, ids: Sequence[int]) -> Report:
+def _disconnect_each(gateway: RemoteGateway, ids: Sequence[int]) -> Report:
     """Continues after a failure, as the other sessions must end too. Raises Failure."""
     said, failures = [], []
     with Progress(len(ids)) as progress:
         for id in ids:
             try:
                 said.append(gateway.send("DELETE", session_path(id))["message"])
-            except Failure as failure:
+            except CommandFailure as failure:
                 failures.append(failure)
                 complain([f"session {id}: {each}" for each in failure.lines])
             progress.advance(failed=len(failures))
     if failures:
         worst = max(each.status for each in failures)
-        raise Failure(worst, f"{len(said)} of {sessions(len(ids))} disconnected")
+        raise CommandFailure(worst, f"{len(said)} of {sessions(len(ids))} disconnected")
     return Report("\n".join(said), {"count": len(said), "messages": said})

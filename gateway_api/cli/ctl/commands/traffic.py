@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.failures import complain
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import (
     chosen_format,
     chosen_gateway,
@@ -15,23 +15,27 @@ from gateway_api.cli.ctl.invocation import (
     reads,
 )
 from gateway_api.cli.ctl.printing import StreamPrinter
-from gateway_api.cli.ctl.results import Column, Listing, Whole
+from gateway_api.cli.ctl.results import ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.sessions import address
 from gateway_api.cli.ctl.sse import events
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
 from gateway_api.cli.ctl.texts import moment, rate, speed
 
 _TALKERS = (
-    Column("id"),
-    Column("username"),
-    Whole("ip_address", "ADDRESS", address),
-    Column("access_interface"),
-    Column("down_bps", "DOWN", speed),
-    Column("up_bps", "UP", speed),
-    Column("rate_down", "RATE DOWN", rate),
-    Column("rate_up", "RATE UP", rate),
+    ShownColumn("id"),
+    ShownColumn("username"),
+    WholeRecord("ip_address", "ADDRESS", address),
+    ShownColumn("access_interface"),
+    ShownColumn("down_bps", "DOWN", speed),
+    ShownColumn("up_bps", "UP", speed),
+    ShownColumn("rate_down", "RATE DOWN", rate),
+    ShownColumn("rate_up", "RATE UP", rate),
 )
-_SAMPLES = (Column("at", "TIME", moment), Column("down_bps", "DOWN", speed), Column("up_bps", "UP", speed))
+_SAMPLES = (
+    ShownColumn("at", "TIME", moment),
+    ShownColumn("down_bps", "DOWN", speed),
+    ShownColumn("up_bps", "UP", speed),
+)
 _FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
 #: Seconds without a sample, of which there is one a second.
 _SILENCE = 45.0
@@ -42,9 +46,9 @@ _PAUSE = 1.0
 @reads
 @click.option("--sort", metavar="ORDER", help="-down, -up, down or up: by traffic; -down by default.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="The most sessions; 20 by default.")
-def top(gateway: Gateway, sort: str | None, limit: int | None) -> Listing:
+def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """Lists the sessions with the most traffic now."""
-    return Listing(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
+    return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
 
 
 @click.command("traffic")
@@ -52,12 +56,12 @@ def top(gateway: Gateway, sort: str | None, limit: int | None) -> Listing:
 @click.option("--since", metavar="TIME", help="From then on; an hour ago by default.")
 @click.option("--until", metavar="TIME", help="Before then; now by default.")
 @click.option("--step", metavar="SECONDS", type=click.IntRange(1), help="The mean of each so many seconds.")
-def over_time(gateway: Gateway, **query: Any) -> Listing:
+def over_time(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the traffic of all trunks over time, the oldest first.
 
     TIME is ISO 8601 with an offset, or epoch seconds. A time in which nothing was measured is missing.
     """
-    return Listing(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
+    return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
 
 
 @click.command(params=[context_option(), output_option()])
@@ -77,7 +81,7 @@ def watch(ctx: click.Context, target: str) -> None:
     complain([f"session {id} has ended"])
 
 
-def _has_ended(gateway: Gateway, path: str, printer: StreamPrinter) -> bool:
+def _has_ended(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> bool:
     """Prints the samples of a stream. False if it was lost. Raises Failure."""
     with gateway.stream(path, {}, {}, _SILENCE) as stream:
         for event in events(stream):

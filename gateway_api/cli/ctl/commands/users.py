@@ -7,24 +7,24 @@ import click
 from gateway_api.base.texts import Segment, path_text
 from gateway_api.cli.ctl.candidate import Candidate
 from gateway_api.cli.ctl.completion import Offered
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
-from gateway_api.cli.ctl.results import Column, Listing, Report
+from gateway_api.cli.ctl.results import Report, ResultList, ShownColumn
 from gateway_api.cli.ctl.signin import new_password
 from gateway_api.cli.ctl.texts import line
 
 _ROLES = ("admin", "operator")
 
 
-def _users(gateway: Gateway) -> list[Record]:
+def _users(gateway: RemoteGateway) -> list[Record]:
     users: list[Record] = gateway.get("/system/config")["api"]["users"]
     return users
 
 
 def _path(username: str, *fields: str) -> str:
     if '"' in username or not username.isprintable() or not username:
-        raise Failure(ExitStatus.USAGE, f"no user can have the name {username!r}")
+        raise CommandFailure(ExitStatus.USAGE, f"no user can have the name {username!r}")
     return path_text(Segment(each) for each in ("api", "users", username, *fields))
 
 
@@ -52,9 +52,9 @@ def users() -> None:
 
 @users.command("list")
 @reads
-def list_(gateway: Gateway) -> Listing:
+def list_(gateway: RemoteGateway) -> ResultList:
     """Lists the users of the running configuration."""
-    return Listing(_users(gateway), (Column("username"), Column("role")))
+    return ResultList(_users(gateway), (ShownColumn("username"), ShownColumn("role")))
 
 
 @users.command()
@@ -63,11 +63,11 @@ def list_(gateway: Gateway) -> Listing:
 @role_option
 @password_option
 @commit_option
-def add(gateway: Gateway, username: str, role: str, password_file: str | None, commit: bool) -> Report:
+def add(gateway: RemoteGateway, username: str, role: str, password_file: str | None, commit: bool) -> Report:
     """Adds a user, with a password that you type twice."""
     path = _path(username)
     if any(each["username"] == username for each in _users(gateway)):
-        raise Failure(ExitStatus.REFUSED, f"there is a user {line(username)} already")
+        raise CommandFailure(ExitStatus.REFUSED, f"there is a user {line(username)} already")
     hashed = _hashed(username, password_file)
     value = {"username": username, "password_hash": hashed, "role": role}
     return _changed(gateway, {"op": "set", "path": path, "value": value}, commit)
@@ -78,7 +78,7 @@ def add(gateway: Gateway, username: str, role: str, password_file: str | None, c
 @user
 @password_option
 @commit_option
-def password(gateway: Gateway, username: str, password_file: str | None, commit: bool) -> Report:
+def password(gateway: RemoteGateway, username: str, password_file: str | None, commit: bool) -> Report:
     """Sets the password of a user; you type it twice."""
     _require(gateway, username)
     value = _hashed(username, password_file)
@@ -90,7 +90,7 @@ def password(gateway: Gateway, username: str, password_file: str | None, commit:
 @user
 @role_option
 @commit_option
-def role(gateway: Gateway, username: str, role: str, commit: bool) -> Report:
+def role(gateway: RemoteGateway, username: str, role: str, commit: bool) -> Report:
     """Sets the role of a user."""
     _require(gateway, username)
     return _changed(gateway, {"op": "set", "path": _path(username, "role"), "value": role}, commit)
@@ -101,16 +101,16 @@ def role(gateway: Gateway, username: str, role: str, commit: bool) -> Report:
 @user
 @commit_option
 @yes_option
-def remove(gateway: Gateway, username: str, commit: bool, yes: bool) -> Report:
+def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Report:
     """Removes a user, after it has asked."""
     _require(gateway, username)
     confirm(f"Remove the user {line(username)}?", yes=yes, otherwise="nothing was removed")
     return _changed(gateway, {"op": "delete", "path": _path(username)}, commit)
 
 
-def _require(gateway: Gateway, username: str) -> None:
+def _require(gateway: RemoteGateway, username: str) -> None:
     if all(each["username"] != username for each in _users(gateway)):
-        raise Failure(ExitStatus.REFUSED, f"there is no user {line(username)}")
+        raise CommandFailure(ExitStatus.REFUSED, f"there is no user {line(username)}")
 
 
 def _hashed(username: str, password_file: str | None) -> str:
@@ -120,10 +120,10 @@ def _hashed(username: str, password_file: str | None) -> str:
     try:
         return hash_password(new_password(username, password_file))
     except ValueError as error:
-        raise Failure(ExitStatus.USAGE, str(error)) from error
+        raise CommandFailure(ExitStatus.USAGE, str(error)) from error
 
 
-def _changed(gateway: Gateway, operation: Record, commit: bool) -> Report:
+def _changed(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
     candidate = Candidate(gateway)
     path = operation["path"]
     if not commit:

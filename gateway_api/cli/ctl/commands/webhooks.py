@@ -8,10 +8,10 @@ from urllib.parse import quote
 import click
 
 from gateway_api.cli.ctl.completion import listed
-from gateway_api.cli.ctl.failures import ExitStatus, Failure
-from gateway_api.cli.ctl.gateway import Gateway, Record
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
-from gateway_api.cli.ctl.results import Column, Listing, Report, Sheet, Whole
+from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.signin import first_line
 from gateway_api.cli.ctl.texts import line, moment, plain
 
@@ -22,13 +22,13 @@ _TEST_SECONDS = 12.0
 _POLL_SECONDS = 0.25
 
 _COLUMNS = (
-    Column("id"),
-    Column("url"),
-    Column("events"),
-    Column("origin"),
-    Column("state"),
-    Column("failing_since", value=moment),
-    Column("paused_until", value=moment),
+    ShownColumn("id"),
+    ShownColumn("url"),
+    ShownColumn("events"),
+    ShownColumn("origin"),
+    ShownColumn("state"),
+    ShownColumn("failing_since", value=moment),
+    ShownColumn("paused_until", value=moment),
 )
 _SHOWN = {"failing_since": moment, "paused_until": moment}
 
@@ -39,14 +39,14 @@ def _error(record: Record) -> str:
 
 
 _DELIVERIES = (
-    Column("started_at", "STARTED", moment),
-    Column("event"),
-    Column("attempt"),
-    Column("result"),
-    Column("status"),
-    Column("next_attempt_at", "NEXT", moment),
-    Column("paused_until", value=moment),
-    Whole("error", value=_error),
+    ShownColumn("started_at", "STARTED", moment),
+    ShownColumn("event"),
+    ShownColumn("attempt"),
+    ShownColumn("result"),
+    ShownColumn("status"),
+    ShownColumn("next_attempt_at", "NEXT", moment),
+    ShownColumn("paused_until", value=moment),
+    WholeRecord("error", value=_error),
 )
 
 webhook = click.argument("webhook", metavar="ID", type=listed(_LIST, "webhooks", "id", "url"))
@@ -67,9 +67,9 @@ def webhooks() -> None:
 
 @webhooks.command("list")
 @reads
-def list_(gateway: Gateway) -> Listing:
+def list_(gateway: RemoteGateway) -> ResultList:
     """Lists the webhooks."""
-    return Listing(gateway.get(_LIST)["webhooks"], _COLUMNS)
+    return ResultList(gateway.get(_LIST)["webhooks"], _COLUMNS)
 
 
 @webhooks.command()
@@ -86,7 +86,7 @@ def list_(gateway: Gateway) -> Listing:
 @click.option(
     "--secret-file", metavar="FILE", help="Its first line is the secret for signatures; - is standard input."
 )
-def add(gateway: Gateway, url: str, events: Sequence[str], secret_file: str | None) -> Report:
+def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret_file: str | None) -> Report:
     """Registers a receiver, and prints the id of the webhook."""
     body: dict[str, Any] = {"url": url, "events": list(events)}
     if secret_file is not None:
@@ -98,7 +98,7 @@ def add(gateway: Gateway, url: str, events: Sequence[str], secret_file: str | No
 @webhooks.command()
 @reads
 @webhook
-def show(gateway: Gateway, webhook: str) -> Sheet:
+def show(gateway: RemoteGateway, webhook: str) -> Sheet:
     """Shows one webhook."""
     return Sheet(gateway.get(_path(webhook)), _SHOWN)
 
@@ -107,7 +107,7 @@ def show(gateway: Gateway, webhook: str) -> Sheet:
 @acts
 @webhook
 @yes_option
-def remove(gateway: Gateway, webhook: str, yes: bool) -> Report:
+def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
     """Deletes a webhook with its queue, after it has asked."""
     url = line(gateway.get(_path(webhook))["url"])
     confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
@@ -118,7 +118,7 @@ def remove(gateway: Gateway, webhook: str, yes: bool) -> Report:
 @webhooks.command()
 @acts
 @webhook
-def test(gateway: Gateway, webhook: str) -> Report:
+def test(gateway: RemoteGateway, webhook: str) -> Report:
     """Sends a message to the receiver at once, and waits for the result."""
     id = gateway.send("POST", f"{_path(webhook)}/test")["message_id"]
     deadline = time.monotonic() + _TEST_SECONDS
@@ -128,9 +128,9 @@ def test(gateway: Gateway, webhook: str) -> Report:
                 return Report("delivered", each)
             if each["message_id"] == id:
                 why = each["error"] or f"status {each['status']}"
-                raise Failure(ExitStatus.REFUSED, f"not delivered: {line(why)}")
+                raise CommandFailure(ExitStatus.REFUSED, f"not delivered: {line(why)}")
         time.sleep(_POLL_SECONDS)
-    raise Failure(
+    raise CommandFailure(
         ExitStatus.REFUSED, "the test has no result yet; gatewayctl webhooks deliveries shows it later"
     )
 
@@ -138,6 +138,6 @@ def test(gateway: Gateway, webhook: str) -> Report:
 @webhooks.command()
 @reads
 @webhook
-def deliveries(gateway: Gateway, webhook: str) -> Listing:
+def deliveries(gateway: RemoteGateway, webhook: str) -> ResultList:
     """Lists the last deliveries of a webhook."""
-    return Listing(gateway.get(f"{_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)
+    return ResultList(gateway.get(f"{_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)

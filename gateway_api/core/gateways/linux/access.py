@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address
 
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.source import Source, SourceRefused
 from gateway_api.wire.core.sessions import SessionType
 
@@ -18,7 +18,7 @@ class AccessLines:
         self,
         sources: Mapping[SessionType, Source],
         kernel: Kernel,
-        reader: Reader,
+        reader: KernelReader,
         address: Callable[[], IPv4Address],
     ) -> None:
         self._sources = sources

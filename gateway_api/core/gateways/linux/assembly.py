@@ -17,7 +17,7 @@ from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.gateway import LinuxGateway
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.provision import Provision
 from gateway_api.core.gateways.linux.requirements import serving
 from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
@@ -73,7 +73,7 @@ class LinuxMachine:
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
-        kernel, reader = Kernel(), Reader()
+        kernel, reader = Kernel(), KernelReader()
         self._pppoe.begin(configuration)
         sources = {name: self._source(name, clock) for name in self._names}
         serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.network import InterfaceStats
 
@@ -12,7 +12,7 @@ class DeviceCounters:
     """Counters by the name of a device. What a device receives comes from the subscriber. Raises KernelError.
     Any thread may call."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
         self._last: dict[str, InterfaceStats] = {}
 

@@ -27,7 +27,7 @@ from gateway_api.core.gateways.linux.lost_trunks import ended_by
 from gateway_api.core.gateways.linux.machine_errors import not_done
 from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.netlink.watcher import Changed, Watcher
 from gateway_api.core.gateways.linux.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.reading import Reading
@@ -67,7 +67,7 @@ class LinuxGateway:
         reconciler: Reconciler,
         demux: Demultiplexer,
         devices: VlanDevices,
-        reader: Reader,
+        reader: KernelReader,
         counters: DeviceCounters,
         services: LinuxServices,
         frr: Frr,

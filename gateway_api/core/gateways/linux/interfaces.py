@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.netlink.links import Link
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.paging import Chained, Key, Rows, Sorted
 from gateway_api.core.session import Session
 from gateway_api.wire.core.network import Interface, InterfaceAddress, InterfaceType
@@ -20,7 +20,7 @@ _LOOPBACK = "lo"
 class Links:
     """All links with their addresses, of one moment. Raises KernelError."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: KernelReader) -> None:
         self._links = reader.links()
         self._by_name = {link.name: link for link in self._links.values()}
         self._addresses: dict[int, list[InterfaceAddress]] = defaultdict(list)

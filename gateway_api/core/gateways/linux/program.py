@@ -26,7 +26,7 @@ class ProgramMissing(ProgramFailed):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedProgram:
     """A program that ended. The status is negative after a signal, as with `subprocess`."""
 
     status: int
@@ -34,7 +34,7 @@ class Ended:
     errors: bytes
 
 
-def run(command: Sequence[str], *, seconds: float, most: int) -> Ended:
+def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
     """Waits for a program and all children that hold its output; kills them at the deadline. `most` is
     the limit of its output and errors together, in bytes. Raises ProgramFailed."""
     end, name = time.monotonic() + seconds, Path(command[0]).name
@@ -70,7 +70,7 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> Ended:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    return Ended(process.returncode, printed, complaints)
+    return EndedProgram(process.returncode, printed, complaints)
 
 
 def _read(output: IO[bytes], errors: IO[bytes], end: float, most: int) -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ from gateway_api.core.gateways.linux.netlink.entries import QdiscEntry
 from gateway_api.core.gateways.linux.netlink.kernel import unless
 from gateway_api.core.gateways.linux.netlink.links import Link
 from gateway_api.core.gateways.linux.netlink.qdiscs import ROOT, HtbClass, Qdisc
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.wire.core.network import OverheadProfile
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ GONE = (errno.ENODEV, errno.ENOENT, errno.EINVAL)
 class Htb:
     """Sets the limits of devices, on the thread of the `Kernel`."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
         self._leaf = _FQ_CODEL
 

@@ -13,7 +13,7 @@ from gateway_api.core.gateways.linux.netlink.changes import refusal
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed
 from gateway_api.wire.core.faults import FaultKind
 
@@ -23,7 +23,7 @@ _LIMITS = (FaultKind.SHAPER, FaultKind.IFB)
 class DataPlane:
     """Any thread may call. Methods raise KernelError."""
 
-    def __init__(self, kernel: Kernel, reader: Reader) -> None:
+    def __init__(self, kernel: Kernel, reader: KernelReader) -> None:
         self._reader = reader
         self._shaper = Shaper(kernel, reader)
         self._routes = SessionRoutes(reader)

@@ -10,7 +10,7 @@ from gateway_api.core.gateways.linux.netlink import changes
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 #: Whose routes to a session are as good as ours: kernel, boot and static (linux/rtnetlink.h). Not those of
@@ -27,7 +27,7 @@ _OTHERS = (
 class SessionRoutes:
     """Any thread may call. Methods raise KernelError."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
 
     def read(self) -> RouteState:

@@ -15,7 +15,7 @@ from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
 from gateway_api.core.gateways.linux.netlink.links import IFB, Link
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, PacketFilter
-from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, Reader
+from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, KernelReader
 from gateway_api.core.session import IFB_PREFIX, LONGEST_NAME
 from gateway_api.wire.contract import Enumeration, Record
 from gateway_api.wire.core.network import OverheadProfile
@@ -50,7 +50,7 @@ class Shaper:
     """Shapes sessions. Any thread may call. Methods raise KernelError, and NoDevice when a device goes in the
     middle."""
 
-    def __init__(self, kernel: Kernel, reader: Reader) -> None:
+    def __init__(self, kernel: Kernel, reader: KernelReader) -> None:
         self._kernel = kernel
         self._reader = reader
         self._htb = Htb(reader)

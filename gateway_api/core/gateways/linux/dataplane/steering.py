@@ -23,7 +23,7 @@ from gateway_api.core.gateways.linux.netlink import changes
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, Rule
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.wire.core.faults import FaultKind
 
 #: Of the rule: before the main table (32766), behind local addresses (0) and VRFs (1000).
@@ -36,7 +36,7 @@ _TO_APPLIANCE = "0.0.0.0/0"
 class Steering:
     """Steers sessions as the configuration says. The caller takes care that one thread calls at a time."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
         #: None while nothing is steered.
         self._cgnat: Cgnat | None = None
@@ -70,7 +70,7 @@ class Steering:
         another life, or another configuration, go after the new one is there."""
         cgnat, failed = self._cgnat, dict[Place, KernelError]()
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_PRIORITY, OWN_PROTOCOL)]
-        missing: list[tuple[str, changes.Change]] = []
+        missing: list[tuple[str, changes.KernelChange]] = []
         wanted: Rule | None = None
         if cgnat is not None:
             # Before the rule: a packet for which the table has no route would go by the main table.

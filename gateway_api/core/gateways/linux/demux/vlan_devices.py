@@ -9,7 +9,7 @@ from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
 from gateway_api.core.gateways.linux.netlink.links import Link, VlanTag
 from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import Reader
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.wire.core.network import VlanProtocol
 
 _ETHERTYPES = {VlanProtocol.DOT1Q: 0x8100, VlanProtocol.DOT1AD: 0x88A8}
@@ -25,7 +25,7 @@ class VlanDevices:
     tag and the same id needs the other name. Raises KernelError.
     """
 
-    def __init__(self, kernel: Kernel, reader: Reader) -> None:
+    def __init__(self, kernel: Kernel, reader: KernelReader) -> None:
         self._kernel = kernel
         self._reader = reader
         #: The index of the device that was set up, by trunk.

@@ -32,7 +32,7 @@ _SHORT_TABLES = 256
 _AT_ONCE = 100
 
 
-class Change(NamedTuple):
+class KernelChange(NamedTuple):
     """A message that changes something."""
 
     type: int
@@ -40,31 +40,33 @@ class Change(NamedTuple):
     body: bytes
 
 
-def add_route(route: FibEntry) -> Change:
+def add_route(route: FibEntry) -> KernelChange:
     """Refused with EEXIST if there is a route to the destination, in this table, with this metric."""
-    return Change(_NEW_ROUTE, _CREATE | _EXCLUSIVE, _route(route, _scope(route)))
+    return KernelChange(_NEW_ROUTE, _CREATE | _EXCLUSIVE, _route(route, _scope(route)))
 
 
-def replace_route(route: FibEntry) -> Change:
+def replace_route(route: FibEntry) -> KernelChange:
     """Puts it in the place of the route to the destination, if there is one."""
-    return Change(_NEW_ROUTE, _CREATE | _REPLACE, _route(route, _scope(route)))
+    return KernelChange(_NEW_ROUTE, _CREATE | _REPLACE, _route(route, _scope(route)))
 
 
-def delete_route(route: FibEntry) -> Change:
+def delete_route(route: FibEntry) -> KernelChange:
     """Refused with ESRCH if the core added no such route."""
-    return Change(_DEL_ROUTE, 0, _route(route, _ANY_SCOPE if len(route.destination) == 4 else _UNIVERSE))
+    return KernelChange(
+        _DEL_ROUTE, 0, _route(route, _ANY_SCOPE if len(route.destination) == 4 else _UNIVERSE)
+    )
 
 
-def add_rule(rule: Rule) -> Change:
+def add_rule(rule: Rule) -> KernelChange:
     """Refused with EEXIST if it is there."""
-    return Change(_NEW_RULE, _CREATE | _EXCLUSIVE, _rule(rule))
+    return KernelChange(_NEW_RULE, _CREATE | _EXCLUSIVE, _rule(rule))
 
 
-def delete_rule(rule: Rule) -> Change:
-    return Change(_DEL_RULE, 0, _rule(rule))
+def delete_rule(rule: Rule) -> KernelChange:
+    return KernelChange(_DEL_RULE, 0, _rule(rule))
 
 
-def make(step: str, changes: Sequence[Change]) -> list[int]:
+def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
     """Makes changes in this order, each by itself. Returns an error number for each, 0 for one that was made.
     Any thread may call. Raises KernelError when the socket fails."""
     codes: list[int] = []
@@ -82,7 +84,7 @@ def refusal(step: str, code: int) -> KernelError:
     return KernelError(step, os.strerror(code), code)
 
 
-def _made(kernel: socket.socket, changes: Sequence[Change]) -> list[int]:
+def _made(kernel: socket.socket, changes: Sequence[KernelChange]) -> list[int]:
     kernel.send(
         b"".join(
             nl.request(change.type, nl.ACK | change.flags, number, change.body)

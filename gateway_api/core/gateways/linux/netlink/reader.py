@@ -47,7 +47,7 @@ _TC = struct.Struct("=BxxxiIII")
 INGRESS_HANDLE = 0xFFFF0000
 
 
-class Reader:
+class KernelReader:
     """Reads what the kernel has now. Raises KernelError."""
 
     def links(self) -> dict[int, Link]:

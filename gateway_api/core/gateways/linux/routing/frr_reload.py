@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, ProgramMissing, run
+from gateway_api.core.gateways.linux.program import EndedProgram, ProgramFailed, ProgramMissing, run
 from gateway_api.core.gateways.linux.routing.frr import (
     FrrFolders,
     RoutingAbsent,
@@ -162,7 +162,7 @@ class FrrConfiguration:
             raise _refusal(ended, text)
         return ended.output
 
-    def _run(self, step: str, command: list[str]) -> Ended:
+    def _run(self, step: str, command: list[str]) -> EndedProgram:
         try:
             return run(command, seconds=self._limits.apply.left(), most=_MOST)
         except ProgramMissing as error:
@@ -216,7 +216,7 @@ def _commands(printed: str) -> Iterator[str]:
     return (command for command in map("\n".join, found) if not _OF_VTYSH.fullmatch(command))
 
 
-def _refusal(ended: Ended, text: str) -> RoutingRefused | RoutingUnavailable:
+def _refusal(ended: EndedProgram, text: str) -> RoutingRefused | RoutingUnavailable:
     printed = (ended.errors + b"\n" + ended.output).decode("ascii", "replace")
     lines = [line.strip() for line in text.splitlines()]
     if found := _BAD_SYNTAX.search(printed):

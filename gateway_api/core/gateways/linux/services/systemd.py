@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.program import Ended, ProgramFailed, run
+from gateway_api.core.gateways.linux.program import EndedProgram, ProgramFailed, run
 from gateway_api.core.gateways.linux.time_limit import NO_LIMIT, TimeLimit
 
 #: What an instance name holds as it is (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
@@ -90,7 +90,7 @@ def _named(units: Sequence[str]) -> str:
     return units[0] if len(units) == 1 else f"{units[0]} and {len(units) - 1} more"
 
 
-def _reason(ended: Ended) -> str:
+def _reason(ended: EndedProgram) -> str:
     """The first line is the refusal, those behind it are advice."""
     lines = [line.strip() for line in ended.errors.decode("ascii", "replace").splitlines() if line.strip()]
     return re.sub(r"[^ -~]+", "?", lines[0])[:200] if lines else f"systemctl ended with {ended.status}"
