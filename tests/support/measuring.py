@@ -3,26 +3,25 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 _LOCK = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
 
 
-@contextmanager
-def beside_others() -> Iterator[None]:
+def beside_others() -> AbstractContextManager[None]:
     """A test runs in the block, and others beside it."""
-    fcntl.flock(_LOCK, fcntl.LOCK_SH)
-    try:
-        yield
-    finally:
-        fcntl.flock(_LOCK, fcntl.LOCK_UN)
+    return _locked(fcntl.LOCK_SH)
+
+
+def alone() -> AbstractContextManager[None]:
+    """No other test runs during the block. The rest of the test may run beside another that measures."""
+    # The kernel gives up the shared lock first, so that two of them do not wait for each other: flock(2).
+    return _locked(fcntl.LOCK_EX)
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """No other test runs during the block. What this one does after it may disturb none that measures."""
-    # The kernel gives up the shared lock first, so that two of them do not wait for each other: flock(2).
-    fcntl.flock(_LOCK, fcntl.LOCK_EX)
+def _locked(kind: int) -> Iterator[None]:
+    fcntl.flock(_LOCK, kind)
     try:
         yield
     finally:
