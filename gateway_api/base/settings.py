@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.variables import NAMES, value
 
 #: A key of at least the hash's 256 bits (RFC 7518 section 3.2).
 _RECOMMENDED_SECRET_BYTES = 32
@@ -22,25 +23,8 @@ _SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 _PREFIX = "GATEWAY_API_"
-#: The known variables without the prefix. Both profiles accept all of them: they share one file.
-_NAMES = (
-    "AUDIT",
-    "AUDIT_MEBIBYTES",
-    "BIND",
-    "CERTIFICATE",
-    "KEY",
-    "LOG_FORMAT",
-    "LOG_LEVEL",
-    "RUNTIME",
-    "STATE",
-    "TOKEN_AUDIT",
-    "TOKEN_BEYOND_LOOPBACK",
-    "TOKEN_RUNTIME",
-    "TOKEN_WORKERS",
-    "WEBHOOK_CERTIFICATES",
-    "WORKERS",
-)
-KNOWN = frozenset(_PREFIX + name for name in _NAMES)
+#: Both profiles accept all of them: they share one file.
+KNOWN = frozenset(name for name in NAMES if name.startswith(_PREFIX))
 
 
 class BadSetting(GatewayApiError):
@@ -55,32 +39,31 @@ def check_names(environment: Mapping[str, str]) -> None:
 
 
 def _unknown_name(name: str) -> str:
-    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), _NAMES, n=1)
+    known = [each.removeprefix(_PREFIX) for each in sorted(KNOWN)]
+    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), known, n=1)
     return f"{name} is not a known variable" + (f"; did you mean {_PREFIX}{nearest[0]}?" if nearest else "")
 
 
 def log_format(environment: Mapping[str, str]) -> str:
     """`keyvalue` or `json`. Raises BadSetting."""
-    return _choice(environment, "GATEWAY_API_LOG_FORMAT", "keyvalue", "json", default="keyvalue")
+    return _choice(environment, "GATEWAY_API_LOG_FORMAT", "keyvalue", "json")
 
 
 def log_level(environment: Mapping[str, str]) -> int:
     """The lowest level that is logged, one of `logging`. Raises BadSetting."""
-    chosen = _choice(
-        environment, "GATEWAY_API_LOG_LEVEL", "debug", "info", "warning", "error", default="info"
-    )
+    chosen = _choice(environment, "GATEWAY_API_LOG_LEVEL", "debug", "info", "warning", "error")
     return logging.getLevelNamesMapping()[chosen.upper()]
 
 
-def _choice(environment: Mapping[str, str], variable: str, *choices: str, default: str) -> str:
-    chosen = environment.get(variable) or default
+def _choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
+    chosen = value(environment, variable)
     if chosen not in choices:
         raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")
     return chosen
 
 
 def _audit_mebibytes(environment: Mapping[str, str]) -> int:
-    chosen = environment.get("GATEWAY_API_AUDIT_MEBIBYTES") or "64"
+    chosen = value(environment, "GATEWAY_API_AUDIT_MEBIBYTES")
     if not re.fullmatch("[0-9]{1,4}", chosen, re.ASCII) or not 1 <= int(chosen) <= 1024:
         raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 1024, not {chosen!r}")
     return int(chosen)
@@ -104,10 +87,9 @@ class Profile:
     #: The function of `web.app` that makes the application.
     factory: str
     authentication: Authentication
-    #: With TLS, where GATEWAY_API_BIND sets nothing else. None: plain HTTP at `api.listen_address` and
-    #: `api.listen_port` of the running configuration.
+    #: Variables of this profile only. `bind` is that of the address, with TLS; None: plain HTTP at
+    #: `api.listen_address` and `api.listen_port` of the running configuration.
     bind: str | None
-    #: Variables of this profile only.
     runtime: str
     workers: str
     audit: str
@@ -117,7 +99,7 @@ USERS = Profile(
     name="gateway-api",
     factory="users",
     authentication=Authentication.USER_TOKEN,
-    bind="0.0.0.0:8443",
+    bind="GATEWAY_API_BIND",
     runtime="GATEWAY_API_RUNTIME",
     workers="GATEWAY_API_WORKERS",
     audit="GATEWAY_API_AUDIT",
@@ -188,25 +170,20 @@ class Settings:
         log_level(environment)
         has_users = profile.authentication is Authentication.USER_TOKEN
 
-        def folder(variable: str, default: str | Path) -> Path:
-            return Path(environment.get(variable) or default)
-
-        state = Path("/var/lib", profile.name)
-        if has_users:
-            state = folder("GATEWAY_API_STATE", state)
+        state = Path(value(environment, "GATEWAY_API_STATE")) if has_users else Path("/var/lib", profile.name)
         return cls(
             profile=profile,
             core_socket=core_socket(environment),
-            runtime=folder(profile.runtime, f"/run/{profile.name}"),
+            runtime=Path(value(environment, profile.runtime)),
             state=state,
             secret=_secret(environment) if has_users else b"",
             certificate=Path(certificate(environment)),
-            webhook_certificates=environment.get("GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
-            audit=folder(profile.audit, state / "audit"),
+            webhook_certificates=value(environment, "GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
+            audit=Path(environment.get(profile.audit) or state / "audit"),
             audit_size=_audit_mebibytes(environment) << 20,
-            token_audit=folder(TOKEN.audit, f"/var/lib/{TOKEN.name}/audit") if has_users else None,
+            token_audit=Path(value(environment, TOKEN.audit)) if has_users else None,
             beyond_loopback=not has_users
-            and _choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "yes", "no", default="no") == "yes",
+            and _choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "yes", "no") == "yes",
         )
 
 
@@ -238,9 +215,9 @@ def _credential(environment: Mapping[str, str]) -> Path | None:
 
 def certificate(environment: Mapping[str, str]) -> str:
     """The file with the TLS certificate of the API."""
-    return environment.get("GATEWAY_API_CERTIFICATE") or str(Settings.certificate)
+    return value(environment, "GATEWAY_API_CERTIFICATE")
 
 
 def core_socket(environment: Mapping[str, str]) -> Path:
     """The socket of the core daemon."""
-    return Path(environment.get("GATEWAY_CORE_SOCKET") or "/run/gateway-core/core.sock")
+    return Path(value(environment, "GATEWAY_CORE_SOCKET"))

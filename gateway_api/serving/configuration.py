@@ -22,6 +22,7 @@ from gunicorn.glogging import Logger
 from gateway_api.base import http, logs
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.settings import BadSetting, Profile, Settings, log_format, log_level
+from gateway_api.base.variables import value
 from gateway_api.daemon.commands import Daemon
 from gateway_api.web import app
 from gateway_api.wire.varlink.client import Client
@@ -43,9 +44,9 @@ def common(profile: Profile) -> dict[str, Any]:
     return {
         "wsgi_app": f"{app.__name__}:{profile.factory}()",
         "proc_name": profile.name,
-        "workers": os.environ.get(profile.workers) or "2",
+        "workers": value(os.environ, profile.workers),
         "worker_class": "gateway_api.serving.worker.GatewayWorker",
-        "worker_tmp_dir": os.environ.get(profile.runtime) or f"/run/{profile.name}",
+        "worker_tmp_dir": value(os.environ, profile.runtime),
         "logger_class": "gateway_api.serving.configuration.Log",
         "accesslog": "-",
         # Seconds for requests in progress at a stop, within systemd's TimeoutStopSec. A reload gives more.

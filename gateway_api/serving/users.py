@@ -18,6 +18,7 @@ from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.process import keep_loaded
 from gateway_api.base.settings import USERS, BadSetting, Settings, certificate, has_secret
+from gateway_api.base.variables import value
 from gateway_api.history import store as history
 from gateway_api.hub import service as hub
 from gateway_api.serving import signals, slots
@@ -28,9 +29,9 @@ _log = logging.getLogger("gunicorn.error")
 
 globals().update(common(USERS))
 
-bind = os.environ.get("GATEWAY_API_BIND") or USERS.bind
+bind = value(os.environ, "GATEWAY_API_BIND")
 certfile = certificate(os.environ)
-keyfile = os.environ.get("GATEWAY_API_KEY") or "/etc/gateway-api/tls/key.pem"
+keyfile = value(os.environ, "GATEWAY_API_KEY")
 
 
 def on_starting(server: Any) -> None:

@@ -1,0 +1,92 @@
+"""The environment variables of the services, once for all: the settings, the file of the units,
+gateway-api.env(5) and the reference."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable with its default, which may be empty, and sentences about it."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+#: By what they are for, in the order of the documents.
+GROUPS = {
+    "The API": (
+        Variable(
+            "SVC_API_SECRET",
+            "",
+            "Signs the tokens: 32 bytes or more, for example from `openssl rand -hex 32`. Without it, "
+            "systemd's credential `secret` does, which is /etc/gateway-api/secret. Without both, a random "
+            "one does, and tokens end with the API.",
+        ),
+        Variable("GATEWAY_API_BIND", "0.0.0.0:8443", "Address and port."),
+        Variable(
+            "GATEWAY_API_CERTIFICATE",
+            "/etc/gateway-api/tls/certificate.pem",
+            "TLS certificate in PEM. systemd reads the default file as root. Another one must be readable "
+            "for the user gateway-api.",
+        ),
+        Variable("GATEWAY_API_KEY", "/etc/gateway-api/tls/key.pem", "Key of the certificate in PEM."),
+        Variable("GATEWAY_API_WORKERS", "2", "Worker processes."),
+        Variable(
+            "GATEWAY_API_RUNTIME", "/run/gateway-api", "Folder for sockets and counters of the workers."
+        ),
+        Variable(
+            "GATEWAY_API_STATE",
+            "/var/lib/gateway-api",
+            "Folder for data that survives a reboot: revoked tokens, failed logins, the history of sessions"
+            " and, by default, the audit log. It must exist.",
+        ),
+        Variable(
+            "GATEWAY_API_AUDIT",
+            "/var/lib/gateway-api/audit",
+            "Folder of the audit log. Its parent must exist. The default is `audit` in GATEWAY_API_STATE.",
+        ),
+        Variable(
+            "GATEWAY_API_AUDIT_MEBIBYTES",
+            "64",
+            "Size limit of each database of the audit log, 1 to 1024.",
+        ),
+        Variable(
+            "GATEWAY_API_WEBHOOK_CERTIFICATES",
+            "",
+            "CA certificates for HTTPS receivers of webhooks, in PEM. The default is those of the package "
+            "certifi.",
+        ),
+    ),
+    "The API and the core": (
+        Variable(
+            "GATEWAY_CORE_SOCKET",
+            "/run/gateway-core/core.sock",
+            "Socket at which the API calls the core.",
+        ),
+        Variable("GATEWAY_API_LOG_FORMAT", "keyvalue", "Format of log lines: keyvalue or json."),
+        Variable("GATEWAY_API_LOG_LEVEL", "info", "Lowest logged level: debug, info, warning or error."),
+    ),
+    "The alternative profile, gateway-api-token.service": (
+        Variable(
+            "GATEWAY_API_TOKEN_BEYOND_LOOPBACK",
+            "no",
+            "Only `yes` allows the profile to listen beyond loopback. It serves plain HTTP: there everyone "
+            "on the path can read the token.",
+        ),
+        Variable("GATEWAY_API_TOKEN_AUDIT", "/var/lib/gateway-api-token/audit", "Folder of its audit log."),
+        Variable(
+            "GATEWAY_API_TOKEN_RUNTIME", "/run/gateway-api-token", "Its folder for sockets and counters."
+        ),
+        Variable("GATEWAY_API_TOKEN_WORKERS", "2", "Its worker processes."),
+    ),
+}
+
+_DEFAULTS = {variable.name: variable.default for group in GROUPS.values() for variable in group}
+NAMES = frozenset(_DEFAULTS)
+
+
+def value(environment: Mapping[str, str], name: str) -> str:
+    """That of the environment; an empty one is none, and the default counts."""
+    return environment.get(name) or _DEFAULTS[name]
