@@ -5,6 +5,7 @@ import getpass
 import os
 import ssl
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gateway_api.auth.passwords import hash_password
@@ -13,13 +14,13 @@ from gateway_api.cli.rescue import add_commands, rescue
 from gateway_api.version import VERSION
 
 
-def main() -> int:
-    """Exit status 0, or 1 with a sentence on standard error."""
-    arguments = _parser().parse_args()
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit status 0, or 1 with a sentence on standard error. Without `words`, those of the process count."""
+    arguments = _parser().parse_args(words)
     try:
         if arguments.command == "routes":
             # Flask takes time that the unit's `join-certificate` need not spend.
-            from gateway_api.cli.documents import routes
+            from gateway_api.cli.routes import routes
 
             sys.stdout.write(routes())
         elif arguments.command == "join-certificate":

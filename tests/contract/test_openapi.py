@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from gateway_api.base.errors import Invalid
 from gateway_api.base.fields import Schema, load
 from gateway_api.base.texts import parse_path
-from gateway_api.cli import documents
+from gateway_api.cli import documents, routes
 from gateway_api.web.schemas.requests import Commit, DeleteValue, NewWebhook, Operation, RateChange
 from tests.support import npm
 from tests.support.receivers import Receiver
@@ -66,7 +66,7 @@ def test_the_file_is_what_make_openapi_writes() -> None:
 
 
 def test_the_file_of_routes_is_what_the_command_prints() -> None:
-    assert FILE.with_name("routes.txt").read_text() == documents.routes()
+    assert FILE.with_name("routes.txt").read_text() == routes.routes()
 
 
 def test_a_validator_of_others_finds_nothing_wrong() -> None:

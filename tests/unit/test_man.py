@@ -1,4 +1,4 @@
-"""The man pages and completions of gatewayctl: complete, as committed, and readable by man."""
+"""The files for people that come from the code, as committed; the man pages, complete and readable by man."""
 
 import shutil
 import subprocess
@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 import pytest
 
+from gateway_api.cli import man
 from gateway_api.cli.ctl.man import pages
 from gateway_api.cli.ctl.tree import gatewayctl
-from gateway_api.cli.documents import manual
+from gateway_api.cli.documents import texts
 
-ETC = Path(__file__).parents[2] / "etc"
+ROOT = Path(__file__).parents[2]
 
 
 def commands(command: click.Command, path: str = "gatewayctl") -> Iterator[tuple[str, click.Command]]:
@@ -23,11 +24,11 @@ def commands(command: click.Command, path: str = "gatewayctl") -> Iterator[tuple
 
 
 def test_the_committed_files_are_those_of_the_code() -> None:
-    held = {
-        str(path.relative_to(ETC)): path.read_text() for name in ("man", "completion")
-        for path in (ETC / name).iterdir()
-    }  # fmt: skip
-    assert held == manual()
+    made = texts()
+    assert {path: (ROOT / path).read_text() for path in made} == made
+    folders = ("etc/man", "etc/completion")
+    held = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / folder).iterdir()}
+    assert held == {path for path in made if path.startswith(folders)}
 
 
 def test_every_command_and_option_is_explained() -> None:
@@ -53,7 +54,7 @@ def test_a_line_that_begins_with_a_dot_is_text() -> None:
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 def test_roff_has_nothing_to_complain_about() -> None:
-    for name, text in pages(gatewayctl).items():
+    for name, text in {**pages(gatewayctl), **man.pages()}.items():
         said = subprocess.run(
             ["groff", "-man", "-Tutf8", "-ww", "-z"], input=text, capture_output=True, text=True, check=True
         )

@@ -2,12 +2,14 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from gateway_api.version import VERSION
 
 
-def main() -> int:
-    """The exit status of the command; 2, with the usage on standard error, without a known one."""
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit status of the command; 2, with the usage on standard error, without a known one. Without
+    `words`, those of the process count."""
     parser = argparse.ArgumentParser(prog="gateway-core", description="The core daemon of the gateway.")
     parser.add_argument("--version", action="version", version=f"gateway-core {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -16,7 +18,7 @@ def main() -> int:
     commands.add_parser("lab", help="serve simulated subscribers", add_help=False)
     help = "check this machine for a gateway on Linux, and write its first configuration"
     commands.add_parser("setup", help=help, add_help=False)
-    arguments, options = parser.parse_known_args()
+    arguments, options = parser.parse_known_args(words)
     # Late: a command imports what its own gateway needs, and nothing of another.
     match arguments.command:
         case "linux":

@@ -1,0 +1,146 @@
+"""The page of all paths of the configuration: from the schemas of the OpenAPI document, and the keys of
+lists from those of the core."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from marshmallow import ValidationError
+from marshmallow.fields import List, Nested
+
+from gateway_api.cli.reference.markdown import code, paragraph, table
+from gateway_api.core.configuration.fields import key_of
+from gateway_api.core.configuration.sections import ROOT
+
+_INTRODUCTION = """
+A path names a value: `gatewayctl config set PATH VALUE`. A segment in capitals stands for the key of an
+item, such as the username in `api.users.alice.role`. A path without a default is required, unless its
+section or item is left out.
+
+Rules between values are checked at the commit, and an error names the path and the rule.
+"""
+_EFFECTS_INTRODUCTION = """
+`gatewayctl config compare` shows the effect of a commit beforehand, with the number of sessions that end.
+A reload ends no session, and neither does a restart of dnsmasq. What is not in this table affects no
+service: the core or the API uses the new value at once.
+"""
+#: What a commit does to the services, by the beginning of the changed path.
+EFFECTS = (
+    ("system.hostname", "accel-ppp, pppoe-server and FRR reload"),
+    ("interfaces.uplinks", "FRR reloads"),
+    ("radius", "accel-ppp reloads; pppoe-server too, when a server is set or removed"),
+    ("cgnat.enabled", "FRR reloads; sessions of the range are steered, or no longer"),
+    ("cgnat.vrf_name", "FRR reloads"),
+    ("cgnat.handoff_interface", "FRR reloads"),
+    ("cgnat.handoff_gateway", "FRR reloads"),
+    (
+        "cgnat.source_range",
+        "accel-ppp, pppoe-server and FRR reload, dnsmasq restarts; sessions keep their addresses",
+    ),
+    ("qos", "sessions that start from then on have these rates; sessions that are up keep theirs"),
+    ("demux.trunks", "accel-ppp reloads, dnsmasq restarts; sessions on a removed trunk end"),
+    (
+        "demux.vlan_profiles",
+        "accel-ppp reloads when the first profile with one tag, or with two, is added, or the last one "
+        "removed",
+    ),
+    ("bgp", "FRR reloads"),
+    (
+        "subscribers.local",
+        "usually none, because each sign-on reads the passwords; dnsmasq restarts for a fixed `ip_address` "
+        "in its half of the range",
+    ),
+    ("subscribers.dns_servers", "accel-ppp and pppoe-server reload, dnsmasq restarts"),
+)
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A path with a value of its own, the schema of that, and its field in the core."""
+
+    path: str
+    schema: Mapping[str, Any]
+    field: Any
+
+
+def page(schemas: Mapping[str, Any]) -> str:
+    """`schemas` are the components of the OpenAPI document."""
+    return "".join(_page(schemas))
+
+
+def _page(schemas: Mapping[str, Any]) -> Iterator[str]:
+    yield "# Configuration paths\n\n" + paragraph(_INTRODUCTION)
+    for name, schema in schemas["Configuration"]["properties"].items():
+        section = _resolved(schemas, schema)
+        yield f"## {name}\n\n" + paragraph(_parted(section["description"])[0])
+        leaves = _leaves(schemas, schema, ROOT.schema.fields[name], name)
+        yield table(("path", "value", "default", "meaning"), map(_row, leaves)) + "\n"
+    yield "## Effect of a commit\n\n" + paragraph(_EFFECTS_INTRODUCTION)
+    yield table(("change of", "effect"), ((code(path), effect) for path, effect in EFFECTS))
+    yield "\n## See also\n\n- [Configuration](configuration-api.md): edit, compare, commit\n"
+    yield "- [Commit a change](../how-to/commit.md)\n"
+
+
+def _leaves(schemas: Mapping[str, Any], schema: Mapping[str, Any], field: Any, path: str) -> Iterator[_Leaf]:
+    """`field` is that of the core's schema."""
+    resolved = _resolved(schemas, schema)
+    if "properties" in resolved:
+        fields = field.schema.fields
+        for name, inner in resolved["properties"].items():
+            yield from _leaves(schemas, inner, fields[name], f"{path}.{name}")
+    elif isinstance(field, List) and isinstance(field.inner, Nested):
+        yield _Leaf(path, resolved, field)
+        key, item = str(key_of(field)), _resolved(schemas, resolved["items"])
+        for name, inner in item["properties"].items():
+            yield from _leaves(
+                schemas, inner, field.inner.schema.fields[name], f"{path}.{key.upper()}.{name}"
+            )
+    else:
+        yield _Leaf(path, resolved, field)
+
+
+def _resolved(schemas: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """With what it refers to. What may be null has `nullable`."""
+    choices = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    chosen = choices[0] if len(choices) == 1 else {}
+    name = (chosen or schema).get("$ref", "").rpartition("/")[2]
+    return {**schemas.get(name, {}), **chosen, **schema, "nullable": bool(chosen)}
+
+
+def _row(leaf: _Leaf) -> tuple[str, str, str, str]:
+    meaning, default = _parted(leaf.schema["description"])
+    return code(leaf.path), _value(leaf), code(default), meaning
+
+
+def _parted(description: str) -> tuple[str, str]:
+    """The meaning, and the default that `web.configuration_sections` puts behind it."""
+    meaning, _, default = description.partition(" Default: ")
+    return meaning, default.removesuffix(".")
+
+
+def _value(leaf: _Leaf) -> str:
+    schema = leaf.schema
+    if choices := schema.get("enum"):
+        text = " or ".join(map(code, choices))
+    elif schema["type"] == "integer":
+        text = f"{schema['minimum']} to {schema['maximum']}"
+    elif schema["type"] == "boolean":
+        text = "`true` or `false`"
+    elif schema["type"] == "array":
+        most = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
+        rule = "" if isinstance(leaf.field.inner, Nested) else f"; each {_rule(leaf.field.inner)}"
+        text = f"list{most}{rule}"
+    else:
+        text = _rule(leaf.field)
+    return text + (", or `null`" if schema["nullable"] else "")
+
+
+def _rule(field: Any) -> str:
+    """What the core says of a value that no text field takes, without its first words."""
+    try:
+        field.deserialize(" ")
+    except ValidationError as error:
+        (message,) = error.messages
+        # A backslash is an escape in Markdown.
+        return message.removeprefix("must be ").replace("\\", r"\\")
+    raise AssertionError(field)

@@ -1,0 +1,63 @@
+"""The pages of the reference that come from the code: the effect of a commit is that of the files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_api.cli.reference.configuration import EFFECTS
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.services import render
+from gateway_api.core.gateways.linux.services.dhcp_server import options_of
+from tests.support.documents import put, valid_document
+
+_SUBSCRIBER = {"username": "alice", "password": "secret-1", "ip_address": "100.127.0.9"}
+#: Another value of each path; its effect is in the table, or there is none.
+VALUES = {
+    "system.hostname": "bng9",
+    "interfaces.uplinks": ["uplink0", "cgnat0", "uplink9"],
+    "radius": {"server": "192.0.2.10", "secret": "secret-1"},
+    "cgnat.enabled": False,
+    "cgnat.vrf_name": "other",
+    "cgnat.vrf_table": 99,
+    "cgnat.handoff_interface": "uplink0",
+    "cgnat.handoff_gateway": "10.255.1.9",
+    "cgnat.source_range": "100.65.0.0/16",
+    "qos.default_down": "7mbit",
+    "demux.trunks": ["trunk0"],
+    "demux.idle_timeout": 7,
+    "demux.rate_limits.burst": 7,
+    "api.token_lifetime": 77,
+    "bgp.as_number": 64_999,
+    "subscribers": {"dns_servers": ["192.0.2.53"], "local": [_SUBSCRIBER]},
+    "history": {"days": 7},
+}
+
+
+def touched(document: dict[str, Any]) -> dict[str, str]:
+    """What each service runs with, by its name on the page."""
+    configuration = RunningConfiguration.of(document).sections
+    files = render(configuration)
+    return {
+        "accel-ppp": files["accel-ppp.conf"],
+        "FRR": files["frr.conf"],
+        "dnsmasq": str(options_of(configuration, Path("/script"))),
+    }
+
+
+@pytest.mark.parametrize("path", list(VALUES))
+def test_the_page_names_the_services_that_a_change_touches(path: str) -> None:
+    document = valid_document()
+    before = touched(document)
+    put(document, path, VALUES[path])
+    after = touched(document)
+    said = "".join(
+        effect for prefix, effect in EFFECTS if _is_within(path, prefix) or _is_within(prefix, path)
+    )
+    assert {service for service in before if service in said} == {
+        service for service in before if before[service] != after[service]
+    }
+
+
+def _is_within(path: str, prefix: str) -> bool:
+    return f"{path}.".startswith(f"{prefix}.")
