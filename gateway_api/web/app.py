@@ -16,6 +16,7 @@ from gateway_api.history import recorder
 from gateway_api.web import access, audit, errors, headers, metrics, parse
 from gateway_api.web.routes import (
     configuration,
+    documentation,
     events,
     history,
     jobs,
@@ -50,6 +51,7 @@ ROUTES: dict[Profile, tuple[Blueprint, ...]] = {
         system.metrics,
         pages.docs,
         pages.page,
+        documentation.routes,
     ),
     TOKEN: (token_profile.routes,),
 }

@@ -5,6 +5,8 @@ import hashlib
 import html
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources.abc import Traversable
+from pathlib import PurePath
 
 from flask import Response, request
 
@@ -12,12 +14,24 @@ from flask import Response, request
 FOR_EVER = "public, max-age=31536000, immutable"
 #: The client checks each time whether the file has changed.
 REVALIDATE = "no-cache"
+#: Media types by the ends of files' names.
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
 
 
 @dataclass(frozen=True)
 class Asset:
     media_type: str
     body: bytes
+
+    @classmethod
+    def read(cls, file: Traversable) -> "Asset":
+        return cls(TYPES[PurePath(file.name).suffix], file.read_bytes())
 
     @cached_property
     def digest(self) -> str:

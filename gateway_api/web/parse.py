@@ -27,11 +27,13 @@ _View = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Takes:
-    """The schemas of a view's JSON body, which is `optional` or not, and of its query; None for neither."""
+    """The schemas of a view's JSON body, which is `optional` or not, and of its query; None for neither. With
+    `any_query`, the query is that of the page's own scripts."""
 
     body: type[Schema] | None = None
     optional: bool = False
     query: type[Schema] | None = None
+    any_query: bool = False
 
 
 def taken_by(view: _View) -> Takes:
@@ -74,6 +76,12 @@ def query(schema: type[Schema]) -> Callable[[_View], _View]:
         return parsed
 
     return decorate
+
+
+def any_query(view: _View) -> _View:
+    """Marks a view that ignores its query."""
+    setattr(view, _MARK, replace(taken_by(view), any_query=True))
+    return view
 
 
 def session_id(text: str) -> int:
@@ -121,7 +129,8 @@ def install(app: Flask) -> None:
 
 
 def _with_checked_query(view: _View) -> _View:
-    takes_query = taken_by(view).query is not None
+    takes = taken_by(view)
+    takes_query = takes.query is not None or takes.any_query
 
     @wraps(view)
     def checked(**segments: Any) -> Any:

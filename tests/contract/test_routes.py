@@ -128,7 +128,7 @@ def test_the_application_has_exactly_the_routes_of_the_table(tmp_path: Path) -> 
     settings = Settings(tmp_path / "none", tmp_path, b"-" * 32, tmp_path, audit=tmp_path)
     app = create_app(Services.from_settings(settings))
     there = {
-        (method, re.sub(r"<(session:)?(\w+)>", r"{\2}", rule.rule))
+        (method, re.sub(r"<(\w+:)?(\w+)>", r"{\2}", rule.rule))
         for rule in app.url_map.iter_rules()
         for method in rule.methods or ()
         if method != "HEAD"

@@ -146,5 +146,5 @@ ROUTES = (
     Route("GET", "/docs/{digest}/{name}", OPEN, part_of_a_page=True),
 )
 
-#: The live page and its parts: not below `/api/v1` and not JSON, see test_page.
-PAGES = ("/", "/page/{name}")
+#: The live page, the documentation and their parts: not below `/api/v1` and not JSON, see the tests of pages.
+PAGES = ("/", "/page/{name}", "/docs/", "/docs/{name}")

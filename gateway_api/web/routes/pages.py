@@ -5,8 +5,6 @@ They are the same for every client, and have no data of the gateway.
 
 from hashlib import sha256
 from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import PurePath
 from typing import cast
 
 import msgspec
@@ -14,7 +12,7 @@ from flask import Blueprint, Flask, Response, current_app
 
 from gateway_api.base.errors import NotFound
 from gateway_api.web import access, responses
-from gateway_api.web.assets import FOR_EVER, REVALIDATE, Asset, serve
+from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, serve
 from gateway_api.web.openapi.document import document
 from gateway_api.web.records import OpenApi
 
@@ -23,23 +21,10 @@ docs = Blueprint("docs", __name__, url_prefix="/api/v1")
 
 _EXTENSION = "openapi"
 
-_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-}
-
-
-def _asset(file: Traversable) -> Asset:
-    return Asset(_TYPES[PurePath(file.name).suffix], file.read_bytes())
-
-
 _WEB = files("gateway_api") / "web"
 _SWAGGER_UI = files("flask_swagger_ui") / "dist"
 
-PAGE_FILES = {file.name: _asset(file) for file in (_WEB / "page").iterdir()}
+PAGE_FILES = {file.name: Asset.read(file) for file in (_WEB / "page").iterdir()}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -49,16 +34,16 @@ _PAGE_HEADERS = {
 }
 
 _DOCS_FILES = {
-    **{name: _asset(_WEB / "docs" / name) for name in ("docs.css", "docs.js")},
+    **{name: Asset.read(_WEB / "docs" / name) for name in ("docs.css", "docs.js")},
     **{
-        name: _asset(_SWAGGER_UI / name)
+        name: Asset.read(_SWAGGER_UI / name)
         for name in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
     },
 }
 #: Of all files, so that a cache never mixes files of two versions.
 _DIGEST = sha256("".join(file.digest for file in _DOCS_FILES.values()).encode()).hexdigest()[:16]
 _DOCS_HTML = (_WEB / "docs" / "docs.html").read_text().replace("@DIGEST@", _DIGEST)
-_DOCS_PAGE = Asset(_TYPES[".html"], _DOCS_HTML.encode())
+_DOCS_PAGE = Asset(TYPES[".html"], _DOCS_HTML.encode())
 _DOCS_HEADERS = {
     # Swagger UI's icons are data.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

@@ -1,0 +1,65 @@
+"""The documentation, which `make docs` and the package build into the environment of the programs.
+
+It is the same for every client, and has no data of the gateway.
+"""
+
+import re
+import sys
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from flask import Blueprint, Response
+
+from gateway_api.base.errors import NotFound
+from gateway_api.web import access, parse
+from gateway_api.web.assets import REVALIDATE, TYPES, Asset, serve
+
+routes = Blueprint("documentation", __name__, url_prefix="/docs")
+
+BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
+#: By the path of a request. What is not here is not served.
+_FILES = {
+    file.relative_to(BUILT).as_posix(): file
+    for file in BUILT.rglob("*")
+    if file.suffix in TYPES and file.is_file()
+}
+_ABSENT = "The documentation is not installed: `make docs` builds it"
+_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+
+
+@routes.get("/")
+@access.static
+def index() -> Response:
+    """The first page of the documentation."""
+    return _response("index.html")
+
+
+@routes.get("/<path:name>", endpoint="part")
+@access.static
+@parse.any_query
+def file(name: str) -> Response:
+    """A page of the documentation, or a file of its pages."""
+    return _response(name)
+
+
+def _response(name: str) -> Response:
+    if name not in _FILES:
+        raise NotFound("No such file" if _FILES else _ABSENT)
+    asset, policy = _read(_FILES[name])
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+    return serve(asset, REVALIDATE, headers)
+
+
+@cache
+def _read(path: Path) -> tuple[Asset, str]:
+    """A file with its Content-Security-Policy: the theme has a short script in each page, and styles at its
+    pictures."""
+    asset = Asset.read(path)
+    digests = (b64encode(sha256(script).digest()).decode() for script in _INLINE_SCRIPT.findall(asset.body))
+    scripts = " ".join(["'self'", *(f"'sha256-{digest}'" for digest in dict.fromkeys(digests))])
+    return asset, (
+        f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
