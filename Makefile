@@ -18,7 +18,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test collect quick tools lint lock openapi screenshots figures bench clean install deb interface man
+.PHONY: run test collect quick tools lint lock openapi screenshots figures bench clean install deb docs interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
@@ -26,7 +26,7 @@ run: $(INSTALLED)
 # Five at a time, because most tests wait. Tests of one module run together: they share its fixtures.
 PARALLEL := --numprocesses 5 --dist loadfile --no-loadscope-reorder
 
-test: $(DEVELOPED) tools
+test: $(DEVELOPED) tools docs
 	$(VENV)/bin/python -m pytest $(PARALLEL) $(TESTS)
 
 # Compiles the tests, which each process of pytest would do by itself.
@@ -46,8 +46,9 @@ lint: $(DEVELOPED)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell
+	$(VENV)/bin/proselint --config .proselintrc.json check README.md CONTRIBUTING.md SECURITY.md STYLE.md docs
 
-# Measures the figures of the README.
+# Measures the figures of the documentation.
 figures: $(DEVELOPED)
 	$(VENV)/bin/python -m tests.support.figures_of_slow_clients
 	$(VENV)/bin/python -m tests.support.figures_of_webhooks
@@ -67,7 +68,11 @@ $(BENCH)/.installed: requirements-bench.lock
 	@$(BENCH)/bin/pip -qq --disable-pip-version-check install --require-hashes --no-deps -r requirements-bench.lock
 	@touch $@
 
-# Takes the pictures of the README.
+# Builds the documentation to where the service finds it: at /docs/, after a restart.
+docs: $(INSTALLED)
+	@PYTHON=$(PYTHON) packaging/docs $(VENV)/share/doc/gateway-api/html
+
+# Takes the pictures of the documentation.
 screenshots: $(DEVELOPED) tools
 	$(VENV)/bin/python -m tests.support.screenshots
 
@@ -91,8 +96,8 @@ $(DEVELOPED): $(INSTALLED) requirements-develop.lock
 	@$(PIP) install --require-hashes --no-deps -r requirements-develop.lock
 	@touch $@
 
-# The OpenAPI document and the list of routes, the interface files for authors of another core, and the man pages and
-# completions of gatewayctl.
+# The files that come from the code: the OpenAPI document and the list of routes, the interface files for authors of another
+# core, man pages, completions, the environment file and pages of the reference.
 openapi interface man: $(INSTALLED)
 	$(VENV)/bin/python -m gateway_api.cli.documents
 
@@ -111,9 +116,12 @@ lock: $(INSTALLED)
 	    $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/develop.lock
 	{ echo '# Every package of the bench, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
 	  $(PIN) --output-file - requirements-bench.in; } > $(VENV)/bench.lock
+	{ echo '# Every package that builds the documentation, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
+	  $(PIN) --output-file - requirements-docs.in; } > $(VENV)/docs.lock
 	mv $(VENV)/run.lock requirements.lock
 	mv $(VENV)/develop.lock requirements-develop.lock
 	mv $(VENV)/bench.lock requirements-bench.lock
+	mv $(VENV)/docs.lock requirements-docs.lock
 
 install:
 	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) PYTHON=$(SYSTEM_PYTHON) packaging/install

@@ -40,6 +40,8 @@ def _lines(results: Results) -> Iterator[str]:
     yield f"\n{_METHOD.read_text()}"
     yield "## Where and when\n"
     yield from (f"- {line}" for line in _circumstances(results))
+    yield "\n## See also\n"
+    yield "- [Measurements](explanation/measurements.md): many clients, slow clients, webhooks"
     yield ""
 
 

@@ -880,20 +880,20 @@ def test_the_unit_is_started_again_but_for_what_only_an_operator_changes() -> No
     assert "\nWantedBy=multi-user.target" in text
 
 
-# The README
+# Its page of the reference
 
-README = (ROOT / "README.md").read_text().partition("\n## The alternative profile\n")[2].partition("\n## ")[0]
-LINES = "".join(re.findall(r"^```bash\n(.*?)^```", README, re.MULTILINE | re.DOTALL))
+PAGE = (ROOT / "docs/reference/token-profile.md").read_text()
+LINES = "".join(re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 
 
-def test_every_endpoint_has_a_line_in_the_readme() -> None:
+def test_every_endpoint_has_a_line_in_the_reference() -> None:
     for route in ROUTES:
         path = re.escape("$API" + route.path.replace("{id}", "$SESSION"))
         option = "" if route.method == "GET" else f".*-X {route.method}"
         assert re.search(rf"^curl{option}.*{path}(?=[\"?]|$)", LINES, re.MULTILINE), route
 
 
-def test_every_line_of_the_readme_works_when_pasted(
+def test_every_line_of_the_reference_works_when_pasted(
     profile: Profile, sections: dict[str, Any], tmp_path: Path
 ) -> None:
     script = 'curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }\n' + LINES

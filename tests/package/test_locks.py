@@ -1,5 +1,5 @@
-"""What is installed is pinned in three files: what runs, what tests and linters need besides, and what the
-bench has in an environment of its own."""
+"""What is installed is pinned: what runs, what tests and linters need besides, and what the bench and the
+documentation have in environments of their own."""
 
 import configparser
 import re
@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).parents[2]
 RUN = "requirements.lock"
 DEVELOP = "requirements-develop.lock"
 BENCH = "requirements-bench.lock"
+DOCS = "requirements-docs.lock"
 
 
 def locked(name: str) -> dict[str, str]:
@@ -36,17 +37,19 @@ def test_what_runs_is_pinned_in_the_one_and_what_develops_in_the_other() -> None
     assert develops.isdisjoint(locked(RUN).keys() - runs)
 
 
-def test_what_the_bench_asks_for_is_pinned() -> None:
-    asked = set(re.findall(r"(?m)^[a-z][\w-]+", (REPOSITORY / "requirements-bench.in").read_text()))
-    assert asked
-    assert asked <= locked(BENCH).keys()
+@pytest.mark.parametrize("lock", [BENCH, DOCS])
+def test_what_has_its_own_environment_is_pinned(lock: str) -> None:
+    asked = (REPOSITORY / lock).with_suffix(".in").read_text()
+    names = set(re.findall(r"(?m)^[a-z][\w-]+", asked))
+    assert names
+    assert names <= locked(lock).keys()
 
 
 def test_no_package_is_pinned_in_both() -> None:
     assert locked(RUN).keys().isdisjoint(locked(DEVELOP))
 
 
-@pytest.mark.parametrize("name", [RUN, DEVELOP, BENCH])
+@pytest.mark.parametrize("name", [RUN, DEVELOP, BENCH, DOCS])
 def test_each_package_has_a_hash(name: str) -> None:
     packages = re.findall(r"(?m)^[a-z].*(?:\n .*)*", (REPOSITORY / name).read_text())
     assert packages

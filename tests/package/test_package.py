@@ -159,13 +159,24 @@ def test_a_command_is_on_the_path(installed: Installed, command: str) -> None:
     assert said == f"{command} {VERSION}\n"
 
 
-def test_gatewayctl_has_man_pages_and_completions(package: Path) -> None:
+def test_the_commands_have_man_pages_and_completions(package: Path) -> None:
     names = contents(package)
-    for name in ("man/man1/gatewayctl.1.gz", "man/man1/gatewayctl-subscribers.1.gz"):
-        assert f"/usr/share/{name}" in names
+    for name in (
+        "man1/gatewayctl.1",
+        "man1/gatewayctl-subscribers.1",
+        "man5/gateway-api.env.5",
+        "man8/gateway-core.8",
+    ):
+        assert f"/usr/share/man/{name}.gz" in names
     for name in ("bash-completion/completions/gatewayctl", "zsh/vendor-completions/_gatewayctl"):
         assert f"/usr/share/{name}" in names
     assert "/usr/share/fish/vendor_completions.d/gatewayctl.fish" in names
+
+
+def test_the_documentation_is_there_and_served(installed: Installed, api: Api) -> None:
+    page = api.session.get(f"{api.url}/docs/how-to/commit.html", timeout=10)
+    installed_page = installed.machine.run("cat", "/usr/share/doc/gateway-api/html/how-to/commit.html")
+    assert page.text == installed_page
 
 
 def test_the_first_user_signs_in_on_the_machine(installed: Installed, api: Api) -> None:

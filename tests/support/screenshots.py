@@ -1,4 +1,4 @@
-"""`make screenshots`: the pictures of the README, of a gateway with 20,000 sessions."""
+"""`make screenshots`: the pictures of the documentation, of a gateway with 20,000 sessions."""
 
 import tempfile
 from contextlib import ExitStack

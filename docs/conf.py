@@ -1,0 +1,21 @@
+"""Sphinx: `make docs` builds these pages."""
+
+from configparser import ConfigParser
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+_setup = ConfigParser()
+_setup.read(_ROOT / "setup.cfg")
+
+project = "Subscriber gateway"
+author = "The authors of gateway-api"
+version = release = _setup["metadata"]["version"]
+extensions = ["myst_parser"]
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = f"Subscriber gateway {version}"
+html_copy_source = False
+html_show_sphinx = False
+html_static_path = ["style"]
+html_css_files = ["tables.css"]
