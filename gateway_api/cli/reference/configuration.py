@@ -7,9 +7,10 @@ from typing import Any
 
 from marshmallow import ValidationError
 from marshmallow.fields import List, Nested
+from marshmallow.validate import Validator
 
 from gateway_api.cli.reference.markdown import code, paragraph, table
-from gateway_api.core.configuration.fields import key_of
+from gateway_api.core.configuration.fields import key_of, strict_rules
 from gateway_api.core.configuration.sections import ROOT
 
 _INTRODUCTION = """
@@ -136,11 +137,13 @@ def _value(leaf: _Leaf) -> str:
 
 
 def _rule(field: Any) -> str:
-    """What the core says of a value that no text field takes, without its first words."""
+    """What the core says of a value that no text field takes, without its first words, and of one that
+    breaks a strict rule."""
     try:
         field.deserialize(" ")
     except ValidationError as error:
         (message,) = error.messages
+        strict = [str(rule.error) for rule in strict_rules(field) if isinstance(rule, Validator)]
         # A backslash is an escape in Markdown.
-        return message.removeprefix("must be ").replace("\\", r"\\")
+        return "; ".join(text.removeprefix("must be ") for text in (message, *strict)).replace("\\", r"\\")
     raise AssertionError(field)

@@ -12,6 +12,7 @@ requires a role, or no token. The page `/api/v1/docs` of a gateway has all schem
 _HEAD = ("name", "type", "meaning")
 #: Of so many values the first ones are shown.
 _SHOWN = 6
+_FORMATS = {"ipv4": "IPv4 address", "ipv6": "IPv6 address"}
 
 
 def page(openapi: Mapping[str, Any]) -> str:
@@ -74,7 +75,7 @@ def _type(schemas: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         return shown + (", ..." if len(choices) > _SHOWN else "")
     if options := resolved.get("anyOf") or resolved.get("oneOf"):
         return " or ".join(dict.fromkeys(_type(schemas, each) for each in options))
-    kind = resolved.get("type", "value")
+    kind = _FORMATS.get(resolved.get("format", "")) or resolved.get("type", "value")
     if isinstance(kind, list):
         return " or ".join(kind)
     if kind == "array":

@@ -6,7 +6,7 @@ derives the marshmallow schema: so each section is defined once.
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import (
     AddressValueError,
@@ -126,12 +126,17 @@ def item_key(field: Any) -> str | None:
     return schema.made_of.key if isinstance(schema, SectionSchema) else None
 
 
-def broken_rules(field: Field[Any], value: Any) -> Iterator[str]:
-    """The strict rules that a value breaks; none where the field cannot load it.
+def strict_rules(field: Field[Any]) -> Sequence[Callable[[Any], Any]]:
+    """Validators of new values alone.
 
     A rule that comes with a new version must be strict: values that an older version stored must load.
     """
-    rules = field.metadata.get(_STRICT, ())
+    return field.metadata.get(_STRICT, ())  # type: ignore[no-any-return]
+
+
+def broken_rules(field: Field[Any], value: Any) -> Iterator[str]:
+    """The strict rules that a value breaks; none where the field cannot load it."""
+    rules = strict_rules(field)
     if not rules or value is None:
         return
     try:
