@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gateway_api.wire.contract import Record, about
 from gateway_api.wire.core.configuration import Role
-from gateway_api.wire.core.sessions import EventName
+from gateway_api.wire.events import WebhookEvent
 
 
 def _unless_given(default: Any, description: str, example: Any, **schema: Any) -> Meta:
@@ -146,7 +146,7 @@ class ConfiguredReceiver(Record, frozen=True):
     """A webhook that exists while the configuration has it."""
 
     url: Annotated[str, about("HTTP or HTTPS URL of the deliveries.", "https://noc.example/hook")]
-    events: Annotated[tuple[EventName, ...], about("Names of the events to deliver.", ["session.up"])]
+    events: Annotated[tuple[WebhookEvent, ...], about("Names of the events to deliver.", ["session.up"])]
     secret: Annotated[
         str | UnsetType | None,
         _unless_given(None, "Secret that signs the deliveries; null for no signature.", "********"),

@@ -2,10 +2,17 @@
 
 from typing import Annotated, Literal, TypeVar
 
-from gateway_api.wire.contract import Record, about
+from gateway_api.wire.contract import Enumeration, Record, about
 from gateway_api.wire.core import sessions
 
 R = TypeVar("R", bound=Record)
+
+
+class WebhookEvent(Enumeration):
+    """Which events a webhook delivers, by their names in the core."""
+
+    UP = "session.up", "A session started."
+    DOWN = "session.down", "A session ended."
 
 
 class SessionUp(Record, frozen=True):

@@ -145,5 +145,6 @@ def _rule(field: Any) -> str:
         (message,) = error.messages
         strict = [str(rule.error) for rule in strict_rules(field) if isinstance(rule, Validator)]
         # A backslash is an escape in Markdown.
-        return "; ".join(text.removeprefix("must be ") for text in (message, *strict)).replace("\\", r"\\")
+        rules = dict.fromkeys(text.removeprefix("must be ") for text in (message, *strict))
+        return "; ".join(rules).replace("\\", r"\\")
     raise AssertionError(field)

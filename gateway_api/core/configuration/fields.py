@@ -178,12 +178,15 @@ def choice(choices: tuple[str, ...], error: str = "must be one of {choices}") ->
     return _held(Text, validate=validate.OneOf(choices, error=error))
 
 
-def some_of(choices: tuple[str, ...]) -> Any:
-    """A list of one choice or more, each once."""
+def some_of(choices: tuple[str, ...], older: tuple[str, ...] = ()) -> Any:
+    """A list of one choice or more, each once. An older version also took those that are `older`."""
     rules = (validate.Length(1, error="must not be empty"), _unique(lambda item: item))
-    return _held(
-        List, Text(validate=validate.OneOf(choices, error="must be one of {choices}")), validate=rules
+    error = f"must be one of {', '.join(choices)}"
+    item = Text(
+        validate=validate.OneOf((*choices, *older), error=error),
+        metadata={_STRICT: (validate.OneOf(choices, error=error),)},
     )
+    return _held(List, item, validate=rules)
 
 
 def flag() -> Any:

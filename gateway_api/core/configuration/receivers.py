@@ -11,6 +11,7 @@ from gateway_api.core.configuration.fields import Section
 from gateway_api.wire.contract import Method
 from gateway_api.wire.core.receivers import Receiver, ReceiversReply
 from gateway_api.wire.core.sessions import EventName
+from gateway_api.wire.events import WebhookEvent
 
 #: Waits without a commit until a reply comes nevertheless, and the seconds of one.
 _WAITS, _WAIT = 15, 1.0
@@ -34,7 +35,7 @@ class DeclaredReceiver(Section):
 
     key = "url"
     url: str = fields.parsed(_url)
-    events: tuple[str, ...] = fields.some_of(tuple(EventName))
+    events: tuple[str, ...] = fields.some_of(tuple(WebhookEvent), older=(EventName.RATE,))
     secret: str | None = fields.parsed(_secret, load_default=None, allow_none=True)
 
 

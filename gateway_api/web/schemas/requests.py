@@ -13,8 +13,7 @@ from gateway_api.daemon.commands import Edit
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.rates import LONGEST_EXPIRY
-from gateway_api.wire.core.sessions import EventName
-from gateway_api.wire.events import DELIVERIES
+from gateway_api.wire.events import WebhookEvent
 
 #: A number that is not 0, and a unit. JSON Schema cannot express the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
@@ -217,10 +216,6 @@ class Rollback(Schema):
     revision = Whole(required=True, metadata=says("Number in the archive, 1 being the newest.", 1))
 
 
-#: Events that webhooks can be registered for.
-_DELIVERED = [name for name in EventName if name in DELIVERIES]
-
-
 class NewWebhook(Schema):
     url = Parsed(
         _receiver,
@@ -234,7 +229,7 @@ class NewWebhook(Schema):
         ),
     )
     events = List(
-        Text(validate=validate.OneOf(_DELIVERED, error="must be one of {choices}")),
+        Text(validate=validate.OneOf(tuple(WebhookEvent), error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _each_once],
         metadata=says("Events to deliver, each once.", ["session.up", "session.down"], uniqueItems=True),
