@@ -20,9 +20,9 @@ GROUPS = {
         Variable(
             "SVC_API_SECRET",
             "",
-            "Signs the tokens: 32 bytes or more, for example from `openssl rand -hex 32`. Without it, "
-            "systemd's credential `secret` does, which is /etc/gateway-api/secret. Without both, a random "
-            "one does, and tokens end with the API.",
+            "Signs the tokens: 32 bytes or more, for example from `openssl rand -hex 32`. If it is not set, "
+            "the API uses systemd's credential `secret`, which is /etc/gateway-api/secret. If there is none "
+            "either, the API uses a random secret, and a restart of the API ends all tokens.",
         ),
         Variable("GATEWAY_API_BIND", "0.0.0.0:8443", "Address and port."),
         Variable(

@@ -71,7 +71,7 @@ class Committed(Record, frozen=True):
 class RolledBack(Record, frozen=True):
     """An archived revision that became the candidate."""
 
-    message: Annotated[str, done("Revision 1 is the candidate; commit to make it run")]
+    message: Annotated[str, done("Revision 1 is the candidate; a commit makes it the running configuration")]
     revision: configuration.Revision
     changes: configuration.StagedChanges
 

@@ -368,7 +368,7 @@ def test_who_does_not_keep_a_restored_configuration_gets_back_what_ran(admin: De
     terminal.type("n\n")
     assert terminal.end() == FAILED
     assert "not confirmed" in terminal.shown
-    back = "what ran before"
+    back = "the former configuration returns"
     wait_for(back, lambda: admin.api.get("/system/config")["system"]["hostname"] == "bng1", 10)
 
 

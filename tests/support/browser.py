@@ -52,7 +52,7 @@ class Screen:
         names = self.api.environment
         self.page.get_by_label("Username", exact=True).fill(names[f"{role.upper()}_USER"])
         self.page.get_by_label("Password").fill(password or names[f"{role.upper()}_PASSWORD"])
-        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("button", name="Log in").click()
         return self
 
     def go(self, view: str) -> "Screen":

@@ -21,9 +21,12 @@ _FORMATS = (
         "what an expression (RFC 9535) selects from the JSON, one value per line: '$[*].username'",
     ),
 )
-_ENVIRONMENT = (
-    ("GATEWAY_URL, GATEWAY_CA", "the gateway and its CA certificate, where there is no --context"),
-    ("GATEWAY_USER, GATEWAY_PASSWORD_FILE", "log in by themselves, and again after the token has expired"),
+ENVIRONMENT = (
+    ("GATEWAY_URL, GATEWAY_CA", "the gateway and its CA certificate; --context wins over them"),
+    (
+        "GATEWAY_USER, GATEWAY_PASSWORD_FILE",
+        "commands log in by themselves, also after the token has expired",
+    ),
     ("GATEWAY_CORE_SOCKET", "the core's socket, for gatewayctl-rescue(1)"),
     ("NO_COLOR", "if it is set, there are no colours; only a terminal has any"),
     ("VISUAL, EDITOR", "the editor of config edit"),
@@ -49,7 +52,7 @@ def _of_program(root: click.Group) -> Iterator[str]:
     yield ".SH OPTIONS\n" + _options(root)
     yield ".SH COMMANDS\n"
     yield items((f"{_PROGRAM}-{name}(1)", _summary(command)) for name, command in root.commands.items())
-    for title, entries in (("OUTPUT", _FORMATS), ("ENVIRONMENT", _ENVIRONMENT), ("FILES", _FILES)):
+    for title, entries in (("OUTPUT", _FORMATS), ("ENVIRONMENT", ENVIRONMENT), ("FILES", _FILES)):
         yield f".SH {title}\n" + items((name, f"{about}.") for name, about in entries)
     yield ".SH EXIT STATUS\n"
     yield items((str(int(status)), f"{about}.") for status, about in MEANINGS.items())

@@ -15,8 +15,8 @@ from gateway_api.core.configuration.sections import ROOT
 
 _INTRODUCTION = """
 A path names a value: `gatewayctl config set PATH VALUE`. A segment in capitals stands for the key of an
-item, such as the username in `api.users.alice.role`. A path without a default is required, unless its
-section or item is left out.
+item, such as the username in `api.users.alice.role`. If you use a section or an item, you must set each of
+its paths that has no default.
 
 Rules between values are checked at the commit, and an error names the path and the rule.
 """

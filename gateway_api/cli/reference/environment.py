@@ -4,13 +4,14 @@ import textwrap
 from collections.abc import Iterator
 
 from gateway_api.base.variables import GROUPS
+from gateway_api.cli.ctl.man import ENVIRONMENT
 from gateway_api.cli.reference.markdown import code, paragraph, table
 
 _INTRODUCTION = """
-systemd reads the variables from `/etc/gateway-api/gateway-api.env`, which is the operator's. A change
-takes effect with `systemctl restart gateway-api gateway-core`. An unknown variable that begins with
-`GATEWAY_API_` stops the start; the error names it and the nearest known one. The same is in
-gateway-api.env(5).
+systemd reads the variables of the services from `/etc/gateway-api/gateway-api.env`. An upgrade keeps that
+file. A change takes effect with `systemctl restart gateway-api gateway-core`; sessions on Linux stay up. With
+an unknown variable that begins with `GATEWAY_API_` the API does not start; the error names it and the nearest
+known one. The same is in gateway-api.env(5).
 """
 
 
@@ -24,7 +25,11 @@ def _page() -> Iterator[str]:
         yield f"## {title}\n\n"
         rows = ((code(each.name), each.meaning, code(each.default)) for each in variables)
         yield table(("variable", "meaning", "default"), rows) + "\n"
-    yield "## See also\n\n- [Programs](programs.md)\n- [Restrict access](../how-to/restrict-access.md)\n"
+    yield "## gatewayctl\n\n" + table(
+        ("variable", "meaning"),
+        ((", ".join(map(code, names.split(", "))), about) for names, about in ENVIRONMENT),
+    )
+    yield "\n## See also\n\n- [Programs](programs.md)\n- [Restrict access](../how-to/restrict-access.md)\n"
 
 
 def file() -> str:

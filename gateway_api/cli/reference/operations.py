@@ -6,8 +6,8 @@ from typing import Any
 from gateway_api.cli.reference.markdown import code, paragraph, table
 
 _INTRODUCTION = """
-Each operation, with its parameters, the fields of its request and of the `data` in its response. It
-requires a role, or no token. The page `/api/v1/docs` of a gateway has all schemas, and sends requests.
+Each operation, with its parameters, the fields of its request and of the `data` in its response, and the
+role that it requires. The page `/api/v1/docs` of a gateway has all schemas, and can send requests.
 """
 _HEAD = ("name", "type", "meaning")
 #: Of so many values the first ones are shown.
@@ -64,7 +64,7 @@ def _fields(schemas: Mapping[str, Any], schema: Any) -> Iterator[tuple[str, str,
     required = resolved.get("required", ())
     for name, inner in resolved.get("properties", {}).items():
         described = _resolved(schemas, inner)
-        optional = "" if name in required else "; may be missing"
+        optional = "" if name in required else "; optional"
         yield code(name), _type(schemas, inner) + optional, described.get("description", "")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_api.cli.reference import commands, configuration, environment, operations
+from gateway_api.cli.reference import commands, configuration, environment, operations, values
 
 
 def pages(openapi: Mapping[str, Any]) -> dict[str, str]:
@@ -14,4 +14,5 @@ def pages(openapi: Mapping[str, Any]) -> dict[str, str]:
         "operations.md": operations.page(openapi),
         "commands.md": commands.page(),
         "environment.md": environment.page(),
+        "values.md": values.page(),
     }

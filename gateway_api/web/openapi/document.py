@@ -55,8 +55,8 @@ archive or a confirmation have none. Every change of the candidate honours If-Ma
 _ACCESS = {
     Access.ALWAYS: "Requires no token, and works while the API is disabled.",
     Access.OPEN: "Requires no token.",
-    Access.ANY_ROLE: "For admins and operators.",
-    Access.ADMIN: "For admins.",
+    Access.ANY_ROLE: "Requires a token.",
+    Access.ADMIN: "Requires the role admin.",
 }
 _DONE = {201: "Created.", 202: "Started."}
 _ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}

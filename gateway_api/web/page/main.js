@@ -91,8 +91,8 @@ byId('sign-out').addEventListener('click', async () => {
 });
 
 byId('sign-out-everywhere').addEventListener('click', () => confirm({
-  title: 'Sign out everywhere?', button: 'Sign out everywhere',
-  text: 'This ends all tokens of your user, also on other machines and in scripts. Each must sign in again.',
+  title: 'Log out everywhere?', button: 'Log out everywhere',
+  text: 'This ends all tokens of your user, also on other machines and in scripts. Each must log in again.',
 }, async () => {
   await api.signOutEverywhere();
   location.reload();

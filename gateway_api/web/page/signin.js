@@ -5,7 +5,7 @@ import {ask} from './dialogs.js';
 import {byId, complain, write} from './elements.js';
 
 const PAUSE = 3_000;
-const ENDED = 'Your token is no longer valid. Sign in again to continue.';
+const ENDED = 'Your token is no longer valid. Log in again to continue.';
 
 export class SignIn {
   #api;

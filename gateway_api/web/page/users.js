@@ -58,7 +58,7 @@ export class Users {
   }
 
   #end(username) {
-    confirm({title: `End all tokens of ${username}?`, text: `Each page and script of ${username} must sign in again.`, button: 'End tokens'}, async () => {
+    confirm({title: `End all tokens of ${username}?`, text: `Each page and script of ${username} must log in again.`, button: 'End tokens'}, async () => {
       toast((await this.api.post('/auth/logout-everywhere', {username})).message);
     });
   }

@@ -115,7 +115,7 @@ def rollback(body: dict[str, Any]) -> Response:
     revision = body["revision"]
     staged = daemon().rollback(revision, headers.if_match())
     audit.note(before=staged.before, after={"changes": staged.changes, "etag": staged.etag})
-    message = f"Revision {revision} is the candidate; commit to make it run"
+    message = f"Revision {revision} is the candidate; a commit makes it the running configuration"
     return responses.ok(RolledBack(message, revision, staged.changes), etag=staged.etag)
 
 
@@ -123,7 +123,7 @@ def rollback(body: dict[str, Any]) -> Response:
 @access.admin
 @responses.data(headers=("ETag",), errors=(412,))
 def discard() -> Response:
-    """Discards all staged changes."""
+    """Discards all changes of the candidate."""
     discarded = daemon().reply(wire.DiscardCandidate(headers.if_match()))
     audit.note(before=discarded.before)
     return responses.ok(etag=discarded.etag)
@@ -174,4 +174,4 @@ def _message(committed: wire.CommitReply) -> str:
     if committed.confirm_deadline is None:
         return text
     deadline = datetime.fromtimestamp(committed.confirm_deadline, UTC)
-    return f"{text}; what ran before comes back at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"
+    return f"{text}; the former configuration returns at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"

@@ -39,7 +39,7 @@ def log_in(credentials: dict[str, Any]) -> Response:
 @access.open_to_all
 @responses.data(SignedIn)
 def token_user() -> Response:
-    """Whose token came with the request."""
+    """The user of the token that came with the request."""
     claims = access.signed_in()
     return responses.ok(SignedIn(User(claims.sub, claims.role, claims.exp) if claims else None))
 

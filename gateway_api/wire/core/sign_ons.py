@@ -20,18 +20,16 @@ SignOnUsername = Annotated[
     str | None, about("Login that the subscriber gave, null if it gave none.", "subscriber000006@lab.example")
 ]
 #: Open: a core may know more exactly.
-SignOnReason = Annotated[
-    str,
-    about(
-        "Why it failed: `rejected`, by an Access-Reject (RFC 2865 section 4.3) or for a wrong password; "
-        "`radius_timeout`, RADIUS did not reply; `no_address`, no address was free; `session_limit`, the "
-        "subscriber or the gateway has as many sessions as it may have; `negotiation_failed`, the two ends "
-        "agreed on no option; `no_response`, the subscriber did not reply; `unknown`; or another one in "
-        "snake_case.",
-        "rejected",
-        pattern="^[a-z][a-z0-9_]{0,63}$",
-    ),
-]
+SIGN_ON_REASON = about(
+    "Why it failed: `rejected`, by an Access-Reject (RFC 2865 section 4.3) or for a wrong password; "
+    "`radius_timeout`, RADIUS did not reply; `no_address`, no address was free; `session_limit`, the "
+    "subscriber or the gateway has as many sessions as it may have; `negotiation_failed`, the two ends "
+    "agreed on no option; `no_response`, the subscriber did not reply; `unknown`; or another one in "
+    "snake_case.",
+    "rejected",
+    pattern="^[a-z][a-z0-9_]{0,63}$",
+)
+SignOnReason = Annotated[str, SIGN_ON_REASON]
 
 
 class FailedSignOn(Record, frozen=True):

@@ -86,8 +86,9 @@ def restore(
 ) -> Report:
     """Restores the configuration of a backup.
 
-    It stages the difference, shows it and how many sessions end, asks for confirmation, and commits it with a
-    deadline: if you do not confirm by then, or cannot, the former configuration returns by itself.
+    It makes the backup the candidate, shows the difference and how many sessions end, asks for
+    confirmation, and commits with a deadline: if you do not confirm by then, or cannot, the former
+    configuration returns by itself.
 
     The file has no secrets. Running secrets stay as they are. A secret that does not run any more, for
     example of a deleted user, must be given or left out.

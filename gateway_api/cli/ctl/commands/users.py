@@ -45,7 +45,7 @@ commit_option = click.option(
 def users() -> None:
     """Manages the users of the API and their roles.
 
-    A change is staged in the candidate; `gatewayctl config commit`, or --commit, makes it effective. A new
+    A change goes to the candidate; `gatewayctl config commit`, or --commit, makes it effective. A new
     password or role, or the removal of the user, ends all tokens of the user.
     """
 
