@@ -68,9 +68,9 @@ $(BENCH)/.installed: requirements-bench.lock
 	@$(BENCH)/bin/pip -qq --disable-pip-version-check install --require-hashes --no-deps -r requirements-bench.lock
 	@touch $@
 
-# Builds the documentation to where the service finds it: at /docs/, after a restart.
+# Builds the documentation to where the service finds it: at /docs/, after a restart. With the same Python as the package.
 docs: $(INSTALLED)
-	@PYTHON=$(PYTHON) packaging/docs $(VENV)/share/doc/gateway-api/html
+	@PYTHON=$(SYSTEM_PYTHON) packaging/docs $(VENV)/share/doc/gateway-api/html
 
 # Takes the pictures of the documentation.
 screenshots: $(DEVELOPED) tools

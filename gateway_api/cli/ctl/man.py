@@ -28,7 +28,7 @@ ENVIRONMENT = (
         "commands log in by themselves, also after the token has expired",
     ),
     ("GATEWAY_CORE_SOCKET", "the core's socket, for gatewayctl-rescue(1)"),
-    ("NO_COLOR", "if it is set, there are no colours; only a terminal has any"),
+    ("NO_COLOR", "if it is set, the output has no color; only a terminal has any"),
     ("VISUAL, EDITOR", "the editor of config edit"),
 )
 _FILES = (
