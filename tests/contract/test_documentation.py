@@ -5,68 +5,15 @@ import os
 import re
 import subprocess
 from configparser import ConfigParser
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.manual import DOCS, PAGES, ROOT, blocks, script, wrong
 from tests.support.routes import ROUTES
 from tests.support.stack import free_port, running_stack
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-#: Separates the outputs of blocks.
-_MARK = "\x1e"
-
-
-def _listed() -> list[Path]:
-    """The pages in the order of the index."""
-    tables = re.findall(
-        r"^```\{toctree\}\n(.*?)^```", (DOCS / "index.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    names = [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
-    return [DOCS / f"{name}.md" for name in names]
-
-
-PAGES = [ROOT / "README.md", *_listed()]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines for a shell, and what they print as the page shows it: `...` stands for anything."""
-
-    where: str
-    lines: str
-    shown: str | None
-
-    def printed(self, output: str, port: str) -> bool:
-        if self.shown is None:
-            return True
-        shown = self.shown.strip().replace("8443", port)
-        pattern = ".*?".join(re.escape(part.strip(" ")) for part in shown.split("..."))
-        return re.fullmatch(pattern, output.strip(), re.DOTALL) is not None
-
-
-def _blocks(page: Path) -> list[Block]:
-    text = page.read_text()
-    found = re.finditer(
-        r"^( *)```sh\n(.*?)^ *```\n(?:\n\1```text\n(.*?)^ *```\n)?", text, re.MULTILINE | re.DOTALL
-    )
-    return [
-        Block(
-            f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}",
-            _outdented(match[2], match[1]),
-            None if match[3] is None else _outdented(match[3], match[1]),
-        )
-        for match in found
-    ]
-
-
-def _outdented(lines: str, margin: str) -> str:
-    return re.sub(f"^{margin}", "", lines, flags=re.MULTILINE)
-
-
-BLOCKS = [block for page in PAGES for block in _blocks(page)]
+BLOCKS = blocks("sh")
 
 
 def test_every_endpoint_has_a_curl_line() -> None:
@@ -83,16 +30,13 @@ def test_every_endpoint_has_a_curl_line() -> None:
 def test_every_line_works_when_pasted_and_prints_what_is_shown(tmp_path: Path) -> None:
     # So many that a session of the pages is hardly one of those that end by themselves.
     with running_stack(tmp_path, sessions=20_000, arrivals=1) as (api, _):
-        lines = "".join(f"printf '{_MARK}'\necho '{block.where}' >&2\n{block.lines}" for block in BLOCKS)
         # As pasted, but that an error status fails the test, and with another port for receivers.
-        script = 'curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }\n'
-        script += "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
-        lines = lines.replace("9000", str(free_port()))
-        # What a reader sees as a comment.
-        lines = re.sub(r"  # exit status (\d+).*", r" || [ $? = \1 ]", lines)
+        before = 'curl() { command curl --silent --show-error --fail-with-body "$@"; echo; }\n'
+        before += "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
+        lines = script(BLOCKS).replace("9000", str(free_port()))
         ended = subprocess.run(
             ["bash", "-eu", "-o", "pipefail"],
-            input=script + lines.replace(". .run/environment", f". {tmp_path}/environment"),
+            input=before + lines.replace(". .run/environment", f". {tmp_path}/environment"),
             cwd=ROOT,
             # The contexts of gatewayctl.
             env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "home")},
@@ -102,14 +46,7 @@ def test_every_line_works_when_pasted_and_prints_what_is_shown(tmp_path: Path) -
             check=False,
         )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
-    outputs = ended.stdout.split(_MARK)[1:]
-    assert len(outputs) == len(BLOCKS)
-    wrong = [
-        f"{block.where}: {output}"
-        for block, output in zip(BLOCKS, outputs, strict=True)
-        if not block.printed(output, api.url.rpartition(":")[2])
-    ]
-    assert wrong == []
+    assert wrong(BLOCKS, ended.stdout.replace(api.url.rpartition("/")[2], "localhost:8443")) == []
     # The metrics are no JSON.
     curls = len(re.findall(r"^ *curl --cacert", lines, re.MULTILINE))
     assert ended.stdout.count('{"status":"ok"') == curls - len(
