@@ -58,14 +58,15 @@ CREATE TABLE IF NOT EXISTS network (
     PRIMARY KEY (network, session, kind)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS network_session ON network (session);
-CREATE TABLE IF NOT EXISTS rate (
+CREATE TABLE IF NOT EXISTS rate_change (
     session INTEGER NOT NULL,
     at INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
     down INTEGER NOT NULL,
     up INTEGER NOT NULL,
     expires INTEGER,
     author TEXT,
-    PRIMARY KEY (session, at, down, up)
+    PRIMARY KEY (session, at, sequence)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS place (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -98,6 +99,13 @@ CREATE TABLE IF NOT EXISTS sign_on_place (
 );
 CREATE TABLE IF NOT EXISTS traffic (at INTEGER PRIMARY KEY, down INTEGER NOT NULL, up INTEGER NOT NULL);
 COMMIT;
+"""
+# An older version kept changes of rates by their values: of two alike within a second, one was lost.
+_OLDER = "SELECT 1 FROM sqlite_master WHERE name = 'rate'"
+_FROM_OLDER = """
+INSERT INTO rate_change
+SELECT session, at, row_number() OVER (PARTITION BY session, at ORDER BY down, up), down, up, expires, author
+FROM rate
 """
 #: The kinds of a session's networks.
 ADDRESS, PREFIX, DELEGATED = range(3)
@@ -148,6 +156,11 @@ def _prepared(path: Path) -> tuple[sqlite3.Connection, int]:
         for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         connection.executescript(_SCHEMA)
+        connection.execute("BEGIN IMMEDIATE")
+        if connection.execute(_OLDER).fetchone():
+            connection.execute(_FROM_OLDER)
+            connection.execute("DROP TABLE rate")
+        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise

@@ -31,7 +31,7 @@ UPDATE session SET started = ?, ended = ?, seen = NULL, reason = ?,
     bytes_in = ?, bytes_out = ?, packets_in = ?, packets_out = ?, author = ?
 WHERE number = ?
 """
-_RATE = "INSERT OR IGNORE INTO rate (session, at, down, up, expires, author) VALUES (?, ?, ?, ?, ?, ?)"
+_RATE = "INSERT OR IGNORE INTO rate_change VALUES (?, ?, ?, ?, ?, ?, ?)"
 _LOSE = "UPDATE session SET ended = :now, seen = max(started, min(:seen, :now)) WHERE "
 #: The plus keeps SQLite from the index of `ended`, which has all sessions that are up in one place.
 _FORMER = f"{_LOSE} id = :id AND +ended IS NULL"
@@ -140,7 +140,7 @@ class HistoryStore(Writer):
             before = now - limits.days * _DAY
             removed = self._connection.execute(_OLDEST, (_EVER if too_large else before,)).fetchall()
             for number, *_ in removed:
-                for table in ("network", "rate"):
+                for table in ("network", "rate_change"):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
             most = (limits.mebibytes << 20) // _FAILURES_SHARE // _FAILURE_BYTES
             failures = sign_on_store.trim(self._connection, before, most)
@@ -197,7 +197,7 @@ class HistoryStore(Writer):
         started = event.at if event.started_at is None else event.started_at
         number = self._up(event.id, started) or self._start(event, started)
         rates = event.rate_down, event.rate_up, event.rate_expires_at, event.author
-        self._connection.execute(_RATE, (number, event.at, *rates))
+        self._connection.execute(_RATE, (number, event.at, event.sequence, *rates))
 
     def _up(self, id: int, started: int) -> int | None:
         """The session of this id that is up: also one whose start has moved, with the clock."""

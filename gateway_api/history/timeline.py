@@ -17,25 +17,26 @@ _UP, _RATE, _DOWN, _FAILED = range(4)
 _SUBSCRIBER = "SELECT username, mac FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"
 _ENTRIES = f"""
 SELECT * FROM (
-    SELECT started AS at, number, {_UP} AS kind, 0 AS down, 0 AS up, NULL AS expires, NULL AS author
+    SELECT started AS at, number, {_UP} AS kind, 0 AS sequence, NULL AS down, NULL AS up, NULL AS expires,
+        NULL AS author
     FROM session WHERE username = :username
     UNION ALL
-    SELECT rate.at, rate.session, {_RATE}, rate.down, rate.up, rate.expires, rate.author
-    FROM rate JOIN session ON session.number = rate.session WHERE username = :username
+    SELECT rate.at, rate.session, {_RATE}, rate.sequence, rate.down, rate.up, rate.expires, rate.author
+    FROM rate_change AS rate JOIN session ON session.number = rate.session WHERE username = :username
     UNION ALL
-    SELECT ended, number, {_DOWN}, 0, 0, NULL, author
+    SELECT ended, number, {_DOWN}, 0, NULL, NULL, NULL, author
     FROM session WHERE username = :username AND ended IS NOT NULL
     UNION ALL
-    SELECT began, number, {_FAILED}, 0, 0, NULL, NULL
+    SELECT began, number, {_FAILED}, 0, NULL, NULL, NULL, NULL
     FROM failed_sign_on WHERE username = :username OR mac = :mac
-) AS entry WHERE (at, number, kind, down, up) < (:at, :number, :kind, :down, :up)
-ORDER BY at DESC, number DESC, kind DESC, down DESC, up DESC LIMIT :limit
+) AS entry WHERE (at, number, kind, sequence) < (:at, :number, :kind, :sequence)
+ORDER BY at DESC, number DESC, kind DESC, sequence DESC LIMIT :limit
 """
 _SESSION = """
 SELECT id, started, ended, seen, reason, ip, access.text FROM session
 JOIN text AS access ON access.number = session.access WHERE session.number = ?
 """
-_FIRST = (1 << 62,) * 5
+_FIRST = (1 << 62,) * 4
 
 
 class Entries(NamedTuple):
@@ -52,7 +53,7 @@ def timeline(connection: sqlite3.Connection, id: int, page: Page) -> Entries | N
     if known is None:
         return None
     place = _FIRST if page.cursor is None else cursors.decoded(page.cursor, len(_FIRST))
-    values = dict(zip(("at", "number", "kind", "down", "up"), place, strict=True))
+    values = dict(zip(("at", "number", "kind", "sequence"), place, strict=True))
     query = values | {"username": known[0], "mac": known[1], "limit": page.limit + 1}
     rows = connection.execute(_ENTRIES, query).fetchall()
     entries = [_entry(connection, row) for row in rows[: page.limit]]
@@ -61,7 +62,7 @@ def timeline(connection: sqlite3.Connection, id: int, page: Page) -> Entries | N
 
 
 def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
-    at, number, kind, down, up, expires, author = row
+    at, number, kind, _, down, up, expires, author = row
     if kind == _FAILED:
         return _failed_entry(numbered(connection, number))
     id, started, ended, seen, reason, ip, access = connection.execute(_SESSION, (number,)).fetchone()
@@ -89,8 +90,8 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
         message=message,
         author=author,
         reason=reason if event is TimelineEvent.DOWN else None,
-        rate_down=down if is_rate else None,
-        rate_up=up if is_rate else None,
+        rate_down=down,
+        rate_up=up,
         rate_expires_at=expires,
     )
 

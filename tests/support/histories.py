@@ -56,18 +56,19 @@ def rate(
     up: int,
     expires_at: int | None = None,
     author: str | None = None,
+    sequence: int = 1,
     **fields: Any,
 ) -> SessionEvent:
     rates = {"rate_down": down, "rate_up": up, "rate_expires_at": expires_at}
-    return _event("session.rate", listed(id, started_at, **fields), at, author=author, **rates)
+    return _event("session.rate", listed(id, started_at, **fields), at, sequence, author=author, **rates)
 
 
-def _event(name: str, of: SessionSummary, at: int, **more: Any) -> SessionEvent:
+def _event(name: str, of: SessionSummary, at: int, sequence: int = 1, **more: Any) -> SessionEvent:
     shared = {field for field in SessionEvent.__struct_fields__ if hasattr(of, field)} - {
         "rate_down",
         "rate_up",
     }
-    return SessionEvent(sequence=1, event=name, at=at, **{f: getattr(of, f) for f in shared}, **more)  # type: ignore[arg-type]
+    return SessionEvent(sequence=sequence, event=name, at=at, **{f: getattr(of, f) for f in shared}, **more)  # type: ignore[arg-type]
 
 
 def failed(at: int, **fields: Any) -> FailedSignOn:

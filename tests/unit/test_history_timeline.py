@@ -1,6 +1,8 @@
 """What happened to a subscriber, in its order."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,31 @@ def test_pages_have_each_entry_once(past: History) -> None:
 def test_rates_that_come_again_change_nothing(past: History) -> None:
     past.add(rate(1, AT, AT + 20, 1000, 2000, username="ann"))
     assert messages(past, 1) == MESSAGES
+
+
+def test_changes_within_a_second_are_all_there_and_in_their_order(past: History) -> None:
+    mbits = [11, 12, 11, 10]
+    changes = [
+        rate(1, AT, AT + 30, mbit * 1_000_000, 2000, sequence=9 + number, username="ann")
+        for number, mbit in enumerate(mbits)
+    ]
+    past.add(*changes)
+    found = [entry.rate_down for entry in past.reader.timeline(1, Page(100)).entries if entry.at == AT + 30]
+    assert found == [mbit * 1_000_000 for mbit in reversed(mbits)]
+
+
+def test_changes_that_an_older_version_kept_are_there(past: History) -> None:
+    past.store.close()
+    with closing(sqlite3.connect(past.path)) as older, older:
+        older.executescript(
+            "CREATE TABLE rate (session, at, down, up, expires, author, PRIMARY KEY (session, at, down, up));"
+            "INSERT INTO rate SELECT session, at, down, up, expires, author FROM rate_change;"
+            "DROP TABLE rate_change"
+        )
+    with history(past.path) as upgraded:
+        assert messages(upgraded, 1) == MESSAGES
+    with history(past.path) as again:
+        assert messages(again, 1) == MESSAGES
 
 
 def test_the_newest_session_of_an_id_says_whose_timeline_it_is(past: History) -> None:
