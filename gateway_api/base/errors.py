@@ -45,8 +45,8 @@ class CoreAbsent(CoreUnavailable):
 
     #: For an operator.
     HINT = (
-        "No core daemon is running, or none is configured. `systemctl status gateway-core` shows the one "
-        "that was chosen. `gateway-core setup` prepares a gateway, and `systemctl enable --now "
+        "No core daemon is running, or none is configured. If one was chosen, `systemctl start gateway-core` "
+        "starts it. If not: `gateway-core setup` prepares a gateway, and `systemctl enable --now "
         "gateway-core-linux` chooses it. `systemctl enable --now gateway-core-lab` chooses simulated "
         "subscribers, for trials only."
     )

@@ -47,9 +47,10 @@ def _plain(address: Address) -> Address:
 def check(address: Address, denied: Iterable[str] = ()) -> None:
     """Raises Denied. `denied` are networks in CIDR notation, in addition to those that always are."""
     plain = _plain(address)
-    networks = (*_NEVER, *map(ip_network, denied))
-    if any(plain in network or address in network for network in networks):
+    if any(plain in network or address in network for network in _NEVER):
         raise Denied(f"{address} is no address to deliver to")
+    if any(plain in network or address in network for network in map(ip_network, denied)):
+        raise Denied(f"{address} is no address to deliver to: api.webhooks.denied_networks has it")
 
 
 def literal(host: str) -> Address | None:

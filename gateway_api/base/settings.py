@@ -22,6 +22,7 @@ _SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
 # From systemd's LoadCredential=.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
+_BIND = re.compile(r"(\[[^\s\[\]]+\]|[^\s:\[\]]*):[0-9]{1,5}", re.ASCII)
 _PREFIX = "GATEWAY_API_"
 #: Both profiles accept all of them: they share one file.
 KNOWN = frozenset(name for name in NAMES if name.startswith(_PREFIX))
@@ -42,6 +43,16 @@ def _unknown_name(name: str) -> str:
     known = [each.removeprefix(_PREFIX) for each in sorted(KNOWN)]
     nearest = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), known, n=1)
     return f"{name} is not a known variable" + (f"; did you mean {_PREFIX}{nearest[0]}?" if nearest else "")
+
+
+def bind(environment: Mapping[str, str]) -> str:
+    """Address and port. gunicorn would take another port if there is none. Raises BadSetting."""
+    chosen = value(environment, "GATEWAY_API_BIND")
+    if not _BIND.fullmatch(chosen):
+        raise BadSetting(
+            f"GATEWAY_API_BIND must be ADDRESS:PORT, such as 10.255.0.1:8443 or [::1]:8443, not {chosen!r}"
+        )
+    return chosen
 
 
 def log_format(environment: Mapping[str, str]) -> str:
@@ -166,6 +177,7 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str], profile: Profile = USERS) -> "Settings":
         """Raises BadSetting."""
         check_names(environment)
+        bind(environment)
         log_format(environment)
         log_level(environment)
         has_users = profile.authentication is Authentication.USER_TOKEN

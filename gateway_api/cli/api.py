@@ -59,7 +59,9 @@ def _join_certificate(certificate: Path, key: Path, pair: Path) -> None:
         # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        raise ValueError(f"the certificate and the key can't be used together: {error}") from error
+        # The key's reader says no more than "PEM lib".
+        hint = "; the key has a passphrase" if b"ENCRYPTED" in key.read_bytes() else ""
+        raise ValueError(f"the certificate and the key can't be used together: {error}{hint}") from error
     draft = pair.with_suffix(".new")
     draft.touch(mode=0o600)
     draft.write_bytes(certificate.read_bytes() + b"\n" + key.read_bytes())

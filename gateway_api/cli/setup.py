@@ -61,7 +61,8 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
     if certificates.is_authority(certificate):
         _say(
             f"{certificate} is a CA certificate: with a stolen key, anybody signs for any name.\n"
-            "Delete it and run gateway-api-setup: the new certificate is for this server only."
+            "Replace it by one with CA:FALSE. Or delete it and run gateway-api-setup, which creates one for "
+            "this server only."
         )
     # Not the folder: the core makes it before it reads the first users.
     if not (configuration / "state.json").exists() and not is_document(users):

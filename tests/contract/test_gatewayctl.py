@@ -183,7 +183,7 @@ def test_without_a_terminal_a_password_cannot_be_asked_for(desk: Desk) -> None:
 def test_who_is_not_logged_in_is_told_how(desk: Desk) -> None:
     ended = desk.run("subscribers", "list")
     assert ended.status == DENIED
-    assert "gatewayctl login logs in" in ended.err
+    assert "log in with: gatewayctl login" in ended.err
 
 
 def test_health_needs_no_login(desk: Desk) -> None:

@@ -132,6 +132,26 @@ def test_quotes_and_commas_in_a_name_are_part_of_it(admin: Desk) -> None:
     assert f"line 2: {name} is not online" in ended.err
 
 
+def test_a_rate_of_one_session_is_told_with_its_end(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    wanted = ("--down", "9mbit", "--up", "4mbit", "--for", "1h")
+    said = admin.done("subscribers", "rate", chosen["username"], *wanted)
+    assert said.startswith(
+        f"Rate change requested for session {chosen['id']}: 9 Mbit/s down, 4 Mbit/s up, until "
+    )
+    shown = admin.done("subscribers", "show", chosen["username"])
+    (until,) = re.findall(r"(?m)^rate_expires_at +(.+)$", shown)
+    assert said.strip().endswith(until.strip())
+
+
+@pytest.mark.parametrize("given", [("--down", "250"), ("--up", "1.5"), ("--down", "9mbit", "--for", "1")])
+def test_a_number_without_a_unit_changes_no_rate(admin: Desk, given: tuple[str, ...]) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    assert admin.run("subscribers", "rate", chosen["username"], *given).status == USAGE
+    assert rates(admin.api, chosen) == before
+
+
 def test_a_dry_run_changes_no_rate(admin: Desk) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
@@ -549,6 +569,17 @@ def test_a_value_is_set_compared_committed_and_confirmed(clean: Desk) -> None:
     assert clean.api.get("/system/config")["qos"]["default_down"] == before
 
 
+def test_a_commit_that_waits_is_shown_and_another_one_says_that_it_confirms_it(clean: Desk) -> None:
+    clean.done("config", "set", "qos.default_down", "78mbit")
+    clean.done("config", "commit", "--yes", "--confirm-within", "60")
+    shown = clean.done("config", "compare")
+    assert shown.startswith("no changes\nthe last commit must be confirmed until ")
+    clean.done("config", "rollback", "1")
+    assert "a commit without --confirm-within confirms it too" in clean.done("config", "compare")
+    assert clean.done("config", "commit", "--yes") == "Committed 1 change, and confirmed the commit before\n"
+    assert clean.done("config", "compare") == "no changes\n"
+
+
 def test_a_commit_shows_the_changes_and_asks(clean: Desk) -> None:
     clean.done("config", "set", "qos.default_up", "7mbit")
     terminal = clean.at_terminal("config", "commit")
@@ -653,6 +684,17 @@ def test_a_user_is_added_changed_and_removed(clean: Desk) -> None:
     assert clean.run("users", "remove", "carol").status == USAGE
     clean.done("users", "remove", "carol", "--yes", "--commit")
     assert "carol" not in clean.done("users", "list")
+
+
+def test_all_tokens_of_a_user_end(clean: Desk) -> None:
+    # Not a user whose token other tests have.
+    clean.done(
+        "users", "add", "dave", "--role", "operator", "--password-file", "-", "--commit", feed="watchword\n"
+    )
+    token = clean.api.log_in("dave", "watchword").json()["access_token"]
+    assert clean.done("users", "logout", "dave") == "Ended all tokens of dave\n"
+    assert clean.api.send("GET", "/subscribers/summary", token=token).status_code == 401
+    clean.done("users", "remove", "dave", "--yes", "--commit")
 
 
 def test_a_user_is_staged_beside_the_changes_of_others_but_not_committed_with_them(clean: Desk) -> None:

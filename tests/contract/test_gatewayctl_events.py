@@ -119,7 +119,7 @@ def test_a_token_revoked_meanwhile_ends_the_following(leaver: Desk) -> None:
         first_event(running, leaver.api)
         assert leaver.api.send("POST", "/auth/logout", token=leaver.token).status_code == 200
         assert running.wait() == DENIED
-    assert "gatewayctl login logs in" in running.err
+    assert "log in with: gatewayctl login" in running.err
 
 
 def test_a_type_that_is_none_ends_the_following_with_the_rule(operator: Desk) -> None:

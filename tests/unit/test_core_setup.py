@@ -324,6 +324,6 @@ def test_a_machine_with_a_running_configuration_is_checked_and_its_change_is_the
     (root / "usr/sbin/pppd").unlink()
     assert not ready(root, SetupOptions(trunk=[], uplink=[], range="", source=["pppoe-server"]))
     said = capsys.readouterr().out
-    assert "POST /api/v1/system/config/edit" in said
+    assert "`gatewayctl config` to set interfaces.trunks" in said
     assert "missing programs: pppd\n" in said
     assert not written(root).exists()

@@ -45,14 +45,12 @@ def test_the_last_column_has_no_spaces_after_it() -> None:
     assert aligned([["A", "B"], ["long", "x"]]) == ["A     B", "long  x"]
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172800)]
-)
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172800)])
 def test_a_duration_is_a_number_with_a_unit(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "1.5h", "-1h", "1w", "1 h", "1h30m", "\u0661h"])
+@pytest.mark.parametrize("text", ["", "h", "90", "1.5h", "-1h", "1w", "1 h", "1h30m", "\u0661h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number with s, m, h or d"):
         parse_duration(text)

@@ -131,6 +131,17 @@ def test_a_log_level_that_is_none_is_named() -> None:
         Settings.from_environment({**SECRET, "GATEWAY_API_LOG_LEVEL": "loud"})
 
 
+@pytest.mark.parametrize("bind", ["127.0.0.2", ":", "127.0.0.1:https", "::1:8443", "127.0.0.1:8443 "])
+def test_an_address_without_a_port_is_refused(bind: str) -> None:
+    with pytest.raises(BadSetting, match="GATEWAY_API_BIND must be ADDRESS:PORT"):
+        Settings.from_environment({**SECRET, "GATEWAY_API_BIND": bind})
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:8443", "[::]:8443", ":8443", "bng1.example.net:443"])
+def test_an_address_and_a_port_are_accepted(bind: str) -> None:
+    Settings.from_environment({**SECRET, "GATEWAY_API_BIND": bind})
+
+
 def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
     for profile in (USERS, TOKEN):
         for name, nearest in (
@@ -150,6 +161,7 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
 def test_each_profile_takes_the_variables_of_the_other() -> None:
     values = {
         "GATEWAY_API_AUDIT_MEBIBYTES": "2",
+        "GATEWAY_API_BIND": "127.0.0.1:8443",
         "GATEWAY_API_LOG_FORMAT": "json",
         "GATEWAY_API_LOG_LEVEL": "error",
         "GATEWAY_API_TOKEN_BEYOND_LOOPBACK": "no",

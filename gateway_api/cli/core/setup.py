@@ -93,9 +93,9 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
         _say(f"missing {lack.what}\n    {lack.remedy}")
     if state.exists():
         _say(
-            f"{state.parent} has a running configuration, which stays as it is. Change it by the API: "
-            "POST /api/v1/system/config/edit with interfaces.trunks, interfaces.uplinks, demux.trunks and "
-            "cgnat.source_range, then POST /api/v1/system/config/commit."
+            f"{state.parent} has a running configuration, which stays as it is. To change it, use "
+            "`gatewayctl config` to set interfaces.trunks, interfaces.uplinks, demux.trunks and "
+            "cgnat.source_range. To start anew, stop the core and move that folder away."
         )
     elif exists:
         _say(f"{first} exists, and stays as it is. To write another, remove it first.")

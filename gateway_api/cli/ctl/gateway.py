@@ -159,7 +159,7 @@ def _failure(response: requests.Response, document: Record) -> CommandFailure:
     if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
         status = ExitStatus.SIGN_IN
         if response.status_code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
-            said.append("gatewayctl login logs in")
+            said.append("log in with: gatewayctl login")
     elif response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         status = ExitStatus.UNREACHABLE
         said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"

@@ -53,14 +53,19 @@ class Job:
 
 
 def _followed(gateway: RemoteGateway, job: Record) -> Report:
-    complain([f"job {job['id']}: gatewayctl jobs cancel {job['id']} stops it"])
-    with Progress(job["total"]) as progress:
-        while True:
-            progress.reach(job["done"] + job["gone"] + job["failed"], failed=job["failed"])
-            if job["state"] != _RUNNING:
-                break
-            time.sleep(_POLL_SECONDS)
-            job = gateway.get(f"{PATH}/{job['id']}")
+    name = f"job {job['id']}"
+    complain([f"{name} runs on the gateway; gatewayctl jobs cancel {job['id']} stops it"])
+    try:
+        with Progress(job["total"]) as progress:
+            while True:
+                progress.reach(job["done"] + job["gone"] + job["failed"], failed=job["failed"])
+                if job["state"] != _RUNNING:
+                    break
+                time.sleep(_POLL_SECONDS)
+                job = gateway.get(f"{PATH}/{job['id']}")
+    except KeyboardInterrupt:
+        complain([f"{name} continues on the gateway"])
+        raise
     complain(_errors(job["errors"]))
     is_whole = job["state"] == "done" and job["failed"] == 0
     counts = ", ".join(f"{job[name]} {name}" for name in ("done", "gone", "failed"))

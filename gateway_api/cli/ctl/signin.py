@@ -80,7 +80,8 @@ def new_password(username: str, file: str | None) -> str:
     if file:
         return first_line(file, "password")
     required_terminal("--password-file")
-    return str(click.prompt(f"Password of {username}", hide_input=True, confirmation_prompt=True, err=True))
+    text = f"New password of {username}"
+    return str(click.prompt(text, hide_input=True, confirmation_prompt="Again", err=True))
 
 
 def ask(question: str) -> str:

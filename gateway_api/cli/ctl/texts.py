@@ -11,7 +11,7 @@ from gateway_api.base.texts import rate_text
 NOTHING = "-"
 
 _SPEEDS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def line(value: object) -> str:
@@ -73,8 +73,8 @@ def duration(seconds: Any) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Seconds: `90`, `90s`, `30m`, `1h`, `2d`. Raises ValueError with the rule."""
-    match = re.fullmatch("([0-9]{1,9})([smhd]?)", text, re.ASCII)
+    """Seconds: `90s`, `30m`, `1h`, `2d`. Raises ValueError with the rule."""
+    match = re.fullmatch("([0-9]{1,9})([smhd])", text, re.ASCII)
     if match is None:
         raise ValueError("must be a number with s, m, h or d, such as 1h")
     return int(match[1]) * _SECONDS[match[2]]

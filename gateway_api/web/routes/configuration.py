@@ -172,6 +172,7 @@ def _message(committed: wire.CommitReply) -> str:
     number = committed.changes
     text = f"Committed {number} change{'s' if number > 1 else ''}" if number else "Nothing to commit"
     if committed.confirm_deadline is None:
-        return text
+        has_confirmed = number and committed.before.confirm_deadline is not None
+        return f"{text}, and confirmed the commit before" if has_confirmed else text
     deadline = datetime.fromtimestamp(committed.confirm_deadline, UTC)
     return f"{text}; the former configuration returns at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"

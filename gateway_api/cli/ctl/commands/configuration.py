@@ -160,13 +160,11 @@ def compare(gateway: RemoteGateway, revision: str | None) -> Report:
 
 
 def _compared(difference: Record) -> Report:
-    if not difference["diff"]:
-        return Report("no changes", difference)
-    deadline = difference.get("confirm_deadline")
-    until = [f"the last commit must be confirmed until {moment(deadline)}"] if deadline else []
-    return Report(
-        "\n".join([difference["diff"].rstrip("\n"), *effect(difference), *until]), difference, is_diff=True
-    )
+    shown = [difference["diff"].rstrip("\n"), *effect(difference)] if difference["diff"] else ["no changes"]
+    if deadline := difference.get("confirm_deadline"):
+        shown += [f"the last commit must be confirmed until {moment(deadline)}"]
+        shown += ["a commit without --confirm-within confirms it too"] if difference["diff"] else []
+    return Report("\n".join(shown), difference, is_diff=bool(difference["diff"]))
 
 
 @config.command()

@@ -10,7 +10,8 @@ from gateway_api.cli.ctl.invocation import acts, dry_run_option, yes_option
 from gateway_api.cli.ctl.rate_changes import RateChanges, change_all
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
-from gateway_api.cli.ctl.texts import parse_duration
+from gateway_api.cli.ctl.texts import moment, parse_duration
+from gateway_api.cli.ctl.texts import rate as shown
 
 _ONE_OF = "Name a session or --where with --down or --up, or a --file."
 
@@ -22,11 +23,24 @@ def _seconds(ctx: click.Context, param: click.Parameter, text: str | None) -> in
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """To the API, a number alone is bits per second: somebody who types 250 means another unit."""
+    if text is not None and text.strip().replace(".", "", 1).isdecimal():
+        raise click.BadParameter("must have a unit, such as 250mbit", ctx, param)
+    return text
+
+
 @click.command()
 @acts
 @click.argument("target", required=False, type=TargetType())
-@click.option("--down", "rate_down", metavar="RATE", help="Downstream rate, such as 50mbit or 1.5gbit.")
-@click.option("--up", "rate_up", metavar="RATE", help="Upstream rate.")
+@click.option(
+    "--down",
+    "rate_down",
+    metavar="RATE",
+    callback=_with_unit,
+    help="Downstream rate, such as 50mbit or 1.5gbit.",
+)
+@click.option("--up", "rate_up", metavar="RATE", callback=_with_unit, help="Upstream rate.")
 @click.option(
     "--for", "expires_in", metavar="TIME", callback=_seconds,
     help="Then the former rates return: a number with s, m, h or d, such as 1h.",
@@ -73,4 +87,6 @@ def rate(
         message = f"the rates of session {id} would change"
         return Report(message, {"message": message, "id": id})
     done = gateway.send("PUT", f"{session_path(id)}/rate", {**rates, **terms})
-    return Report(done["message"], done)
+    until = f", until {moment(done['rate_expires_at'])}" if "rate_expires_at" in done else ""
+    rates_now = f"{shown(done['rate_down_bps'])} down, {shown(done['rate_up_bps'])} up{until}"
+    return Report(f"{done['message']}: {rates_now}", done)

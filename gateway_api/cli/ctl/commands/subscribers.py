@@ -25,7 +25,14 @@ _FOUND = (
     ShownColumn("state"),
     COLUMNS[-1],
 )
-_SHOWN = {"started_at": moment, "rate_down_bps": rate, "rate_up_bps": rate}
+_SHOWN = {
+    "started_at": moment,
+    "rate_down_bps": rate,
+    "rate_up_bps": rate,
+    "rate_expires_at": moment,
+    "former_rate_down_bps": rate,
+    "former_rate_up_bps": rate,
+}
 
 target = click.argument("target", type=TargetType())
 limit_option = click.option(

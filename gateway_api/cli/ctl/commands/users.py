@@ -108,6 +108,15 @@ def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Re
     return _changed(gateway, {"op": "delete", "path": _path(username)}, commit)
 
 
+@users.command()
+@acts
+@user
+def logout(gateway: RemoteGateway, username: str) -> Report:
+    """Ends all tokens of a user at once, without a change of the configuration."""
+    done = gateway.send("POST", "/auth/logout-everywhere", {"username": username})
+    return Report(done["message"], done)
+
+
 def _require(gateway: RemoteGateway, username: str) -> None:
     if all(each["username"] != username for each in _users(gateway)):
         raise CommandFailure(ExitStatus.REFUSED, f"there is no user {line(username)}")
