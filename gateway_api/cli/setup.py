@@ -97,7 +97,7 @@ def _make_first_user(etc: Path, users: Path, group: str | None) -> None:
     durable.replace(users, f"{json.dumps([admin])}\n".encode(), mode=0o640, group=group)
     _say(
         f"The first user of the API is admin. Only root can read the password, in {etc / 'first-password'}:\n"
-        "log in with it, commit a hash of another to api.users.admin.password_hash, delete the file."
+        "log in with it, set your own by `gatewayctl users password admin --commit`, and delete the file."
     )
 
 

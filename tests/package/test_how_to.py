@@ -34,8 +34,8 @@ def test_every_line_for_a_machine_with_the_package_works_when_pasted(package: Pa
         shell = Terminal(
             machine.entering("bash", "-c", "cd; exec bash -eu -o pipefail lines"), environment, tmp_path
         )
-        # A new password, twice, and a login with it.
-        for prompt in ("New password of admin: ", "Again: ", "Password of admin: "):
+        # A new password, twice, a login with it, and another one after a restore.
+        for prompt in ("New password of admin: ", "Again: ", "Password of admin: ", "Password of admin: "):
             shell.expect(prompt)
             shell.shown = ""
             shell.type(f"{_PASSWORD}\n")
