@@ -1,5 +1,6 @@
 """Which gateway a command calls."""
 
+import jwt
 import pytest
 
 from gateway_api.cli.ctl.contexts import Context, Contexts
@@ -49,3 +50,17 @@ def test_a_url_that_could_leak_a_token_is_refused(url: str) -> None:
 def test_a_removed_context_is_no_longer_the_current_one() -> None:
     left = KNOWN.without("lab")
     assert (left.current, list(left.known)) == (None, ["bng"])
+
+
+@pytest.mark.parametrize(("now", "is_logged_in"), [(99.0, True), (100.0, False)])
+def test_who_has_an_expired_token_is_not_logged_in(now: float, *, is_logged_in: bool) -> None:
+    token = jwt.encode({"exp": 100}, "of another thirty-two bytes, say.", "HS256")
+    assert Context("lab", "https://lab", token=token).is_logged_in(now) is is_logged_in
+
+
+def test_who_has_no_token_is_not_logged_in() -> None:
+    assert not Context("lab", "https://lab").is_logged_in(0.0)
+
+
+def test_a_token_that_does_not_say_when_it_expires_is_valid() -> None:
+    assert Context("lab", "https://lab", token="opaque").is_logged_in(1e12)

@@ -5,9 +5,11 @@ The file belongs to its owner alone (mode 0600). A token is sent only to the URL
 
 import fcntl
 import json
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +28,11 @@ class Context:
     ca: str | None = None
     username: str | None = None
     token: str | None = None
+
+    def is_logged_in(self, now: float) -> bool:
+        """False if there is no token, or it has expired; a revoked one is not known here. `now` is epoch
+        seconds."""
+        return self.token is not None and now < _expiry(self.token)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,15 @@ class Contexts:
         self.named(name)
         left = {key: context for key, context in self.known.items() if key != name}
         return Contexts(None if self.current == name else self.current, left)
+
+
+def _expiry(token: str) -> float:
+    """When a JSON Web Token expires (RFC 7519 section 4.1.4), epoch seconds; infinity if it does not say."""
+    try:
+        _, payload, _ = token.split(".")
+        return float(json.loads(urlsafe_b64decode(f"{payload}=="))["exp"])
+    except (ValueError, KeyError, TypeError):
+        return inf
 
 
 def checked_url(url: str) -> str:

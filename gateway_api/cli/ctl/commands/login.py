@@ -1,6 +1,7 @@
 """Logins, and the contexts that keep them."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,7 +134,7 @@ def list_(ctx: click.Context) -> None:
             "url": context.url,
             "username": context.username,
             "ca": context.ca,
-            "logged_in": context.token is not None,
+            "logged_in": context.is_logged_in(time.time()),
         }
         for context in held.known.values()
     ]
