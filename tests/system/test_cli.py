@@ -275,4 +275,6 @@ def test_a_key_that_wants_a_password_is_refused_unasked(pair: Path) -> None:
         *("-out", str(pair / "locked")),
     ]
     subprocess.run(locked, check=True, capture_output=True)
-    assert join(pair, "locked").returncode == 1
+    refused = join(pair, "locked")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith(b"; the key has a passphrase\n")
