@@ -45,6 +45,10 @@ def told(*arguments: str) -> Any:
 
 def test_links_are_those_of_iproute2(links: None) -> None:
     ip("link set trunk0 mtu 1600", "link set far0 down")
+    # The kernel tells the other end of a pair a moment later.
+    wait_for(
+        "the end of the carrier", lambda: told("link", "show", "trunk0")[0]["operstate"] == "LOWERLAYERDOWN"
+    )
     found = KernelReader().links()
     for one in told("-details", "link"):
         link = found.pop(one["ifindex"])
