@@ -57,7 +57,8 @@ def _parts(session: dict[str, Any], ifb: str) -> dict[str, bool]:
         "redirect": ifb in _shown(f"tc filter show dev {device} ingress"),
         "rule": "lookup 100" in _shown("ip rule show"),
         "route": host in _shown("ip route show table 100"),
-        "handoff": "default" in _shown("ip route show table 100"),
+        # Not the route that refuses packets meanwhile, which is a default one too.
+        "handoff": "default via" in _shown("ip route show table 100"),
     }
 
 
