@@ -172,6 +172,8 @@ def test_a_second_time_changes_nothing(plane: DataPlane) -> None:
 
 
 def test_nothing_is_left_of_a_session(plane: DataPlane) -> None:
+    # The kernel tells the ends of a new pair of their carrier a moment later.
+    wait_for("the carrier of all links", lambda: "DOWN" not in text("ip", "link"))
     before = text("tc", "qdisc"), routes(), text("ip", "link")
     plane.apply(WANTED)
     plane.remove(WANTED)
