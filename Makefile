@@ -45,8 +45,8 @@ lint: $(DEVELOPED)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/codespell
-	$(VENV)/bin/proselint --config .proselintrc.json check README.md CONTRIBUTING.md SECURITY.md STYLE.md docs
+	$(VENV)/bin/codespell --config lint/codespell.cfg
+	$(VENV)/bin/proselint --config lint/proselint.json check README.md CONTRIBUTING.md SECURITY.md STYLE.md docs
 
 # Measures the figures of the documentation.
 figures: $(DEVELOPED)
@@ -63,9 +63,9 @@ bench: $(DEVELOPED) $(if $(SHORT),tools,$(BENCH)/.installed)
 	$(VENV)/bin/python -m tests.bench $(if $(SHORT),--short) $(PARTS)
 
 # A peer from PyPI, and what draws the chart: neither belongs to the service or its tests.
-$(BENCH)/.installed: requirements-bench.lock
+$(BENCH)/.installed: requirements/bench.lock
 	@$(PYTHON) -m venv $(BENCH)
-	@$(BENCH)/bin/pip -qq --disable-pip-version-check install --require-hashes --no-deps -r requirements-bench.lock
+	@$(BENCH)/bin/pip -qq --disable-pip-version-check install --require-hashes --no-deps -r requirements/bench.lock
 	@touch $@
 
 # Builds the documentation to where the service finds it: at /docs/, after a restart. With the same Python as the package.
@@ -77,23 +77,23 @@ screenshots: $(DEVELOPED) tools
 	$(VENV)/bin/python -m tests.support.screenshots
 
 # gunicorn's C parser has no binary package: without a compiler, gunicorn uses its own parser.
-$(INSTALLED): requirements.lock setup.cfg pyproject.toml
+$(INSTALLED): requirements/run.lock setup.cfg pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $$($(PYTHON) -V) is too old" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv module is needed: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@awk '/^gunicorn-h1c==/ {skip = 1; next} /^[^ ]/ {skip = 0} !skip' requirements.lock > $(VENV)/pure.lock
-	@awk '/^gunicorn-h1c==/ {keep = 1; print; next} /^[^ ]/ {keep = 0} keep' requirements.lock > $(VENV)/compiled.lock
+	@awk '/^gunicorn-h1c==/ {skip = 1; next} /^[^ ]/ {skip = 0} !skip' requirements/run.lock > $(VENV)/pure.lock
+	@awk '/^gunicorn-h1c==/ {keep = 1; print; next} /^[^ ]/ {keep = 0} keep' requirements/run.lock > $(VENV)/compiled.lock
 	@$(PIP) install --require-hashes -r $(VENV)/pure.lock
 	@$(PIP) install --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
 		|| echo "No C compiler and Python headers: gunicorn parses requests in Python, which is slower."
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEVELOPED): $(INSTALLED) requirements-develop.lock
+$(DEVELOPED): $(INSTALLED) requirements/develop.lock
 	@echo "Installing what tests and linters need into $(VENV) ..."
-	@$(PIP) install --require-hashes --no-deps -r requirements-develop.lock
+	@$(PIP) install --require-hashes --no-deps -r requirements/develop.lock
 	@touch $@
 
 # The files that come from the code: the OpenAPI document and the list of routes, the interface files for authors of another
@@ -115,13 +115,13 @@ lock: $(INSTALLED)
 	  awk '/^[^ ]/ {skip = FNR != NR && ($$1 in run)} FNR == NR {run[$$1]; next} !skip' \
 	    $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/develop.lock
 	{ echo '# Every package of the bench, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
-	  $(PIN) --output-file - requirements-bench.in; } > $(VENV)/bench.lock
+	  $(PIN) --output-file - requirements/bench.in; } > $(VENV)/bench.lock
 	{ echo '# Every package that builds the documentation, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
-	  $(PIN) --output-file - requirements-docs.in; } > $(VENV)/docs.lock
-	mv $(VENV)/run.lock requirements.lock
-	mv $(VENV)/develop.lock requirements-develop.lock
-	mv $(VENV)/bench.lock requirements-bench.lock
-	mv $(VENV)/docs.lock requirements-docs.lock
+	  $(PIN) --output-file - requirements/docs.in; } > $(VENV)/docs.lock
+	mv $(VENV)/run.lock requirements/run.lock
+	mv $(VENV)/develop.lock requirements/develop.lock
+	mv $(VENV)/bench.lock requirements/bench.lock
+	mv $(VENV)/docs.lock requirements/docs.lock
 
 install:
 	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) PYTHON=$(SYSTEM_PYTHON) packaging/install

@@ -95,7 +95,7 @@ def test_every_dependency_has_a_line_saying_why() -> None:
     setup.read(ROOT / "setup.cfg")
     extras = "".join(setup["options.extras_require"].values())
     declared = re.findall(r"(?m)^[a-z][\w-]+", setup["options"]["install_requires"] + extras)
-    declared += re.findall(r"(?m)^[a-z][\w-]+", (ROOT / "requirements-docs.in").read_text())
+    declared += re.findall(r"(?m)^[a-z][\w-]+", (ROOT / "requirements/docs.in").read_text())
     assert len(declared) > 10
     reasons = (ROOT / "CONTRIBUTING.md").read_text()
     for name in declared:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-RUN = "requirements.lock"
-DEVELOP = "requirements-develop.lock"
-BENCH = "requirements-bench.lock"
-DOCS = "requirements-docs.lock"
+RUN = "requirements/run.lock"
+DEVELOP = "requirements/develop.lock"
+BENCH = "requirements/bench.lock"
+DOCS = "requirements/docs.lock"
 
 
 def locked(name: str) -> dict[str, str]:
