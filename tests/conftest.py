@@ -1,6 +1,7 @@
 """What several test modules share."""
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,13 @@ settings.load_profile("any machine")
 
 #: The rooms whose modules take longest come first, or one of them would run on when all else is done.
 _ROOMS = ("system", "package", "torture", "page", "contract", "unit")
+
+
+def pytest_configure() -> None:
+    # A background job of a shell ignores SIGINT, one of nohup SIGHUP. Programs inherit that, but no handler.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
