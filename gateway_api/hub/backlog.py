@@ -86,8 +86,8 @@ class Backlog:
 
 #: Failures in a row that begin a pause.
 _FAILURES = 3
-#: Seconds of the first pause, and of the longest.
-_SHORTEST, _LONGEST = 5.0, 300.0
+#: Seconds of the first pause, and of the longest: within the longest, the hub finds a receiver that is back.
+_SHORTEST, _LONGEST = 5.0, 15.0
 
 
 class Pause:
@@ -101,7 +101,8 @@ class Pause:
         self._failures = 0
         #: Its length, 0 without a pause.
         self._seconds = 0.0
-        #: No first attempt is made until then. The next one is the probe: its failure doubles the pause.
+        #: No first attempt is made until then. The next one is the probe: its failure begins another pause,
+        #: which is longer.
         self.until = -math.inf
 
     def failed(self, now: float, *, probe: bool) -> float | None:

@@ -1,8 +1,22 @@
 """A webhook's queue and its delivery log. First attempts are in order, retries come after 5, 30 and 300 s.
 
-Each queue has a thread, so that a slow or dead receiver delays no other. A receiver that fails several times
+Each queue has a thread, so that a slow or dead receiver delays no other. A receiver that fails three times
 in a row is paused. Without a pause, a receiver that rejects at once would keep its thread busy, and all
 threads share one interpreter.
+
+A pause and the four attempts of a message:
+
+- A pause delays first attempts only. A retry is made at its time, since the contract fixes it.
+- When a pause is over, the oldest message without an attempt is sent, as a probe. This is the first of its
+  four attempts; retries follow if it fails. So a probe sends no message a fifth time, and none too early.
+- If the probe fails, the next pause begins, of 5, 10 and then always 15 s, and the next oldest message is the
+  next probe.
+- Any success ends the pause: of a probe, a retry or a test. All messages without an attempt follow at once,
+  in order. Those that had one keep the times of their retries.
+- If all that waits had an attempt, there is no probe: a retry tries the receiver, or a new message at once.
+
+In a long outage each probe is a message that may use up its four attempts. It is then logged and counted as
+skipped, as without a pause. All others wait, as long as there is room.
 """
 
 import math

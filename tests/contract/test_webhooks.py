@@ -607,6 +607,45 @@ def test_a_failure_is_tried_again_after_5_seconds_with_the_same_bytes_and_a_vali
         assert newest["next_attempt_at"] is None
 
 
+def test_a_receiver_that_was_away_gets_all_that_waits_within_15_seconds_and_each_event_once(
+    gateway: Gateway,
+) -> None:
+    with ExitStack() as stack:
+        with Receiver() as receiver:
+            id = stack.enter_context(gateway.webhook(receiver.url))
+            gateway.test(id)
+            gateway.log(id, 1)
+        sessions = [gateway.disconnect() for _ in range(10)]
+
+        def pauses() -> list[float]:
+            entries = gateway.log(id)[::-1]
+            return [entry["paused_until"] - entry["started_at"] for entry in entries if entry["paused_until"]]
+
+        wait_for("the longest pause", lambda: len(pauses()) == 3, 40)
+        assert [round(seconds) for seconds in pauses()] == [5, 10, 15]
+        tried = {entry["message_id"] for entry in gateway.log(id)}
+        with Receiver(port=receiver.port) as back:
+            began = time.monotonic()
+            wait_for("the others", lambda: len(set(back.ids) - tried) == 5, 20)
+            others = [one for one in back.received if one.id not in tried]
+            assert others[-1].at - began < 15 + 3
+            # At once, and in order.
+            assert others[-1].at - others[0].at < 3
+            assert [json.loads(one.body)["data"]["id"] for one in others] == sessions[5:]
+            wait_for("the retries", lambda: len(back.ids) == 10, 60)
+            assert len(set(back.ids)) == 10
+        # Those that were tried in the outage come at their own times.
+        retries = [one for one in gateway.log(id)[::-1] if one["attempt"] > 1]
+        planned = {
+            (one["message_id"], one["attempt"] + 1): one["next_attempt_at"]
+            for one in gateway.log(id)
+            if one["next_attempt_at"] is not None
+        }
+        assert retries
+        for one in retries:
+            assert one["started_at"] >= planned[one["message_id"], one["attempt"]] - 0.1
+
+
 def test_deleting_a_webhook_ends_its_retries_at_once(gateway: Gateway) -> None:
     with Receiver(answer(500)) as receiver:
         with gateway.webhook(receiver.url) as id:

@@ -49,15 +49,18 @@ class Received:
 
 
 class Receiver:
-    """Listens at a free port of 127.0.0.1 until the end of the block. `reply` returns the bytes of a
-    response; without bytes the connection closes."""
+    """Listens at a port of 127.0.0.1, a free one without, until the end of the block. `reply` returns the
+    bytes of a response; without bytes the connection closes."""
 
     def __init__(
-        self, reply: "bytes | Callable[[Received], bytes]" = OK, tls: ssl.SSLContext | None = None
+        self,
+        reply: "bytes | Callable[[Received], bytes]" = OK,
+        tls: ssl.SSLContext | None = None,
+        port: int = 0,
     ) -> None:
         self._reply = reply
         self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._numbers = count(1)
@@ -67,8 +70,7 @@ class Receiver:
         #: The times at which each connection opened, and at which the other side closed it.
         self.opened: dict[int, float] = {}
         self.ended: dict[int, float] = {}
-        port: int = self._listener.getsockname()[1]
-        self.port = port
+        self.port: int = self._listener.getsockname()[1]
 
     @property
     def url(self) -> str:

@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -469,7 +470,7 @@ def test_two_failures_in_a_row_pause_nothing() -> None:
         assert queue.paused_until is None
 
 
-def test_a_pause_ends_with_one_message_whose_failure_doubles_it_up_to_5_minutes() -> None:
+def test_a_pause_ends_with_one_message_whose_failure_begins_another_of_at_most_15_seconds() -> None:
     with running(always(REFUSED)) as (queue, receiver, clock):
         queue.offer(messages(1, 100))
         settled(queue, 3)
@@ -484,7 +485,54 @@ def test_a_pause_ends_with_one_message_whose_failure_doubles_it_up_to_5_minutes(
             wait_for("the probe", lambda number=number: f"life-{number}" in receiver.ids, 10)
             wait_for("its end", lambda before=paused_until: queue.paused_until != before, 10)
             assert f"life-{number + 1}" not in receiver.ids
-        assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+        assert pauses == [5, 10, *[15] * 7]
+
+
+def outage(seconds: int) -> tuple[Alone, Receiver]:
+    """A receiver that is away for so many seconds, while an event comes each second, and for ten minutes
+    after that. What was sent, and what it became, when nothing waits any more."""
+
+    def answer(*_: object) -> AttemptResult:
+        return REFUSED if clock.now < 1000 + seconds else DELIVERED
+
+    with running(answer) as (queue, receiver, clock):
+        for second in range(seconds + 600):
+            pass_to(queue, clock, 1000.0 + second)
+            if second < seconds:
+                queue.offer([message(second)])
+            offered = min(second + 1, seconds)
+            wait_for("what is due", lambda offered=offered: rests(queue, offered), 10)
+        return queue, receiver
+
+
+def test_an_outage_leaves_no_silence_of_over_15_seconds_and_all_follows_the_first_success() -> None:
+    _, receiver = outage(1800)
+    times = [at for at, _ in receiver.attempts]
+    assert max(later - earlier for earlier, later in pairwise(times) if earlier <= 2800) <= 15
+    back = next(at for at in times if at >= 2800)
+    assert back <= 2815
+    firsts = dict[str, float]()
+    for at, sent in receiver.attempts:
+        firsts.setdefault(sent.id, at)
+    assert list(firsts) == [message(number).id for number in range(1800)]
+    assert max(firsts.values()) == back
+
+
+def test_an_outage_takes_no_attempt_from_a_message_and_gives_it_none_too_many() -> None:
+    queue, receiver = outage(1800)
+    attempts = dict[str, list[float]]()
+    for at, sent in receiver.attempts:
+        attempts.setdefault(sent.id, []).append(at)
+    for times in attempts.values():
+        assert [later - earlier for earlier, later in pairwise(times)] == [5, 30, 300][: len(times) - 1]
+        # None after a success, and four for what never had one.
+        assert [at >= 2800 for at in times[:-1]] == [False] * (len(times) - 1)
+        assert times[-1] >= 2800 or len(times) == 4
+    skipped = sum(times[-1] < 2800 for times in attempts.values())
+    counts = queue.counts
+    assert (counts.delivered, counts.skipped, counts.dropped) == (1800 - skipped, skipped, 0)
+    # One each 15 s, but for those with a retry after the outage.
+    assert 0 < skipped <= 1800 / 15
 
 
 def test_the_retries_of_what_was_attempted_keep_their_times_in_a_pause() -> None:
