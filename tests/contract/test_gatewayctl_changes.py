@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
+from gateway_api.base.texts import rate_text
 from tests.support.by_api import a_vlan, commit, rates, sessions, set_value, staged, with_a_name
 from tests.support.desk import Desk
 from tests.support.pretender import Gateway, Reply
@@ -91,6 +92,15 @@ def test_an_operator_disconnects_nobody(operator: Desk) -> None:
 # subscribers rate
 
 
+def online(*names: str) -> Reply:
+    """A list of sessions with these usernames, whose ids begin with 1."""
+    sessions = [
+        {"username": name, "id": number, "rate_down": 10**6, "rate_up": 10**6}
+        for number, name in enumerate(names, 1)
+    ]
+    return 200, {"status": "ok", "data": {"sessions": sessions, "next_cursor": None}}
+
+
 def rows(names: list[str], down: str = "7mbit", up: str = "3mbit") -> str:
     return "".join(f"{name},{down},{up}\n" for name in names)
 
@@ -100,17 +110,19 @@ def test_rates_are_those_of_the_file(admin: Desk) -> None:
     names = [one["username"] for one in chosen]
     file = admin.write("night.csv", "username,down,up\n" + rows(names))
     assert (
-        admin.done("subscribers", "rate", "--file", file)
+        admin.done("subscribers", "rate", "--yes", "--file", file)
         == "3 changed, 0 failed, 0 not online, 0 bad, 0 not tried\n"
     )
     assert {rates(admin.api, one) for one in chosen} == {(7_000_000, 3_000_000)}
     # Once more does no harm.
-    assert admin.done("subscribers", "rate", "--file", file).startswith("3 changed")
+    assert admin.done("subscribers", "rate", "--yes", "--file", file).startswith("3 changed")
 
 
 def test_a_session_may_go_by_its_number(admin: Desk) -> None:
     (chosen,) = with_a_name(admin.api, 1)
-    admin.done("subscribers", "rate", "--file", "-", feed=f"id,down,up\n{chosen['id']},9mbit,2mbit\n")
+    admin.done(
+        "subscribers", "rate", "--yes", "--file", "-", feed=f"id,down,up\n{chosen['id']},9mbit,2mbit\n"
+    )
     assert rates(admin.api, chosen) == (9_000_000, 2_000_000)
 
 
@@ -119,7 +131,7 @@ def test_a_file_as_spreadsheets_write_it_is_read(admin: Desk) -> None:
     first, second = (one["username"] for one in chosen)
     head = '\ufeffusername,down,up\r\n\r\n# comment, "really\r\n'
     feed = f'{head}"{first}", "6 mbit",1mbit\r\n {second} ,6mbit,1mbit\r\n'
-    admin.done("subscribers", "rate", "--file", "-", feed=feed)
+    admin.done("subscribers", "rate", "--yes", "--file", "-", feed=feed)
     assert {rates(admin.api, one) for one in chosen} == {(6_000_000, 1_000_000)}
 
 
@@ -128,7 +140,7 @@ def test_quotes_and_commas_in_a_name_are_part_of_it(admin: Desk) -> None:
     path = admin.folder / "quoted.csv"
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([["username", "down", "up"], [name, "1mbit", "1mbit"]])
-    ended = admin.run("subscribers", "rate", "--file", str(path))
+    ended = admin.run("subscribers", "rate", "--yes", "--file", str(path))
     assert f"line 2: {name} is not online" in ended.err
 
 
@@ -156,13 +168,117 @@ def test_a_dry_run_changes_no_rate(admin: Desk) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     feed = "username,down,up\n" + rows([chosen["username"]], "5mbit")
-    assert admin.done("subscribers", "rate", "--dry-run", "--file", "-", feed=feed).startswith(
-        "1 would change"
+    shown = admin.done("subscribers", "rate", "--dry-run", "--file", "-", feed=feed).splitlines()
+    assert shown[-1] == "1 would change, 0 not online, 0 bad"
+    assert re.split("  +", shown[-2])[2:] == [
+        rate_text(before[0]), "5 Mbit/s", rate_text(before[1]), "3 Mbit/s",
+    ]  # fmt: skip
+    assert rates(admin.api, chosen) == before
+
+
+def test_a_dry_run_of_a_file_checks_what_the_real_run_checks(admin: Desk) -> None:
+    one, other = with_a_name(admin.api, 2)
+    feed = "username,down,up\n" + rows([one["username"]], "9mbit") + rows([other["username"]], "xx")
+    dry = admin.run("subscribers", "rate", "--dry-run", "--file", "-", feed=feed)
+    before = rates(admin.api, one)
+    real = admin.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
+    assert dry == real
+    assert dry.status == USAGE
+    assert "line 3: down: must be a number and a unit, such as 50mbit" in dry.err
+    assert rates(admin.api, one) == before
+
+
+@pytest.mark.parametrize("way", ["target", "file"])
+def test_a_dry_run_is_for_those_who_may_change(operator: Desk, way: str) -> None:
+    (chosen,) = with_a_name(operator.api, 1)
+    feed = "username,down,up\n" + rows([chosen["username"]])
+    given = ("--file", "-") if way == "file" else (chosen["username"], "--down", "9mbit")
+    ended = operator.run("subscribers", "rate", "--dry-run", *given, feed=feed)
+    assert ended == (DENIED, "", "gatewayctl: Admin role required\n")
+
+
+def test_a_dry_run_of_one_session_shows_the_former_and_the_new_rate(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    said = admin.done("subscribers", "rate", chosen["username"], "--down", "77mbit", "--dry-run")
+    assert said == (
+        f"the rates of session {chosen['id']} would change: down from {rate_text(before[0])} to 77 Mbit/s\n"
     )
     assert rates(admin.api, chosen) == before
 
 
+def test_a_rate_that_is_none_fails_in_a_dry_run_too(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    ended = admin.run("subscribers", "rate", chosen["username"], "--down", "xx", "--dry-run")
+    assert ended.status == USAGE
+    assert "'--down': must be a number and a unit" in ended.err
+
+
+def test_who_says_no_changes_no_rate_of_a_file(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    file = admin.write("rates.csv", "username,down,up\n" + rows([chosen["username"]], "5mbit"))
+    terminal = admin.at_terminal("subscribers", "rate", "--file", file)
+    terminal.expect("Change their rates? [y/N] ")
+    terminal.type("\n")
+    assert terminal.end() == FAILED
+    assert f"{rate_text(before[0])}" in terminal.shown
+    assert "5 Mbit/s" in terminal.shown
+    assert "nothing was changed" in terminal.shown
+    assert rates(admin.api, chosen) == before
+
+
+def test_without_anybody_to_ask_no_rate_of_a_file_is_changed(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    feed = "username,down,up\n" + rows([chosen["username"]], "5mbit")
+    assert admin.run("subscribers", "rate", "--file", "-", feed=feed).status == USAGE
+    assert rates(admin.api, chosen) == before
+
+
+def test_an_undo_file_brings_the_former_rates_back(admin: Desk) -> None:
+    chosen = with_a_name(admin.api, 3)
+    before = [rates(admin.api, one) for one in chosen]
+    feed = "username,down,up\n" + rows([one["username"] for one in chosen], "43mbit", "17mbit")
+    said = admin.run("subscribers", "rate", "--yes", "--file", "-", feed=feed).err
+    (undo,) = re.findall("(?m)to undo the changes: gatewayctl (.+)$", said)
+    assert {rates(admin.api, one) for one in chosen} == {(43_000_000, 17_000_000)}
+    admin.done(*undo.split(" "), "--yes")
+    assert [rates(admin.api, one) for one in chosen] == before
+
+
+def test_without_an_undo_file_nothing_is_changed(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    admin.environment["XDG_STATE_HOME"] = "/proc/nowhere"
+    feed = "username,down,up\n" + rows([chosen["username"]], "5mbit")
+    ended = admin.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
+    assert ended.status == FAILED
+    assert "cannot write the undo file" in ended.err
+    assert rates(admin.api, chosen) == before
+
+
+def test_the_csv_of_a_list_is_a_file_of_rates(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    listed = admin.done("subscribers", "list", "--username", chosen["username"], "-o", "csv")
+    file = admin.write("list.csv", listed.replace(f",{before[0]},", ",61mbit,"))
+    admin.done("subscribers", "rate", "--yes", "--file", file)
+    assert rates(admin.api, chosen) == (61_000_000, before[1])
+
+
+def test_a_session_that_is_of_another_subscriber_now_is_left_alone(admin: Desk) -> None:
+    (chosen,) = with_a_name(admin.api, 1)
+    before = rates(admin.api, chosen)
+    feed = f"id,username,down,up\n{chosen['id']},somebody else,5mbit,5mbit\n"
+    ended = admin.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
+    assert ended.status == FAILED
+    assert "line 2: somebody else is not online" in ended.err
+    assert rates(admin.api, chosen) == before
+
+
 BAD = {
+    "a rate that is none": "a,xx,1mbit",
     "two fields": "a,1mbit",
     "four fields": "a,1mbit,1mbit,1mbit",
     "an empty field": "a,,1mbit",
@@ -177,7 +293,7 @@ def test_a_bad_line_is_named_by_its_number_and_nothing_is_changed(admin: Desk, l
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     feed = f"username,down,up\nfirst,1mbit,1mbit\n{line}\n" + rows([chosen["username"]], "4mbit")
-    ended = admin.run("subscribers", "rate", "--file", "-", feed=feed)
+    ended = admin.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
     assert ended.status == USAGE
     assert re.search(r"^gatewayctl: line 3: ", ended.err, re.MULTILINE)
     assert "nothing was changed" in ended.err
@@ -187,7 +303,7 @@ def test_a_bad_line_is_named_by_its_number_and_nothing_is_changed(admin: Desk, l
 def test_bad_lines_may_be_passed_over_but_not_silently(admin: Desk) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     feed = "username,down,up\nnonsense\n" + rows([chosen["username"]], "4mbit")
-    ended = admin.run("subscribers", "rate", "--skip-bad", "--file", "-", feed=feed)
+    ended = admin.run("subscribers", "rate", "--yes", "--skip-bad", "--file", "-", feed=feed)
     assert ended.status == FAILED
     assert ended.out == "1 changed, 0 failed, 0 not online, 1 bad, 0 not tried\n"
     assert rates(admin.api, chosen)[0] == 4_000_000
@@ -197,56 +313,65 @@ def test_without_its_first_line_a_file_is_not_guessed_at(admin: Desk) -> None:
     (chosen,) = with_a_name(admin.api, 1)
     before = rates(admin.api, chosen)
     ended = admin.run(
-        "subscribers", "rate", "--skip-bad", "--file", "-", feed=rows([chosen["username"]] * 2, "2mbit")
+        "subscribers",
+        "rate",
+        "--yes",
+        "--skip-bad",
+        "--file",
+        "-",
+        feed=rows([chosen["username"]] * 2, "2mbit"),
     )
     assert ended.status == FAILED
-    assert "line 1: must be username,down,up or id,down,up" in ended.err
+    assert "line 1: must name the columns: username or id, down and up" in ended.err
     assert rates(admin.api, chosen) == before
 
 
 @pytest.mark.parametrize("cut", ["", "username,down,up\nalice,100mbit,5"])
 def test_a_file_that_is_not_whole_changes_nothing(admin: Desk, cut: str) -> None:
-    assert admin.run("subscribers", "rate", "--skip-bad", "--file", "-", feed=cut).status == USAGE
+    assert admin.run("subscribers", "rate", "--yes", "--skip-bad", "--file", "-", feed=cut).status == USAGE
 
 
-def test_a_change_that_fails_does_not_keep_the_rest_from_being_made(admin: Desk) -> None:
-    one, other = with_a_name(admin.api, 2)
-    feed = (
-        "username,down,up\nnobody,1mbit,1mbit\n"
-        + rows([one["username"]], "5 parsec")
-        + rows([other["username"]], "8mbit")
-    )
-    ended = admin.run("subscribers", "rate", "--file", "-", feed=feed)
+def test_a_change_that_fails_does_not_keep_the_rest_from_being_made(gateway: Gateway, desk: Desk) -> None:
+    def reply(method: str, path: str) -> Reply:
+        if method == "GET":
+            return online("a", "b")
+        if path.endswith("/1/rate"):
+            return 400, {"status": "error", "message": "The shaper refuses"}
+        return 200, {"status": "ok", "data": {}}
+
+    with gateway.replaced(reply) as url:
+        desk.environment["GATEWAY_URL"] = url
+        feed = "username,down,up\n" + rows(["nobody", "a", "b"])
+        ended = desk.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
     assert ended.status == FAILED
     assert "line 2: nobody is not online" in ended.err
-    assert f"line 3: {one['username']}: rate_down: has an unknown unit" in ended.err
+    assert "line 3: a: The shaper refuses" in ended.err
     assert ended.out == "1 changed, 1 failed, 1 not online, 0 bad, 0 not tried\n"
-    assert rates(admin.api, other)[0] == 8_000_000
 
 
 def test_somebody_who_is_not_online_may_be_no_failure(admin: Desk) -> None:
     feed = "username,down,up\nnobody,1mbit,1mbit\n"
-    assert admin.run("subscribers", "rate", "--file", "-", feed=feed).status == FAILED
-    admin.done("subscribers", "rate", "--offline-ok", "--file", "-", feed=feed)
+    assert admin.run("subscribers", "rate", "--yes", "--file", "-", feed=feed).status == FAILED
+    admin.done("subscribers", "rate", "--yes", "--offline-ok", "--file", "-", feed=feed)
 
 
 def test_progress_is_a_bar_at_a_terminal_and_lines_elsewhere(admin: Desk) -> None:
     names = [one["username"] for one in with_a_name(admin.api, 4)]
     file = admin.write("night.csv", "username,down,up\n" + rows(names))
-    terminal = admin.at_terminal("subscribers", "rate", "--file", file)
+    terminal = admin.at_terminal("subscribers", "rate", "--yes", "--file", file)
     assert terminal.end() == 0
     assert "0 failed" in terminal.shown
     assert "\x1b[?25l" in terminal.shown
-    ended = admin.run("subscribers", "rate", "--file", file)
+    ended = admin.run("subscribers", "rate", "--yes", "--file", file)
     assert "gatewayctl: 2 of 4, 0 failed\n" in ended.err
     assert "\r" not in ended.err
 
 
-def test_an_operator_gives_up_at_the_first_line(operator: Desk) -> None:
+def test_an_operator_is_refused_before_the_first_line(operator: Desk) -> None:
     names = [one["username"] for one in with_a_name(operator.api, 3)]
-    ended = operator.run("subscribers", "rate", "--file", "-", feed="username,down,up\n" + rows(names))
-    assert ended.status == DENIED
-    assert ended.out == "0 changed, 0 failed, 0 not online, 0 bad, 3 not tried\n"
+    feed = "username,down,up\n" + rows(names)
+    ended = operator.run("subscribers", "rate", "--yes", "--file", "-", feed=feed)
+    assert ended == (DENIED, "", "gatewayctl: Admin role required\n")
 
 
 def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
@@ -256,8 +381,10 @@ def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
 
     def reply(method: str, path: str) -> Reply:
         if method == "GET":
-            online = [{"username": name, "id": number} for number, name in enumerate("abc", 1)]
-            return 200, {"status": "ok", "data": {"sessions": online, "next_cursor": None}}
+            return online("a", "b", "c")
+        if method == "POST":
+            # The check before the first change.
+            return 200, {"status": "ok", "data": {}}
         tried.append(path)
         # The first time b fails only for a moment.
         if path.endswith("/1/rate") or (path.endswith("/2/rate") and len(tried) > 2):
@@ -267,7 +394,7 @@ def test_a_gateway_that_goes_away_meanwhile_is_waited_for_and_then_given_up(
     with gateway.replaced(reply) as url:
         desk.environment["GATEWAY_URL"] = url
         ended = desk.run(
-            "subscribers", "rate", "--file", "-", feed="username,down,up\n" + rows(["a", "b", "c"])
+            "subscribers", "rate", "--yes", "--file", "-", feed="username,down,up\n" + rows(["a", "b", "c"])
         )
     assert ended.status == AWAY
     assert ended.out == "2 changed, 0 failed, 0 not online, 0 bad, 1 not tried\n"

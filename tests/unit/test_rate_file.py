@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from gateway_api.cli.ctl.failures import CommandFailure
-from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read
+from gateway_api.cli.ctl.formats import csv_text
+from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read, written
+
+MEGA = 10**6
+SESSION = {"id": 7, "username": "alice", "rate_down": 250_000_000, "rate_up": 50_000_000, "state": "active"}
 
 
 @pytest.fixture
@@ -15,28 +19,67 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_row_has_the_number_of_its_line(file: Path) -> None:
     file.write_text("username,down,up\n\n# comment\nalice,1mbit,2mbit\n")
-    assert read(str(file)) == [RateRow(4, "alice", False, "1mbit", "2mbit")]
+    assert read(str(file)) == [RateRow(4, None, "alice", MEGA, 2 * MEGA)]
 
 
 def test_an_id_may_stand_for_a_username(file: Path) -> None:
     file.write_text("id,down,up\n7,1mbit,2mbit\nseven,1mbit,2mbit\n")
     assert read(str(file)) == [
-        RateRow(2, "7", True, "1mbit", "2mbit"),
-        BadRow(3, "must begin with a session id"),
+        RateRow(2, 7, None, MEGA, 2 * MEGA),
+        BadRow(3, "id: must be a session id"),
     ]
 
 
 def test_spreadsheets_quote_and_count_with_carriage_returns(file: Path) -> None:
     file.write_bytes('\ufeffusername,down,up\r\n"bob ""the second"", here", "1 mbit",2mbit \r\n'.encode())
-    assert read(str(file)) == [RateRow(2, 'bob "the second", here', False, "1 mbit", "2mbit")]
+    assert read(str(file)) == [RateRow(2, None, 'bob "the second", here', MEGA, 2 * MEGA)]
+
+
+def test_the_csv_of_a_list_is_such_a_file(file: Path) -> None:
+    file.write_text(csv_text([SESSION, {**SESSION, "id": 8, "username": None}]))
+    assert read(str(file)) == [
+        RateRow(2, 7, "alice", 250 * MEGA, 50 * MEGA),
+        RateRow(3, 8, None, 250 * MEGA, 50 * MEGA),
+    ]
+
+
+def test_columns_may_be_in_any_order(file: Path) -> None:
+    file.write_text("up,username,down\n2mbit,alice,1mbit\n")
+    assert read(str(file)) == [RateRow(2, None, "alice", MEGA, 2 * MEGA)]
 
 
 @pytest.mark.parametrize(
-    "line", ["a,1mbit", "a,1mbit,1mbit,1mbit", "a,,1mbit", '"a,1mbit,1mbit', 'a"b,1mbit,1mbit', 'a,"1"m,1m']
+    "name", ["alice", 'bob "the second", here', "", " spaces ", "two\nlines", "#1", None]
+)
+def test_what_is_written_is_read_again(file: Path, name: str | None) -> None:
+    file.write_text(written([{**SESSION, "username": name}]))
+    (row,) = read(str(file))
+    assert isinstance(row, RateRow)
+    assert (row.id, row.down, row.up) == (7, 250 * MEGA, 50 * MEGA)
+    assert row.username in (name, None)
+
+
+@pytest.mark.parametrize(
+    "line", ["a,1mbit", "a,1mbit,1mbit,1mbit", '"a,1mbit,1mbit', 'a"b,1mbit,1mbit', 'a,"1"m,1m']
 )
 def test_a_line_that_is_no_row_is_bad(file: Path, line: str) -> None:
     file.write_text(f"username,down,up\n{line}\n")
-    assert read(str(file)) == [BadRow(2, "must have three fields: username or id, down, up")]
+    assert read(str(file)) == [BadRow(2, "must have 3 fields, as the first line")]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("a,,1mbit", "down: must be a number and a unit, such as 50mbit"),
+        ("a,xx,1mbit", "down: must be a number and a unit, such as 50mbit"),
+        ("a,1mbit,0", "up: must be at least 1 bit/s"),
+        ("a,1mbit,5 parsec", "up: has an unknown unit; use bit, kbit, mbit, gbit or tbit"),
+        (",1mbit,1mbit", "username: is required"),
+    ],
+)
+def test_a_bad_cell_is_named_with_its_column_and_rule(file: Path, line: str, reason: str) -> None:
+    file.write_text(f"username,down,up\n{line}\n")
+    assert read(str(file)) == [BadRow(2, reason)]
 
 
 def test_a_second_row_of_the_same_subscriber_is_bad(file: Path) -> None:
@@ -44,9 +87,18 @@ def test_a_second_row_of_the_same_subscriber_is_bad(file: Path) -> None:
     assert read(str(file))[1] == BadRow(3, "alice is in line 2 already")
 
 
-def test_without_a_known_head_there_are_no_rows(file: Path) -> None:
-    file.write_text("alice,1m,1m\nbob,1m,1m\n")
-    assert read(str(file)) == [BadRow(1, "must be username,down,up or id,down,up")]
+@pytest.mark.parametrize(
+    "head",
+    [
+        "alice,1m,1m", "down,up", "username,down", "username,down,rate_down,up", "username,down,up,until",
+        "context,id,down,up",
+    ],
+)  # fmt: skip
+def test_without_a_known_head_there_are_no_rows(file: Path, head: str) -> None:
+    file.write_text(f"{head}\nbob,1m,1m\n")
+    assert read(str(file)) == [
+        BadRow(1, "must name the columns: username or id, down and up, as subscribers list -o csv does")
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "username,down,up\nalice,100mbit,5"])

@@ -33,6 +33,7 @@ ENVIRONMENT = (
 )
 _FILES = (
     ("~/.config/gatewayctl/contexts.json", "the contexts with their tokens, in XDG_CONFIG_HOME if it is set"),
+    ("~/.local/state/gatewayctl", "the undo files of changed rates, in XDG_STATE_HOME if it is set"),
 )
 
 

@@ -1,91 +1,179 @@
-"""The changes of a file of rates: which sessions they are of, and how they are made."""
+"""The changes of a file of rates: all are known and checked before the first one is made."""
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
 
+from gateway_api.base import durable
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
+from gateway_api.cli.ctl.invocation import confirm
 from gateway_api.cli.ctl.progress import Progress
-from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read
+from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read, written
 from gateway_api.cli.ctl.results import Report
+from gateway_api.cli.ctl.tables import aligned
 from gateway_api.cli.ctl.targets import session_path
-from gateway_api.cli.ctl.texts import line
+from gateway_api.cli.ctl.texts import line, plain, rate, sessions
 
 #: Seconds between the attempts while the gateway does not respond.
 _PAUSES = (1, 2, 4)
+#: Changes that a question shows.
+_MOST_SHOWN = 100
+#: Undo files that are kept.
+_MOST_KEPT = 100
+_HEADS = ("ID", "USERNAME", "DOWN", "NEW DOWN", "UP", "NEW UP")
+
+
+class Change(NamedTuple):
+    """A line of the file, and a session as the list has it."""
+
+    row: RateRow
+    session: Record
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        was, row = self.session, self.row
+        rates = (was["rate_down"], row.down, was["rate_up"], row.up)
+        return (plain(was["id"]), plain(was["username"]), *map(rate, rates))
+
+    @property
+    def record(self) -> Record:
+        return {
+            "id": self.session["id"],
+            "username": self.session["username"],
+            "rate_down_bps": self.row.down,
+            "rate_up_bps": self.row.up,
+            "former_rate_down_bps": self.session["rate_down"],
+            "former_rate_up_bps": self.session["rate_up"],
+        }
 
 
 class RateChanges:
     """The changes of a file. Raises Failure for bad lines."""
 
     def __init__(self, gateway: RemoteGateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
-        rows = read(file)
-        bad = [each for each in rows if isinstance(each, BadRow)]
+        found = read(file)
+        bad = [each for each in found if isinstance(each, BadRow)]
         complain(f"line {each.number}: {each.reason}" for each in bad)
         if bad and not skip_bad:
             count = f"{len(bad)} bad line{'' if len(bad) == 1 else 's'}"
             raise CommandFailure(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
+        rows = [each for each in found if isinstance(each, RateRow)]
+        online = gateway.pages("/subscribers", "sessions", {}) if rows else []
         self.bad = len(bad)
         self.offline = 0
         self.offline_ok = offline_ok
-        self.changes: list[tuple[int, RateRow]] = []
-        online = (
-            _online(gateway) if any(isinstance(each, RateRow) and not each.by_id for each in rows) else {}
-        )
+        self.changes: list[Change] = []
+        by_id, by_username = {each["id"]: each for each in online}, _by_username(online)
         for row in rows:
-            if isinstance(row, RateRow):
-                self._add(row, [int(row.who)] if row.by_id else online.get(row.who, []))
+            self._add(row, _sessions_of(row, by_id, by_username))
 
-    def _add(self, row: RateRow, ids: Sequence[int]) -> None:
-        if not ids:
+    def _add(self, row: RateRow, found: Sequence[Record]) -> None:
+        if not found:
             self.offline += 1
-            complain([f"line {row.number}: {line(row.who)} is not online"])
-        self.changes += [(id, row) for id in ids]
+            complain([f"line {row.number}: {row.who} is not online"])
+        self.changes += [Change(row, each) for each in found]
 
     @property
     def is_whole(self) -> bool:
         return self.bad == 0 and (self.offline == 0 or self.offline_ok)
 
+    @property
+    def absent(self) -> str:
+        return f"{self.offline} not online, {self.bad} bad"
 
-def _online(gateway: RemoteGateway) -> dict[str, list[int]]:
-    """The ids of all sessions by username."""
-    found: dict[str, list[int]] = {}
-    for each in gateway.pages("/subscribers", "sessions", {}):
-        found.setdefault(each["username"], []).append(each["id"])
+    def shown(self, most: int | None = None) -> str:
+        """The former and the new rates of each session, or of the first ones."""
+        cells = [each.cells for each in self.changes[:most]]
+        left = len(self.changes) - len(cells)
+        more = [f"and {sessions(left)} more: --dry-run shows all"] if left else []
+        return "\n".join([*aligned([_HEADS, *cells]), *more, ""]) if cells else ""
+
+
+def _by_username(online: Iterable[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for each in online:
+        found.setdefault(each["username"], []).append(each)
     return found
 
 
-def change_all(gateway: RemoteGateway, rates: RateChanges, terms: Record, dry_run: bool) -> Report:
-    """`terms` say how long the rates are valid. The status is DONE if every change of the file was made."""
-    absent = f"{rates.offline} not online, {rates.bad} bad"
-    if dry_run:
-        text = f"{len(rates.changes)} would change, {absent}"
-        return _outcome(text, ExitStatus.DONE if rates.is_whole else ExitStatus.REFUSED)
-    changed = failed = 0
+def _sessions_of(
+    row: RateRow, by_id: Mapping[int, Record], by_username: Mapping[str, Sequence[Record]]
+) -> Sequence[Record]:
+    if row.id is None:
+        return by_username.get(row.username or "", ())
+    session = by_id.get(row.id)
+    # The id may be that of another subscriber meanwhile, after a restart of the core.
+    is_same = session is not None and row.username in (None, session["username"])
+    return [session] if session is not None and is_same else []
+
+
+def change_all(
+    gateway: RemoteGateway, rates: RateChanges, terms: Record, *, dry_run: bool, yes: bool
+) -> Report:
+    """Shows the changes, asks, writes the undo file, and makes the changes. `terms` say how long the rates
+    are valid. The status is DONE if every change of the file was made. Raises Failure."""
     status = ExitStatus.DONE if rates.is_whole else ExitStatus.REFUSED
+    if rates.changes:
+        _require_allowed(gateway, rates.changes[0], terms)
+    if dry_run:
+        text = f"{len(rates.changes)} would change, {rates.absent}"
+        record = {"message": text, "changes": [each.record for each in rates.changes]}
+        return Report(rates.shown() + text, record, status=status)
+    if not rates.changes:
+        return _outcome(rates, 0, 0, status)
+    about = f"{rates.shown(_MOST_SHOWN)}{len(rates.changes)} will change, {rates.absent}"
+    confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about)
+    undo = _undo_file(rates.changes)
+    complain([f"to undo the changes: gatewayctl subscribers rate --file {undo}"])
+    changed = failed = 0
     with Progress(len(rates.changes)) as progress:
-        for id, row in rates.changes:
+        for each in rates.changes:
             try:
-                _change(gateway, id, row, terms)
+                _change(gateway, each, terms)
                 changed += 1
             except CommandFailure as failure:
-                complain(f"line {row.number}: {line(row.who)}: {each}" for each in failure.lines)
+                complain(f"line {each.row.number}: {each.row.who}: {line(said)}" for said in failure.lines)
                 status = failure.status
                 if status is not ExitStatus.REFUSED:
-                    complain([f"stopped at line {row.number}; run it again for the rest"])
+                    complain([f"stopped at line {each.row.number}; run it again for the rest"])
                     break
                 failed += 1
             progress.advance(failed=failed)
-    left = len(rates.changes) - changed - failed
-    return _outcome(f"{changed} changed, {failed} failed, {absent}, {left} not tried", status)
+    return _outcome(rates, changed, failed, status)
 
 
-def _change(gateway: RemoteGateway, id: int, row: RateRow, terms: Record) -> None:
+def _require_allowed(gateway: RemoteGateway, change: Change, terms: Record) -> None:
+    """Has the gateway check the user's role, and the terms, which are the same for all lines. Raises
+    Failure."""
+    body = {**_body(change.row, terms), "filter": {"search": str(change.session["id"])}, "dry_run": True}
+    gateway.send("POST", "/subscribers/rate", body)
+
+
+def _undo_file(changes: Sequence[Change]) -> Path:
+    """Writes the former rates to a file of the user's. Raises Failure."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = Path(home) / "gatewayctl"
+    path = folder / f"rates-before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.csv"
+    try:
+        durable.make_folder(folder)
+        durable.replace(path, written(each.session for each in changes).encode())
+        for old in sorted(folder.glob("rates-before-*.csv"))[:-_MOST_KEPT]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        said = f"cannot write the undo file {path}: {error.strerror}; nothing was changed"
+        raise CommandFailure(ExitStatus.REFUSED, said) from error
+    return path
+
+
+def _change(gateway: RemoteGateway, change: Change, terms: Record) -> None:
     """Tries again while the gateway does not respond. Raises Failure."""
-    body = {"rate_down": row.down, "rate_up": row.up, **terms}
     for pause in (*_PAUSES, None):
         try:
-            gateway.send("PUT", f"{session_path(id)}/rate", body)
+            gateway.send("PUT", f"{session_path(change.session['id'])}/rate", _body(change.row, terms))
             return
         except CommandFailure as failure:
             if pause is None or failure.status is not ExitStatus.UNREACHABLE:
@@ -93,5 +181,11 @@ def _change(gateway: RemoteGateway, id: int, row: RateRow, terms: Record) -> Non
             time.sleep(pause)
 
 
-def _outcome(text: str, status: ExitStatus) -> Report:
+def _body(row: RateRow, terms: Record) -> Record:
+    return {"rate_down": f"{row.down}bit", "rate_up": f"{row.up}bit", **terms}
+
+
+def _outcome(rates: RateChanges, changed: int, failed: int, status: ExitStatus) -> Report:
+    left = len(rates.changes) - changed - failed
+    text = f"{changed} changed, {failed} failed, {rates.absent}, {left} not tried"
     return Report(text, {"message": text}, status=status)

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from gateway_api.base.texts import parse_rate
 from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, dry_run_option, yes_option
@@ -25,8 +26,14 @@ def _seconds(ctx: click.Context, param: click.Parameter, text: str | None) -> in
 
 def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """To the API, a number alone is bits per second: somebody who types 250 means another unit."""
-    if text is not None and text.strip().replace(".", "", 1).isdecimal():
+    if text is None:
+        return None
+    if text.strip().replace(".", "", 1).isdecimal():
         raise click.BadParameter("must have a unit, such as 250mbit", ctx, param)
+    try:
+        parse_rate(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
     return text
 
 
@@ -68,9 +75,11 @@ def rate(
 
     A rate is a number and a unit, in bits per second: bit, kbit, mbit, gbit, tbit, or k, m, g, t.
 
-    The first line of a file is username,down,up or id,down,up. Empty lines and lines that begin with # are
-    ignored. A file with a bad line, or with no newline at its end, changes nothing. After a failed change the
-    command continues with the next; it is safe to run it again.
+    The first line of a file names its columns: username or id, down and up. What `subscribers list -o csv`
+    prints is such a file. Empty lines and lines that begin with # are ignored. All lines are checked before
+    the first change: a file with a bad line, or with no newline at its end, changes nothing. The command
+    shows the former and the new rates, and asks. It writes the former rates to an undo file, which --file
+    takes, and tells its path. After a failed change it continues with the next; it is safe to run it again.
     """
     terms = {name: given[name] for name in ("expires_in", "until") if given[name] is not None}
     rates = {name: given[name] for name in ("rate_down", "rate_up") if given[name] is not None}
@@ -78,15 +87,28 @@ def rate(
         raise click.UsageError(_ONE_OF)
     if file is not None:
         changes = RateChanges(gateway, file, skip_bad=skip_bad, offline_ok=offline_ok)
-        return change_all(gateway, changes, terms, dry_run)
+        return change_all(gateway, changes, terms, dry_run=dry_run, yes=yes)
     if where:
         job = jobs.Job("/subscribers/rate", {"filter": where, **rates, **terms}, per_second)
         return job.run(gateway, "Change their rates?", dry_run=dry_run, yes=yes)
     id = session_id(gateway, str(target))
     if dry_run:
-        message = f"the rates of session {id} would change"
-        return Report(message, {"message": message, "id": id})
+        return _foreseen(gateway, id, {**rates, **terms})
     done = gateway.send("PUT", f"{session_path(id)}/rate", {**rates, **terms})
     until = f", until {moment(done['rate_expires_at'])}" if "rate_expires_at" in done else ""
     rates_now = f"{shown(done['rate_down_bps'])} down, {shown(done['rate_up_bps'])} up{until}"
     return Report(f"{done['message']}: {rates_now}", done)
+
+
+def _foreseen(gateway: RemoteGateway, id: int, change: Record) -> Report:
+    """Has the gateway check the change, without making it. Raises Failure."""
+    was = gateway.get(session_path(id))
+    gateway.send("POST", "/subscribers/rate", {**change, "filter": {"search": str(id)}, "dry_run": True})
+    rates = {
+        way: (was[f"rate_{way}_bps"], parse_rate(change[f"rate_{way}"]))
+        for way in ("down", "up")
+        if f"rate_{way}" in change
+    }
+    moves = ", ".join(f"{way} from {shown(old)} to {shown(new)}" for way, (old, new) in rates.items())
+    message = f"the rates of session {id} would change: {moves}"
+    return Report(message, {"message": message, "id": id})
