@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gateway_api.base import durable
+from gateway_api.base.databases import Database
 from gateway_api.base.errors import NotDone
 from gateway_api.wire.core.jobs import Job, JobState
 
@@ -17,6 +17,8 @@ from gateway_api.wire.core.jobs import Job, JobState
 HELD = 100
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL)"
+_ADD = "INSERT INTO job (job) VALUES (?)"
+_PUT = "UPDATE job SET job = ? WHERE id = ?"
 _FORGET = """
 DELETE FROM job WHERE json_extract(job, '$.state') <> 'running'
 AND id NOT IN (SELECT id FROM job ORDER BY id DESC LIMIT ?) RETURNING id
@@ -32,65 +34,66 @@ class JobStore:
     NotDone."""
 
     def __init__(self, folder: Path, held: int = HELD) -> None:
-        self._folder = folder
+        self._database = Database(folder / "jobs.sqlite", "list of jobs", self._prepare, _PATIENCE)
         self._held = held
-        self._connection: sqlite3.Connection | None = None
+        #: As on disk, by id.
+        self._rows: dict[int, str] = {}
 
     def restored(self) -> list[Job]:
         """All jobs, by id. Those that ran are interrupted now, for good."""
-        with self._usable() as connection:
-            rows = connection.execute("SELECT id, job FROM job ORDER BY id").fetchall()
-        jobs = [replace(job, id=id) for id, text in rows if (job := _job(id, text)) is not None]
+        with _not_done():
+            self._database.open()
+        jobs = [replace(job, id=id) for id, text in self._rows.items() if (job := _job(id, text)) is not None]
         return [self._interrupted(job) if job.state is JobState.RUNNING else job for job in jobs]
 
     def added(self, job: Job) -> Job:
         """The same job with an id that none had before."""
-        with self._usable() as connection:
-            id = connection.execute("INSERT INTO job (job) VALUES (?)", (_text(job),)).lastrowid
+        text = _text(job)
+        with _not_done():
+            id = self._database.use(lambda connection: connection.execute(_ADD, (text,)).lastrowid)
         assert id is not None  # noqa: S101 - it has inserted a row
+        self._rows[id] = text
         return replace(job, id=id)
 
     def put(self, job: Job) -> None:
         """Replaces what is kept of a job."""
-        with self._usable() as connection:
-            connection.execute("UPDATE job SET job = ? WHERE id = ?", (_text(job), job.id))
+        text = _text(job)
+        with _not_done():
+            self._database.use(lambda connection: connection.execute(_PUT, (text, job.id)))
+        self._rows[job.id] = text
 
     def forgotten(self) -> list[int]:
         """Forgets the oldest jobs that are too many and do not run, and returns their ids."""
-        with self._usable() as connection:
-            return [id for (id,) in connection.execute(_FORGET, (self._held,)).fetchall()]
+        with _not_done():
+            rows = self._database.use(lambda one: one.execute(_FORGET, (self._held,)).fetchall())
+        for (id,) in rows:
+            self._rows.pop(id, None)
+        return [id for (id,) in rows]
 
-    @contextmanager
-    def _usable(self) -> Iterator[sqlite3.Connection]:
-        try:
-            if self._connection is None:
-                self._connection = self._opened()
-            yield self._connection
-        except (OSError, sqlite3.Error) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise NotDone("store jobs", reason or "unknown") from error
-
-    def _opened(self) -> sqlite3.Connection:
-        durable.make_folder(self._folder)
-        path = self._folder / "jobs.sqlite"
-        if not durable.is_whole(path):
-            aside = durable.set_aside(path)
-            _log.error("began a new list of jobs: the old one is damaged, and is now %s", aside)
-        connection = durable.database(path, timeout=_PATIENCE)
-        try:
-            # No sync for each step of a job. What it has written outlasts the end of the core at any moment.
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(_SCHEMA)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # No sync for each step of a job. What it has written outlasts the end of the core at any moment.
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(_SCHEMA)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            # Ids go on after the highest one.
+            connection.executemany("INSERT OR IGNORE INTO job VALUES (?, ?)", self._rows.items())
+        self._rows = dict(connection.execute("SELECT id, job FROM job ORDER BY id"))
 
     def _interrupted(self, job: Job) -> Job:
         interrupted = replace(job, state=JobState.INTERRUPTED)
         self.put(interrupted)
         return interrupted
+
+
+@contextmanager
+def _not_done() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise NotDone("store jobs", reason or "unknown") from error
 
 
 def _text(job: Job) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from gateway_api.base.errors import NotDone
 from gateway_api.core.clock import Clock
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.journal import Journal
+from gateway_api.core.moment import Expiry
 from gateway_api.core.orders import Ordering
 from gateway_api.core.session import Session
 from gateway_api.core.sessions import SessionTable
@@ -96,9 +98,9 @@ class Rates:
                     changed = self._set(id, expiry.former_down, expiry.former_up)
                     if changed is not None:
                         self._returned(changed)
-                elif (following := expiry.following(self._clock)) is not expiry:
+                elif (showing := expiry.showing(self._clock)) is not expiry:
                     now = session.summary
-                    self._gateway.set_rate(id, now.rate_down, now.rate_up, following)
+                    self._gateway.set_rate(id, now.rate_down, now.rate_up, showing)
             except NotDone as error:
                 _log.error("the former rates of session %d do not return yet: %s", id, error)
                 self._again[id] = self._clock.steady() + _AGAIN
@@ -119,7 +121,8 @@ class Rates:
         if wanted.expires_in is None and wanted.until is None:
             return None
         former = session.expiry or Expiry(session.summary.rate_down, session.summary.rate_up, at=0)
+        former = replace(former, shows=None)
         if wanted.until is not None:
-            return Expiry(former.former_down, former.former_up, wanted.until)
+            return former.at_time(wanted.until, self._clock)
         assert wanted.expires_in is not None  # noqa: S101 - one of the two is given
         return former.after(wanted.expires_in, self._clock)

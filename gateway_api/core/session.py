@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from gateway_api.core import ipv6
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.expiry import Expiry
+from gateway_api.core.moment import Expiry
 from gateway_api.core.orders import Ordering
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.faults import Fault
@@ -105,7 +105,7 @@ class Session(Record, frozen=True):
             inner_vlan_id=self.summary.inner_vlan_id,
             source=self.summary.source,
             faults=tuple(faults),
-            rate_expires_at=expiry.at if expiry else None,
+            rate_expires_at=expiry.expires_at if expiry else None,
             former_rate_down_bps=expiry.former_down if expiry else None,
             former_rate_up_bps=expiry.former_up if expiry else None,
         )
@@ -123,7 +123,7 @@ class Session(Record, frozen=True):
             overhead=profile.overhead,
             mpu=profile.mpu,
             qdisc="htb",
-            rate_expires_at=self.expiry.at if self.expiry else None,
+            rate_expires_at=self.expiry.expires_at if self.expiry else None,
         )
 
     def cgnat(self, cgnat: Cgnat) -> CgnatSession:

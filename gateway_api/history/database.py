@@ -6,14 +6,12 @@ belong to the process that opened the file.
 """
 
 import errno
-import logging
 import os
 import sqlite3
+from functools import partial
 from pathlib import Path
 
-from gateway_api.base import durable
-
-_log = logging.getLogger("gunicorn.error")
+from gateway_api.base import databases, durable
 
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
 # moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
@@ -128,14 +126,7 @@ def open_to_write(path: Path) -> tuple[sqlite3.Connection, int]:
     """A connection without implicit transactions, and the inode of its file. A damaged file is set aside.
     Raises OSError and sqlite3.Error."""
     require_room(path)
-    try:
-        return _prepared(path)
-    except sqlite3.DatabaseError as error:
-        if not durable.is_damaged(error):
-            raise
-        aside = durable.set_aside(path)
-        _log.error("began a new history, the old one is damaged and is now %s: %s", aside, error)
-        return _prepared(path)
+    return databases.opened(path, "history", partial(_prepared, path))
 
 
 def open_beside(path: Path) -> tuple[sqlite3.Connection, int]:

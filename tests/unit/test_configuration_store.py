@@ -124,8 +124,8 @@ def test_a_revision_does_not_count_before_it_is_published(folder: Path) -> None:
         State(running=1),
         State(running=1, candidate={}),
         State(running=1, candidate={"system": {"hostname": "bng2"}, "bgp": None}),
-        State(running=1, deadline=Deadline(1_700_000_300, 1)),
-        State(running=1, archive=(1,), candidate={"api": {}}, deadline=Deadline(0, 1)),
+        State(running=1, deadline=Deadline(at=1_700_000_300, baseline=1)),
+        State(running=1, archive=(1,), candidate={"api": {}}, deadline=Deadline(at=0, baseline=1)),
     ],
 )
 def test_what_is_published_counts_at_once_and_after_a_restart(folder: Path, state: State) -> None:
@@ -186,10 +186,10 @@ def test_what_a_deadline_brings_back_stays_beyond_the_archive(folder: Path) -> N
     with opened(folder) as store:
         baseline = published(store, system={"hostname": "baseline"})
         running = added(store)
-        store.publish(State(running, deadline=Deadline(1_700_000_300, baseline)), "publish")
+        store.publish(State(running, deadline=Deadline(at=1_700_000_300, baseline=baseline)), "publish")
         for _ in range(3):
             running = added(store)
-            store.publish(State(running, deadline=Deadline(1_700_000_300, baseline)), "publish")
+            store.publish(State(running, deadline=Deadline(at=1_700_000_300, baseline=baseline)), "publish")
     with opened(folder) as store:
         added(store)
         assert store.document(baseline) == {"system": {"hostname": "baseline"}}
@@ -198,7 +198,7 @@ def test_what_a_deadline_brings_back_stays_beyond_the_archive(folder: Path) -> N
 def test_what_a_deadline_that_is_over_had_named_is_removed(store: ConfigurationStore, folder: Path) -> None:
     baseline = published(store)
     running = added(store)
-    store.publish(State(running, deadline=Deadline(1_700_000_300, baseline)), "publish")
+    store.publish(State(running, deadline=Deadline(at=1_700_000_300, baseline=baseline)), "publish")
     store.publish(State(running), "publish")
     added(store)
     assert revisions(folder) == {"2", "3"}

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -191,6 +191,18 @@ def test_a_job_that_the_disk_refuses_does_not_start(world: World) -> None:
     assert act.taken == []
     act.released.set()
     assert world.ended(world.run(act)).done == 250
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"no database" * 1000)])
+def test_a_list_of_jobs_that_is_harmed_while_it_is_in_use_keeps_its_jobs(
+    world: World, harm: Callable[[Path], object]
+) -> None:
+    first = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
+    harm(world.folder / "jobs.sqlite")
+    second = world.ended(world.run(lambda ids: JobOutcome(done=len(ids))))
+    assert second.id == first.id + 1
+    world.start_again()
+    assert world.jobs.all() == [second, first]
 
 
 def test_a_damaged_list_of_jobs_is_set_aside(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,6 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
@@ -37,6 +36,7 @@ from gateway_api.core.gateways.linux.session_store import SessionStore
 from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.tracker import Tracker
 from gateway_api.core.journal import Journal
+from gateway_api.core.moment import Expiry
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.network import AddressFamily, InterfaceStats
 from tests.support.clocks import NOW, StillClock

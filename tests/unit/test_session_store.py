@@ -248,7 +248,7 @@ def test_a_damaged_database_is_set_aside_and_told(tmp_path: Path, caplog: pytest
         ids(store, "a")
     assert (tmp_path / "sessions.sqlite.damaged").read_bytes().startswith(b"no database at all")
     assert [record.getMessage() for record in caplog.records] == [
-        "began a new store of sessions: the database is damaged, and is now "
+        "began a new store of sessions: the old one is damaged, and is now "
         f"{tmp_path}/sessions.sqlite.damaged"
     ]
 
@@ -260,6 +260,18 @@ def test_damage_while_the_core_runs_costs_no_id(tmp_path: Path) -> None:
         assert ids(store, "7", "new") == [8, STEP]
     with closing(SessionStore(tmp_path)) as store:
         assert ids(store, "7", "new", "499", "newer") == [8, STEP, 500, STEP + 1]
+
+
+def test_a_removed_database_is_made_again_with_what_the_core_knows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(SessionStore(tmp_path)) as store:
+        ids(store, "a", "b")
+        (tmp_path / "sessions.sqlite").unlink()
+        assert ids(store, "a", "c") == [1, STEP]
+    with closing(SessionStore(tmp_path)) as store:
+        assert known(store) == {"a": 1, "b": 2, "c": STEP}
+    assert len(caplog.records) == 1
 
 
 def test_a_name_that_is_lost_is_made_again(tmp_path: Path) -> None:

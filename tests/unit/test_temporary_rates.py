@@ -21,6 +21,7 @@ from tests.support.clocks import NOW, StillClock
 #: Of etc/factory.json and the tests' document.
 DEFAULT = (100_000_000, 20_000_000)
 MEGABIT = 1_000_000
+YEAR = 365 * 86_400
 
 
 class Core:
@@ -137,6 +138,47 @@ def test_the_time_of_a_reboot_counts(core: Core, start: Callable[[StillClock], C
     assert again.later(2) == DEFAULT
 
 
+@pytest.mark.parametrize("wanted", [{"expires_in": 20}, {"until": NOW + 20}])
+def test_after_a_reboot_with_a_clock_that_is_behind_the_former_rates_return_within_the_seconds(
+    core: Core, start: Callable[[StillClock], Core], wanted: dict[str, int]
+) -> None:
+    core.change(down=300 * MEGABIT, **wanted)
+    core.clock.reboot(ahead=-56 * YEAR)
+    # More restarts leave no more time.
+    for _ in range(2):
+        again = start(core.clock)
+        assert again.later(5) == (300 * MEGABIT, DEFAULT[1])
+    assert again.later(9) == (300 * MEGABIT, DEFAULT[1])
+    assert again.later(1) == DEFAULT
+
+
+def test_after_a_reboot_with_a_clock_that_is_behind_the_end_shown_is_no_later_than_the_seconds(
+    core: Core, start: Callable[[StillClock], Core]
+) -> None:
+    core.change(down=300 * MEGABIT, expires_in=20)
+    core.clock.reboot(ahead=-56 * YEAR)
+    again = start(core.clock)
+    again.later(5)
+    assert again.detail().rate_expires_at == again.clock.wall() + 15
+    again.clock.ahead = 0.0
+    again.later(1)
+    assert again.detail().rate_expires_at == NOW + 20
+
+
+def test_after_a_reboot_a_clock_that_is_set_right_says_when_the_former_rates_return(
+    core: Core, start: Callable[[StillClock], Core]
+) -> None:
+    core.change(down=300 * MEGABIT, expires_in=60)
+    core.clock.now += 30
+    core.clock.reboot(ahead=-86_400)
+    again = start(core.clock)
+    assert again.later(5) == (300 * MEGABIT, DEFAULT[1])
+    again.clock.ahead = 0.0
+    again.clock.now = NOW + 59
+    assert again.later(0) == (300 * MEGABIT, DEFAULT[1])
+    assert again.later(1) == DEFAULT
+
+
 def test_what_ended_before_the_restart_has_no_rates_to_return(
     core: Core, start: Callable[[StillClock], Core]
 ) -> None:
@@ -210,3 +252,28 @@ def test_a_rate_that_cannot_be_kept_is_not_in_force(core: Core, monkeypatch: pyt
         core.change(down=300 * MEGABIT, expires_in=60)
     assert core.now() == DEFAULT
     assert core.detail().rate_expires_at is None
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (Path.unlink, "was removed"),
+        (lambda path: path.write_bytes(b"no database" * 1000), "is damaged, and is now"),
+        (lambda path: path.write_bytes(path.read_bytes()[:100] + b"\xa5" * 8000), "is damaged, and is now"),
+    ],
+)
+def test_rates_go_on_with_a_file_that_is_harmed_while_it_is_in_use(
+    core: Core,
+    start: Callable[[StillClock], Core],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    harm: Callable[[Path], object],
+    told: str,
+) -> None:
+    core.change(1, down=200 * MEGABIT, expires_in=60)
+    harm(tmp_path / "rates.sqlite")
+    core.change(2, down=300 * MEGABIT, expires_in=60)
+    core.change(3, down=400 * MEGABIT, expires_in=60)
+    assert [told in record.getMessage() for record in caplog.records] == [True]
+    again = start(core.clock)
+    assert [again.now(id)[0] // MEGABIT for id in (1, 2, 3)] == [200, 300, 400]

@@ -11,7 +11,6 @@ is one rename, that of `state.json`. A revision that it does not name never took
 
 import fcntl
 import logging
-import math
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
@@ -20,18 +19,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.changes import Note
-from gateway_api.core.clock import Clock
+from gateway_api.core.moment import Moment
 from gateway_api.wire.core.configuration import LONGEST_CONFIRMATION
 
 T = TypeVar("T")
-
-#: Seconds by which the two clocks may drift apart before the wall clock counts as set.
-_DRIFT = 1
 
 _log = logging.getLogger(__name__)
 
@@ -60,55 +55,16 @@ def disk_step(name: str) -> Iterator[None]:
         raise StepFailed(name, error.strerror or "an error without a name") from error
 
 
-class Deadline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unless confirmed in time, the revision `baseline` is to run again.
-
-    Within a boot, the steady clock alone decides: the `seconds` of the request end at its time `due` of the
-    boot `boot_id`. Over a reboot only the wall clock knows how long the machine was down, and it may be wrong
-    until the network corrects it. So a deadline that is `rebooted` has come as soon as the wall clock reaches
-    `at`, in epoch seconds, and at the latest when the requested seconds have passed again. A wall clock that
-    is ahead undoes the commit too early. That is the safe side: an operator who cannot confirm may be locked
+class Deadline(Moment, frozen=True, kw_only=True):
+    """Unless confirmed in time, the revision `baseline` is to run again. After a reboot, a wall clock that is
+    ahead undoes the commit too early. That is the safe side: an operator who cannot confirm may be locked
     out.
 
-    The defaults are for a deadline of an earlier version, which stored `at` alone.
+    The default is for a deadline of an earlier version, which stored `at` alone.
     """
 
-    at: int
     baseline: int
     seconds: int = LONGEST_CONFIRMATION
-    boot_id: str = ""
-    due: float = 0.0
-    rebooted: bool = False
-
-    @classmethod
-    def after(cls, seconds: int, baseline: int, clock: Clock) -> "Deadline":
-        """The deadline of a commit made now."""
-        now = clock.wall()
-        at = math.ceil(now + seconds)
-        return cls(at, baseline, seconds, clock.boot_id, clock.steady() + at - now)
-
-    def resumed(self, clock: Clock) -> "Deadline":
-        """The same for a core that starts now."""
-        if self.boot_id == clock.boot_id:
-            return self
-        left = min(float(self.seconds), self.at - clock.wall())
-        return replace(self, boot_id=clock.boot_id, due=clock.steady() + left, rebooted=True)
-
-    def following(self, clock: Clock) -> "Deadline":
-        """The same, with `at` by the wall clock as it is set now."""
-        at = self._due_by_wall(clock)
-        return self if self.rebooted or abs(at - self.at) <= _DRIFT else replace(self, at=at)
-
-    def shown(self, clock: Clock) -> int:
-        """The time to show, by the wall clock as it is set now, in epoch seconds."""
-        at = self.following(clock).at
-        return min(at, self._due_by_wall(clock)) if self.rebooted else at
-
-    def has_come(self, clock: Clock) -> bool:
-        return clock.steady() >= self.due or (self.rebooted and clock.wall() >= self.at)
-
-    def _due_by_wall(self, clock: Clock) -> int:
-        return round(clock.wall() + self.due - clock.steady())
 
 
 class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -67,9 +67,8 @@ class Workspace(Publisher):
         running = RunningConfiguration.stored(store.document(state.running))
         users = running.sections.api.users
         generations = renewed(state.generations or {}, users, users)
-        deadline = state.deadline and state.deadline.resumed(clock)
         commits = tuple(map(store.commit, (state.running, *state.archive)))
-        self.view = View(replace(state, deadline=deadline, generations=generations), running, commits)
+        self.view = View(replace(state, generations=generations), running, commits)
         if generations != state.generations:
             try:
                 self._amend(self.view.state, "store the users' generations", None)
@@ -131,7 +130,7 @@ class Workspace(Publisher):
             if confirm_seconds is not None:
                 # Of several commits, the baseline of the first: that configuration is known to work.
                 baseline = view.state.running if waiting is None else waiting.baseline
-                deadline = Deadline.after(confirm_seconds, baseline, self._clock)
+                deadline = Deadline(baseline=baseline, at=0).after(confirm_seconds, self._clock)
             if view.state.candidate is not None:
                 return self._run_if_other(view.next, request, deadline)
             before = self._difference(view, [])

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.expiry import Expiry
+from gateway_api.core.moment import Expiry
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Counters, Session
 from gateway_api.core.sessions import SessionTable

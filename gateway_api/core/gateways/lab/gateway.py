@@ -9,7 +9,6 @@ from typing import Any
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab import network
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
@@ -17,6 +16,7 @@ from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
 from gateway_api.core.journal import Journal
+from gateway_api.core.moment import Expiry
 from gateway_api.core.orders import Ordering
 from gateway_api.core.paging import Chained, Ordered, Rows, Sorted
 from gateway_api.core.session import Counters

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from gateway_api.base import durable
+from gateway_api.base.databases import Database
 from gateway_api.base.errors import NotDone
-from gateway_api.core.expiry import Expiry
+from gateway_api.core.moment import Expiry
 from gateway_api.wire.contract import Record
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS rate (acct_session_id TEXT PRIMARY KEY, rate TEXT NOT NULL)"
+_PUT = "INSERT OR {} INTO rate VALUES (?, ?)"
+_FORGET = "DELETE FROM rate WHERE acct_session_id = ?"
 #: Seconds to wait for a backup that reads the database.
 _PATIENCE = 1.0
 
@@ -34,33 +36,39 @@ class KeptRates:
     """The rates in a folder, by accounting id. For one thread at a time. Raises NotDone."""
 
     def __init__(self, folder: Path) -> None:
+        #: As on disk.
+        self._rates: dict[str, str] = {}
+        self._database = Database(
+            folder / "rates.sqlite", "store of temporary rates", self._prepare, _PATIENCE
+        )
         with _not_done():
-            durable.make_folder(folder)
-            path = folder / "rates.sqlite"
-            if not durable.is_whole(path):
-                durable.set_aside(path)
-            self._connection = durable.database(path, timeout=_PATIENCE)
-            # After a commit, a power cut must not bring the journal back.
-            self._connection.execute("PRAGMA synchronous = EXTRA")
-            self._connection.execute(_SCHEMA)
+            self._rates = dict(self._database.open().execute("SELECT acct_session_id, rate FROM rate"))
 
     def all(self) -> dict[str, KeptRate]:
-        with _not_done():
-            rows = self._connection.execute("SELECT acct_session_id, rate FROM rate").fetchall()
-        return {id: msgspec.json.decode(text, type=KeptRate) for id, text in rows}
+        return {id: msgspec.json.decode(text, type=KeptRate) for id, text in self._rates.items()}
 
     def put(self, acct_session_id: str, rate: KeptRate) -> None:
+        row = acct_session_id, msgspec.json.encode(rate).decode()
         with _not_done():
-            row = acct_session_id, msgspec.json.encode(rate).decode()
-            self._connection.execute("INSERT OR REPLACE INTO rate VALUES (?, ?)", row)
+            self._database.use(lambda connection: connection.execute(_PUT.format("REPLACE"), row))
+        self._rates[acct_session_id] = row[1]
 
     def forget(self, acct_session_id: str) -> None:
         """A failure is only logged: the session has ended, or has other rates."""
+        self._rates.pop(acct_session_id, None)
         try:
             with _not_done():
-                self._connection.execute("DELETE FROM rate WHERE acct_session_id = ?", (acct_session_id,))
+                self._database.use(lambda connection: connection.execute(_FORGET, (acct_session_id,)))
         except NotDone as error:
             _log.error("a temporary rate may come back after a restart: %s", error)
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # After a commit, a power cut must not bring the journal back.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute(_SCHEMA)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(_PUT.format("IGNORE"), self._rates.items())
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from itertools import count
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan, VlanTable
 from gateway_api.core.gateways.lab.kept_rates import KeptRate, KeptRates
 from gateway_api.core.gateways.lab.meters import Meter, Traffic
@@ -22,6 +21,7 @@ from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, 
 from gateway_api.core.gateways.lab.sign_ons import LockedOut
 from gateway_api.core.gateways.lab.usage import FullRate, People, Usage
 from gateway_api.core.journal import Journal
+from gateway_api.core.moment import Expiry
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
 

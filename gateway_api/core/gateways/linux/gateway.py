@@ -13,7 +13,6 @@ from gateway_api.base.errors import NotDone
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
@@ -40,6 +39,7 @@ from gateway_api.core.gateways.linux.session_traffic import SessionTraffic
 from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.tracker import Tracker
+from gateway_api.core.moment import Expiry
 from gateway_api.core.paging import Rows
 from gateway_api.core.session import Counters
 from gateway_api.wire.core.dependencies import Dependency

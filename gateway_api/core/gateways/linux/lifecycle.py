@@ -27,7 +27,6 @@ import msgspec
 
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.session import LinuxSession, SessionRecord
 from gateway_api.core.gateways.linux.session_store import (
     GIVE_IDS,
@@ -39,6 +38,7 @@ from gateway_api.core.gateways.linux.session_store import (
 from gateway_api.core.gateways.linux.sources.source import SourceEnd, SourceSession
 from gateway_api.core.gateways.linux.surroundings import SessionEnd, SessionSurroundings
 from gateway_api.core.journal import Journal
+from gateway_api.core.moment import Expiry
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import SessionState
 

@@ -3,10 +3,10 @@
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
 from gateway_api.core.gateways.linux.session_store import SessionKey
 from gateway_api.core.gateways.linux.sources.source import START_JITTER, SourceSession
+from gateway_api.core.moment import Expiry
 from gateway_api.core.session import Counters, Session
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType

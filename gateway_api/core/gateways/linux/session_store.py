@@ -9,20 +9,18 @@ there is nothing in it to damage, and it changes once in a million ids. A clock 
 years off.
 """
 
-import logging
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from gateway_api.base import durable
+from gateway_api.base.databases import Database
 from gateway_api.base.errors import NotDone
-
-T = TypeVar("T")
 
 #: The ids that damage costs, at most. Readers of JSON know integers below 2**53, so there is room for nine
 #: thousand million times.
@@ -48,8 +46,6 @@ COMMIT;
 """
 _INSERT = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
 _UPDATE = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
-
-_log = logging.getLogger(__name__)
 
 
 class SessionStoreUnavailable(NotDone):
@@ -78,10 +74,9 @@ class SessionStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._path = folder / _DATABASE
+        self._database = Database(folder / _DATABASE, "store of sessions", self._prepare, _PATIENCE)
         self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        #: As on disk, unless there is no connection.
+        #: As on disk, unless the disk failed.
         self._rows: dict[SessionKey, StoredSession] = {}
 
     def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
@@ -89,7 +84,7 @@ class SessionStore:
         their records, not announced. The others keep what they have."""
         with self._lock, self._usable(GIVE_IDS):
             if new := {key: record for key, record in records.items() if key not in self._rows}:
-                self._rows |= self._written(partial(self._give, new))
+                self._rows |= self._database.use(partial(self._give, new))
             return {key: self._rows[key].id for key in records}
 
     def settle(
@@ -112,7 +107,7 @@ class SessionStore:
             gone = [key for key in dict.fromkeys(released) if key in self._rows]
             if changed or gone:
                 ids = [self._rows[key].id for key in gone]
-                self._written(partial(_settle, changed=changed.values(), gone=ids))
+                self._database.use(partial(_settle, changed=changed.values(), gone=ids))
                 self._rows |= changed
                 for key in gone:
                     del self._rows[key]
@@ -125,36 +120,16 @@ class SessionStore:
     def close(self) -> None:
         """Closes the database. A later call opens it again."""
         with self._lock:
-            self._close()
+            self._database.close()
 
     @contextmanager
     def _usable(self, step: str) -> Iterator[None]:
         try:
-            if self._connection is None:
-                self._open()
+            self._database.open()
             yield
         except (OSError, sqlite3.Error) as error:
-            # It is unknown whether the transaction is on disk: the next call reads it.
-            self._close()
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise SessionStoreUnavailable(step, reason or "unknown") from error
-
-    def _written(self, write: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of one transaction. A damaged database is replaced by one with what is in memory."""
-        try:
-            return self._transaction(write)
-        except sqlite3.DatabaseError as error:
-            if not durable.is_damaged(error):
-                raise
-        self._close()
-        self._open()
-        return self._transaction(write)
-
-    def _transaction(self, write: Callable[[sqlite3.Connection], T]) -> T:
-        assert self._connection is not None  # noqa: S101 - `_usable` opened it
-        with self._connection as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            return write(connection)
 
     def _give(
         self, new: Mapping[SessionKey, bytes], connection: sqlite3.Connection
@@ -168,29 +143,19 @@ class SessionStore:
         connection.execute("UPDATE next SET id = ?", (following,))
         return rows
 
-    def _open(self) -> None:
-        durable.make_folder(self._folder)
-        if not durable.is_whole(self._path):
-            aside = durable.set_aside(self._path)
-            _log.error("began a new store of sessions: the database is damaged, and is now %s", aside)
-        connection = durable.database(self._path, timeout=_PATIENCE)
-        try:
-            # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
-            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.executescript(_SCHEMA)
-            with connection:
-                connection.execute("BEGIN IMMEDIATE")
-                self._begin(connection)
-            rows = connection.execute("SELECT id, source, name, record, announced FROM session ORDER BY id")
-            self._rows = {
-                SessionKey(source, _text(name)): StoredSession(id, record, bool(announced))
-                for id, source, name, record, announced in rows
-            }
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
+        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.executescript(_SCHEMA)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
+        rows = connection.execute("SELECT id, source, name, record, announced FROM session ORDER BY id")
+        self._rows = {
+            SessionKey(source, _text(name)): StoredSession(id, record, bool(announced))
+            for id, source, name, record, announced in rows
+        }
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         bound = max(self._bounds(), default=0)
@@ -215,11 +180,6 @@ class SessionStore:
     def _bounds(self) -> dict[int, Path]:
         found = ((_BOUND.fullmatch(path.name), path) for path in self._folder.iterdir())
         return {int(name[1]): path for name, path in found if name}
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 def _settle(connection: sqlite3.Connection, changed: Iterable[StoredSession], gone: Iterable[int]) -> None:

@@ -12,7 +12,6 @@ from functools import partial
 from gateway_api.base.errors import StillConnected
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Cgnat
-from gateway_api.core.expiry import Expiry
 from gateway_api.core.gateways.linux.disconnection import Disconnection
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.lifecycle import Lifecycle
@@ -22,6 +21,7 @@ from gateway_api.core.gateways.linux.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sources.source import Source, SourceEnd
 from gateway_api.core.gateways.linux.surroundings import SessionEnd, SessionSurroundings
 from gateway_api.core.journal import Journal
+from gateway_api.core.moment import Expiry
 from gateway_api.core.sessions import SessionTable
 from gateway_api.wire.core.sessions import EndedSession
 
