@@ -43,13 +43,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gateway-api", description="Tools for the operation of the API.")
     parser.add_argument("--version", action="version", version=f"gateway-api {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("hash-password", help="read a password without echo, print its hash for api.users")
-    commands.add_parser("routes", help="list all routes with their access and profile")
-    join = commands.add_parser("join-certificate", help="write certificate and key to a file, if they match")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+    command("hash-password", "read a password without echo, print its hash for api.users")
+    command("routes", "list all routes with their access and profile")
+    join = command("join-certificate", "write certificate and key to a file, if they match")
     for name in ("certificate", "key", "pair"):
         join.add_argument(name, type=Path)
-    help = "as root on the gateway: enable the API, set a password, undo the last commit"
-    add_commands(commands.add_parser("rescue", help=help))
+    add_commands(
+        command("rescue", "as root on the gateway: enable the API, set a password, undo the last commit")
+    )
     return parser
 
 

@@ -29,15 +29,17 @@ class CannotRescue(GatewayApiError):
 def add_commands(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommands."""
     commands = parser.add_subparsers(dest="rescue", required=True)
-    commands.add_parser("enable", help="set api.enabled to true")
-    password = commands.add_parser(
-        "password", help="set the password of a user, read without echo or from standard input"
-    )
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+    command("enable", "set api.enabled to true")
+    password = command("password", "set the password of a user, read without echo or from standard input")
     password.add_argument("user", metavar="USER")
     password.add_argument(
         "--create-admin", action="store_true", help="create the user with the role admin, if there is none"
     )
-    commands.add_parser("undo", help="undo the last commit: the configuration before it runs again")
+    command("undo", "undo the last commit: the configuration before it runs again")
 
 
 def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: Callable[[], str]) -> str:

@@ -24,7 +24,7 @@ _AT_ONCE = 1000
 #: Clients that catch up from the core at a time: each requires a connection to the core.
 _CATCHING_UP = 16
 #: Streams of a worker, which limits their memory; and of one client.
-_MOST, _MOST_OF_ONE = 4096, 1024
+MOST, MOST_OF_ONE = 4096, 1024
 #: Seconds until a rejected client may try again.
 RETRY_AFTER = 10
 
@@ -82,11 +82,11 @@ class Streams:
         events: Events,
         still_allowed: Callable[[list[Any]], list[bool]],
         most: int | None = None,
-        most_of_one: int = _MOST_OF_ONE,
+        most_of_one: int = MOST_OF_ONE,
         pace: Pace | None = None,
     ) -> None:
         self._events = events
-        self._most = places(_MOST) if most is None else most
+        self._most = places(MOST) if most is None else most
         self._most_of_one = most_of_one
         self._still_allowed = still_allowed
         self._pace = pace or Pace()

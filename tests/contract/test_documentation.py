@@ -8,7 +8,13 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from marshmallow import validate
 
+from gateway_api.events import streams
+from gateway_api.hub.registry import MAX_WEBHOOKS
+from gateway_api.serving.connections import Limits
+from gateway_api.web.parse import MAX_BODY
+from gateway_api.web.schemas.requests import EditConfiguration
 from tests.support.manual import DOCS, PAGES, ROOT, blocks, script, wrong
 from tests.support.routes import ROUTES
 from tests.support.stack import free_port, running_stack
@@ -72,6 +78,20 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     local = [link for link in links if not link.startswith("https://")]
     assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_the_limits_of_the_page_are_those_of_the_code() -> None:
+    page = (DOCS / "reference" / "api.md").read_text()
+    rows = re.findall(r"(?m)^\| ([^|]+) \| ([^|]+) \|", page.partition("## Limits")[2].partition("\n## ")[0])
+    numbers = [int(digits.replace(",", "")) for _, text in rows for digits in re.findall(r"[\d,]*\d", text)]
+    limits, operations = Limits(), EditConfiguration().fields["operations"].validate
+    assert isinstance(operations, validate.Length)
+    assert numbers == [
+        *(limits.in_all, limits.of_one_address, limits.for_loopback, streams.MOST, streams.MOST_OF_ONE),
+        *(MAX_BODY >> 20, operations.max, MAX_WEBHOOKS),
+        *(limits.header, limits.body, limits.idle),
+    ]
+    assert limits.handshake == limits.header
 
 
 def test_every_message_of_the_troubleshooting_is_one_of_the_product() -> None:

@@ -1,5 +1,6 @@
 """The files for people that come from the code, as committed; the man pages, complete and readable by man."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -59,3 +60,11 @@ def test_roff_has_nothing_to_complain_about() -> None:
             ["groff", "-man", "-Tutf8", "-ww", "-z"], input=text, capture_output=True, text=True, check=True
         )
         assert said.stderr == "", name
+
+
+@pytest.mark.parametrize("name", ["gateway-api.8", "gateway-core.8"])
+def test_every_command_of_a_service_is_described(name: str) -> None:
+    _, commands, _ = re.split(r"(?m)^\.SH COMMANDS|^\.SH FILES", man.pages()[name])
+    for command in commands.split(".SS ")[1:]:
+        # A sentence between the usage and the options.
+        assert re.search(r"(?ms)^usage:.*?\n\n[A-Z][^\n]+.*?\n\n(positional|options)", command), command

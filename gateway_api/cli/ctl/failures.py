@@ -11,7 +11,7 @@ class ExitStatus(IntEnum):
     """The exit statuses of all commands. With --all, the highest of all gateways."""
 
     DONE = 0
-    #: Refused by the API or by the user, or only done in part.
+    #: Nothing found; refused by the API or by the user, or only done in part.
     REFUSED = 1
     USAGE = 2
     #: The gateway or its core daemon does not respond.
@@ -25,7 +25,7 @@ class ExitStatus(IntEnum):
 #: For the documents, in the order of the statuses.
 MEANINGS = {
     ExitStatus.DONE: "success",
-    ExitStatus.REFUSED: "the API refused the request, it was not confirmed, or only done in part",
+    ExitStatus.REFUSED: "nothing was found, or the request was refused, not confirmed, or only done in part",
     ExitStatus.USAGE: "wrong arguments or files, or no terminal for a confirmation",
     ExitStatus.UNREACHABLE: "the gateway or its core daemon does not respond",
     ExitStatus.SIGN_IN: "a login is necessary, or the role of the user is not sufficient",

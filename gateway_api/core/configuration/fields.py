@@ -46,10 +46,13 @@ NOT_A_NEXT_HOP = validate.Regexp(
 _MOST_INTERFACES = 64
 _STRICT = "strict"
 #: The characters that all services' files can hold without an escape: see the templates.
-_SECRET = validate.Regexp(
-    # To pppd, a secret that begins with @ is the name of a file.
-    r"(?!@)[!$-&(-+\--\[\]-~]{1,128}\Z",
-    error="must be 1 to 128 printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
+_SECRET = (
+    validate.Length(1, 128, error="must have 1 to 128 characters"),
+    validate.Regexp(
+        # To pppd, a secret that begins with @ is the name of a file.
+        r"(?!@)[!$-&(-+\--\[\]-~]*\Z",
+        error="must be printable ASCII characters without spaces, quotes, commas, # and \\, not @ first",
+    ),
 )
 #: MAX_SECRET_LENGTH in pppd's RADIUS plugin, which silently drops the rest of a longer secret.
 RADIUS_SECRET = validate.Length(max=48, error="must be at most 48 characters: pppd keeps no more")

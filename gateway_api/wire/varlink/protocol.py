@@ -4,6 +4,7 @@ Messages are JSON objects, each ended by a NUL. A buffer takes bytes as they com
 `None` means that it needs more. Source: https://varlink.org, "Protocol".
 """
 
+import errno
 import os
 import socket
 import struct
@@ -21,6 +22,10 @@ REPLY_CAP = 96 << 20
 
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 _ROOT = 0
+#: Of Linux 4.13. Neither socket(7) nor `socket` has it. Python reads at most 1 KiB of an option.
+_SO_PEERGROUPS = 59
+_GROUP = struct.Struct("I")
+_MOST_GROUPS = 256
 
 #: The parameters of a message that has none.
 NOTHING = msgspec.Raw(b"{}")
@@ -155,7 +160,7 @@ class MessageBuffer:
 
 
 class Stranger(GatewayApiError):
-    """The process at the other end is neither root's, nor of our own user or group."""
+    """The process at the other end is neither root's, nor of our own user, nor in our own group."""
 
 
 class Peer(NamedTuple):
@@ -169,10 +174,22 @@ class Peer(NamedTuple):
 def check_peer(connection: socket.socket) -> Peer:
     """The process that listened or connected at the other end. Raises Stranger.
 
-    The group counts, because a service in a user namespace of its own (`PrivateUsers=`) sees all other users
-    as one, but its group as it is. The kernel reports the primary group only."""
+    All its groups count: a service in a user namespace of its own (`PrivateUsers=`) sees all other users as
+    one, but its group as it is."""
     held = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     peer = Peer(*_CREDENTIALS.unpack(held))
-    if peer.user not in (_ROOT, os.geteuid()) and peer.group != os.getegid():
-        raise Stranger(f"the peer is of user {peer.user} and group {peer.group}, which are not trusted")
-    return peer
+    if peer.user in (_ROOT, os.geteuid()) or os.getegid() in (peer.group, *_groups(connection)):
+        return peer
+    raise Stranger(f"the peer is of user {peer.user} and group {peer.group}, which are not trusted")
+
+
+def _groups(connection: socket.socket) -> tuple[int, ...]:
+    """The supplementary groups of the process at the other end. Those of a process with more than 256 do not
+    count."""
+    try:
+        held = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS * _GROUP.size)
+    except OSError as error:
+        if error.errno != errno.ERANGE:
+            raise
+        return ()
+    return tuple(group for (group,) in _GROUP.iter_unpack(held))

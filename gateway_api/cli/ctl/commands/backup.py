@@ -64,7 +64,7 @@ def _name_of(document: Record) -> str:
     "--discard", is_flag=True, help="Discards changes in the candidate; otherwise they are an error."
 )
 @click.option(
-    "--within", metavar="SECONDS", type=click.IntRange(1, 99999), default=120, show_default=True,
+    "--within", metavar="SECONDS", type=click.IntRange(1, 86400), default=120, show_default=True,
     help="The time to confirm.",
 )  # fmt: skip
 @click.option(
