@@ -152,7 +152,7 @@ def test_a_rate_of_one_session_is_told_with_its_end(admin: Desk) -> None:
         f"Rate change requested for session {chosen['id']}: 9 Mbit/s down, 4 Mbit/s up, until "
     )
     shown = admin.done("subscribers", "show", chosen["username"])
-    (until,) = re.findall(r"(?m)^rate_expires_at +(.+)$", shown)
+    (until,) = re.findall(r"(?m)^Rates until +(.+)$", shown)
     assert said.strip().endswith(until.strip())
 
 

@@ -3,8 +3,10 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,8 +78,16 @@ class Desk:
         finally:
             running.end()
 
-    def at_terminal(self, *arguments: str) -> "Terminal":
-        return Terminal([GATEWAYCTL, *arguments], {**self.environment, "TERM": "xterm"}, self.folder)
+    def at_terminal(self, *arguments: str, columns: int = 0, lines: int = 0) -> "Terminal":
+        """Of an unknown size by default."""
+        environment = {**self.environment, "TERM": "xterm"}
+        return Terminal([GATEWAYCTL, *arguments], environment, self.folder, (lines, columns))
+
+    def shown(self, *arguments: str, columns: int) -> list[str]:
+        """The lines that a command shows at a terminal, without colours. It must succeed."""
+        terminal = self.at_terminal(*arguments, columns=columns, lines=24)
+        assert terminal.end() == 0, terminal.shown
+        return re.sub("\x1b\\[[0-9;]*m", "", terminal.shown).replace("\r\n", "\n").splitlines()
 
     def write(self, name: str, text: str) -> str:
         path = self.folder / name
@@ -147,8 +157,11 @@ class Running:
 class Terminal:
     """A command at a terminal; the test reads and types."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], folder: Path, size: tuple[int, int] = (0, 0)
+    ) -> None:
         self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, size)
         self._process = subprocess.Popen(
             ["setsid", "--ctty", "--wait", *command],
             env=environment,

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from tests.support.receivers import answer
 from tests.support.stack import Api, core_of
 
-Reply = tuple[int, dict[str, Any]]
+#: Status, and a document or the body itself.
+Reply = tuple[int, dict[str, Any] | bytes]
 
 
 class Gateway(NamedTuple):
@@ -48,9 +49,8 @@ class Gateway(NamedTuple):
             def _answer(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"] or 0))
                 status, document = reply(self.command, self.path)
-                self.wfile.write(
-                    answer(status, "Content-Type: application/json", body=json.dumps(document).encode())
-                )
+                body = document if isinstance(document, bytes) else json.dumps(document).encode()
+                self.wfile.write(answer(status, "Content-Type: application/json", body=body))
 
             do_GET = do_POST = do_PUT = _answer
 

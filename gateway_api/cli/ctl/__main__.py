@@ -1,16 +1,19 @@
 """Starts `gatewayctl`."""
 
+import io
 import os
 import sys
 
 import click
 
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.tree import gatewayctl
 
 
 def main() -> int:
     """The exit status, one of ExitStatus or 128 and the number of a signal."""
+    terminal.prepare()
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
         return status if isinstance(status, int) else ExitStatus.DONE
@@ -18,10 +21,14 @@ def main() -> int:
         failure.show()
         return failure.status
     except click.UsageError as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        # It repeats the arguments.
+        for each in said.getvalue().splitlines():
+            terminal.tell(each)
         return ExitStatus.USAGE
     except (click.Abort, KeyboardInterrupt):
-        sys.stderr.write("\n")
+        terminal.tell("")
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has seen enough. The interpreter would complain at its end.

@@ -8,6 +8,7 @@ from click.shell_completion import CompletionItem
 from gateway_api.cli.ctl.failures import CommandFailure
 from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import chosen_context
+from gateway_api.cli.ctl.texts import line
 
 #: Seconds that a user waits for a word.
 _TIMEOUT = 3.0
@@ -20,7 +21,12 @@ def offered(ctx: click.Context, words: Words, incomplete: str) -> list[Completio
     """Nothing after a failure: its text would stand in the line that the user types."""
     try:
         found = words(RemoteGateway(chosen_context(ctx), timeout=_TIMEOUT), incomplete)
-        return [CompletionItem(word, help=about) for word, about in found if word.startswith(incomplete)]
+        # The shell shows them as they are.
+        return [
+            CompletionItem(word, help=line(about))
+            for word, about in found
+            if word.startswith(incomplete) and word.isprintable()
+        ]
     except CommandFailure:
         return []
 

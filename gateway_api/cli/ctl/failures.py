@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl import terminal
+
 
 class ExitStatus(IntEnum):
     """The exit statuses of all commands. With --all, the highest of all gateways."""
@@ -50,4 +52,4 @@ def complain(lines: Iterable[str], context: str | None = None) -> None:
     several."""
     about = f"gatewayctl: {context}" if context else "gatewayctl"
     for line in lines:
-        click.echo(f"{about}: {line}", err=True)
+        terminal.tell(f"{about}: {line}")

@@ -7,21 +7,21 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from gateway_api.cli.ctl import printing
+from gateway_api.cli.ctl import printing, terminal
 from gateway_api.cli.ctl.contexts import Context, ContextsFile
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.formats import Format, FormatType
+from gateway_api.cli.ctl.formats import TABLE, Format, FormatType
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.printing import Of
-from gateway_api.cli.ctl.results import Result
+from gateway_api.cli.ctl.results import Report, Result
 from gateway_api.cli.ctl.signin import ask, has_terminal, renewal
-from gateway_api.cli.ctl.texts import lines
 
 Command = Callable[..., Result | None]
 
@@ -69,13 +69,40 @@ def all_option() -> click.Option:
 
 def output_option() -> click.Option:
     return _option(
-        "-o", "--output", metavar="FORMAT", type=FormatType(), help="table, json, csv or jsonpath=EXPRESSION."
+        "-o", "--output", metavar="FORMAT", type=FormatType(),
+        help="table, wide, json, csv or jsonpath=EXPRESSION.",
+    )  # fmt: skip
+
+
+def columns_option() -> click.Option:
+    return _option(
+        "--columns", metavar="NAME,...", type=ColumnsType(), help="The columns of the table, in this order."
     )
 
 
+class ColumnsType(click.ParamType[tuple[str, ...]]):
+    """Names of columns, separated by commas."""
+
+    name = "columns"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(each.strip() for each in value.split(","))
+        if not all(names):
+            self.fail("must be names of columns, separated by commas", param, ctx)
+        return names
+
+
 def chosen_format(ctx: click.Context) -> Format:
+    """Raises UsageError for columns of a format that has none."""
     found: Format = ctx.meta.get("gatewayctl.output") or Format()
-    return found
+    columns = ctx.meta.get("gatewayctl.columns", ())
+    if columns and (found.name != TABLE or found.is_wide):
+        raise click.UsageError("--columns chooses those of a table: -o with another format is not possible.")
+    return replace(found, columns=columns)
 
 
 def chosen_context(ctx: click.Context) -> Context:
@@ -112,7 +139,7 @@ def reads(function: Command) -> Callable[..., None]:
         else:
             _ask_all(chosen_contexts(ctx), partial(function, **arguments), format)
 
-    return _with(command, function, (context_option(), all_option(), output_option()))
+    return _with(command, function, (context_option(), all_option(), output_option(), columns_option()))
 
 
 def acts(function: Command) -> Callable[..., None]:
@@ -123,6 +150,8 @@ def acts(function: Command) -> Callable[..., None]:
     def command(ctx: click.Context, /, **arguments: Any) -> None:
         if ctx.meta.get("gatewayctl.all"):
             raise CommandFailure(ExitStatus.USAGE, "this command changes one gateway: --all is not possible")
+        if ctx.meta.get("gatewayctl.columns"):
+            raise click.UsageError("--columns: this command prints no table.")
         _show(function(chosen_gateway(ctx), **arguments), chosen_format(ctx))
 
     return _with(command, function, (context_option(), output_option()))
@@ -179,19 +208,18 @@ def filter_of(ctx: click.Context, param: click.Parameter, given: Sequence[str]) 
     return query
 
 
-def confirm(question: str, *, yes: bool, otherwise: str, about: str = "") -> None:
-    """Asks at the terminal, below the text `about`. Raises Failure with `otherwise` if the user does not
-    agree."""
+def confirm(question: str, *, yes: bool, otherwise: str, about: Report | None = None) -> None:
+    """Asks at the terminal, below a report. Raises Failure with `otherwise` if the user does not agree."""
     if yes:
         return
-    for each in lines(about.rstrip("\n")) if about else ():
-        click.echo(each, err=True)
+    for each in printing.about(about) if about else ():
+        terminal.tell(each)
     if not (sys.stdin.isatty() and has_terminal()):
         raise CommandFailure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
     try:
         agreed = ask(f"{question} [y/N] ").lower() in {"y", "yes"}
     except (click.Abort, KeyboardInterrupt):
-        click.echo(err=True)
+        terminal.tell("")
         agreed = False
     if not agreed:
         raise CommandFailure(ExitStatus.REFUSED, otherwise)

@@ -12,7 +12,7 @@ from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import confirm, filter_of
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Report
-from gateway_api.cli.ctl.sessions import table
+from gateway_api.cli.ctl.sessions import touched
 from gateway_api.cli.ctl.texts import line
 
 PATH = "/subscribers/jobs"
@@ -44,10 +44,10 @@ class Job:
     def run(self, gateway: RemoteGateway, question: str, *, dry_run: bool, yes: bool) -> Report:
         """Shows the sessions, asks, starts the job and waits for its end. Raises Failure."""
         preview = gateway.send("POST", self.path, {**self.body, "dry_run": True})
-        shown = Report(table(preview["sessions"]) + preview["message"], preview)
+        shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
         if dry_run or preview["count"] == 0:
             return shown
-        confirm(question, yes=yes, otherwise="nothing was changed", about=shown.text)
+        confirm(question, yes=yes, otherwise="nothing was changed", about=shown)
         pace = {} if self.per_second is None else {"per_second": self.per_second}
         return _followed(gateway, gateway.send("POST", self.path, {**self.body, **pace}))
 

@@ -10,10 +10,16 @@ from gateway_api.cli.roff import escaped, head, items, named, paragraphs
 
 _PROGRAM = "gatewayctl"
 #: Options that almost every command has: they are in the page of the program.
-_SHARED = frozenset({"context", "all", "output"})
+_SHARED = frozenset({"context", "all", "output", "columns"})
 
 _FORMATS = (
-    ("table", "for people, the default: the most important fields of each record"),
+    (
+        "table",
+        "for people, the default: the most important fields of each record. On a terminal, columns that do "
+        "not fit are left out, and standard error names them; if not even names and ids fit, the records "
+        "stand one under the other. No value is cut. --columns chooses columns, by their heads or fields",
+    ),
+    ("wide", "a table with all its columns, however wide the terminal is"),
     ("json", "the records of the API with all fields: a list, or one record"),
     ("csv", "RFC 4180 with a line of names; fields that are lists or objects are JSON"),
     (

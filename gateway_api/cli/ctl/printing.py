@@ -1,19 +1,22 @@
 """Shows the results of one gateway, or of several with the context of each."""
 
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
 
-from gateway_api.cli.ctl import tables
+from gateway_api.cli.ctl import tables, terminal
+from gateway_api.cli.ctl.failures import complain
 from gateway_api.cli.ctl.formats import CSV, TABLE, Format
 from gateway_api.cli.ctl.gateway import Record
-from gateway_api.cli.ctl.results import Report, Result, ResultList, Sheet, ShownColumn
+from gateway_api.cli.ctl.results import Importance, Report, Result, ResultList, Sheet, ShownColumn
+from gateway_api.cli.ctl.tables import Table
 from gateway_api.cli.ctl.texts import lines
 
 #: The field with the name of the context.
 CONTEXT = "context"
+_COLOURS = {"+": "green", "-": "red"}
 
 
 class Of(NamedTuple):
@@ -24,33 +27,70 @@ class Of(NamedTuple):
 
 
 def show(result: Result, format: Format) -> None:
+    """Raises UsageError for columns that there are not."""
     if format.name != TABLE:
-        _write(format.text(_document(result)))
+        terminal.write(format.text(_document(result), safe=terminal.is_terminal()))
         return
     match result:
         case ResultList(records, columns):
-            _show_table(records, columns)
+            _show_table(table(columns, records, format, terminal.width()))
         case Sheet(record):
-            tables.show(("FIELD", "VALUE"), [(each.name, each.text(record)) for each in result.columns])
-        case Report(text):
-            _show_text(text, is_diff=result.is_diff)
+            chosen = _chosen(result.columns, format)
+            _show_table(tables.listed(chosen, [record], terminal.width()))
+        case Report():
+            _refuse_columns(format)
+            _show_report(result)
 
 
 def show_all(results: Sequence[Of], format: Format) -> None:
-    """Of several gateways: each record has its context."""
+    """Of several gateways: each record has its context. Raises UsageError as `show` does."""
     if format.name != TABLE:
         named = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
-        _write(format.text(named))
+        terminal.write(format.text(named, safe=terminal.is_terminal()))
         return
     tabular = [of for of in results if not isinstance(of.result, Report)]
     if tabular:
         columns = {each.name + each.title: each for of in tabular for each in of.result.columns}  # type: ignore[union-attr]
         records = [{CONTEXT: of.context, **record} for of in tabular for record in _records(of.result)]
-        _show_table(records, [ShownColumn(CONTEXT), *columns.values()])
+        context = ShownColumn(CONTEXT, importance=Importance.IDENTITY)
+        if format.columns and not any(context.is_called(each) for each in format.columns):
+            format = replace(format, columns=(CONTEXT, *format.columns))
+        _show_table(table([context, *columns.values()], records, format, terminal.width()))
+    else:
+        _refuse_columns(format)
     for of in results:
         if isinstance(of.result, Report):
             text = "\n".join(f"{of.context}: {line}" for line in of.result.text.splitlines())
             _show_text(text, is_diff=False)
+
+
+def table(
+    columns: Sequence[ShownColumn], records: Sequence[Record], format: Format, width: int | None
+) -> Table:
+    """The table that a format wants; `width` is that of the terminal, None without one. Raises UsageError for
+    a column that there is not."""
+    chosen = _chosen(columns, format)
+    if format.columns and width is not None:
+        chosen = [replace(each, importance=Importance.IDENTITY) for each in chosen]
+    return tables.whole(chosen, records) if format.is_wide else tables.fitted(chosen, records, width)
+
+
+def _chosen(columns: Sequence[ShownColumn], format: Format) -> list[ShownColumn]:
+    if not format.columns:
+        return [each for each in columns if format.is_wide or each.importance is not Importance.WIDE]
+    found = []
+    for name in format.columns:
+        column = next((each for each in columns if each.is_called(name)), None)
+        if column is None:
+            known = ", ".join(each.word for each in columns)
+            raise click.UsageError(f"--columns: there is no column {name!r}; the columns are {known}.")
+        found.append(column)
+    return found
+
+
+def _refuse_columns(format: Format) -> None:
+    if format.columns:
+        raise click.UsageError("--columns: this command prints no table.")
 
 
 def _document(result: Result) -> Any:
@@ -69,29 +109,39 @@ def _records(result: Result) -> list[dict[str, Any]]:
             return [{"message": text}]
 
 
-def _show_table(records: Sequence[dict[str, Any]], columns: Sequence[ShownColumn]) -> None:
-    tables.show(
-        [each.head for each in columns], [[each.text(record) for each in columns] for record in records]
-    )
+def _show_table(shown: Table) -> None:
+    terminal.show(*(terminal.styled(head, bold=True) + rest for head, rest in shown.lines))
+    if shown.left_out:
+        # In this order, so that the lines of both files stand on a terminal in the order of their writing.
+        names = ", ".join(each.word for each in shown.left_out)
+        complain([f"columns left out: {names}; -o wide shows all, --columns chooses"])
 
 
-def _write(text: str) -> None:
-    """Programs get the text as it is; on a terminal, each line is safe."""
-    if sys.stdout.isatty():
-        text = "".join(f"{each}\n" for each in lines(text.replace("\r\n", "\n").rstrip("\n")))
-    # Else click leaves out what looks like a colour.
-    click.echo(text, nl=False, color=True)
+def _show_report(report: Report) -> None:
+    if report.table is not None and report.table.records:
+        show(report.table, Format())
+    _show_text(report.text, is_diff=report.is_diff)
 
 
 def _show_text(text: str, *, is_diff: bool) -> None:
-    for line in lines(text.rstrip("\n")) if text else []:
-        click.echo(tables.coloured(line) if is_diff else line)
+    held = lines(text.rstrip("\n")) if text else []
+    colours = [_COLOURS.get(each[:1]) if is_diff else None for each in held]
+    terminal.show(*(terminal.styled(each, colour=colour) for each, colour in zip(held, colours, strict=True)))
+
+
+def about(report: Report) -> list[str]:
+    """The lines of a report, for standard error above a question."""
+    held = report.table
+    shown = tables.fitted(held.columns, held.records, terminal.width()).lines if held and held.records else ()
+    return [*(head + rest for head, rest in shown), *report.text.rstrip("\n").splitlines()]
 
 
 class StreamPrinter:
-    """Prints the records of an endless list, each at once. `fields` are those of each line of CSV."""
+    """Prints the records of an endless list, each at once. `fields` are those of each line of CSV. Raises
+    UsageError for a format with columns."""
 
     def __init__(self, format: Format, fields: Sequence[str]) -> None:
+        _refuse_columns(format)
         self._format = format
         self._fields = fields
         self._has_head = False
@@ -99,15 +149,16 @@ class StreamPrinter:
     def show(self, record: Record, text: str) -> None:
         """`text` is the line of a table."""
         if self._format.name == TABLE:
-            click.echo(text)
+            terminal.show(*lines(text))
         elif self._format.name == CSV:
-            click.echo(self._csv(record), nl=False)
+            terminal.write(self._csv(record))
         else:
-            click.echo(self._format.event(record), nl=False)
+            terminal.write(self._format.event(record, safe=terminal.is_terminal()))
 
     def _csv(self, record: Record) -> str:
         names = (CONTEXT, *self._fields) if CONTEXT in record else self._fields
-        head, _, row = self._format.text({name: record.get(name) for name in names}).partition("\n")
+        held = {name: record.get(name) for name in names}
+        head, _, row = self._format.text(held, safe=terminal.is_terminal()).partition("\n")
         text = row if self._has_head else f"{head}\n{row}"
         self._has_head = True
         return text

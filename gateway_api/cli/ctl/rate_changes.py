@@ -13,10 +13,9 @@ from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import confirm
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read, written
-from gateway_api.cli.ctl.results import Report
-from gateway_api.cli.ctl.tables import aligned
+from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
 from gateway_api.cli.ctl.targets import session_path
-from gateway_api.cli.ctl.texts import line, plain, rate, sessions
+from gateway_api.cli.ctl.texts import line, sessions
 
 #: Seconds between the attempts while the gateway does not respond.
 _PAUSES = (1, 2, 4)
@@ -24,7 +23,15 @@ _PAUSES = (1, 2, 4)
 _MOST_SHOWN = 100
 #: Undo files that are kept.
 _MOST_KEPT = 100
-_HEADS = ("ID", "USERNAME", "DOWN", "NEW DOWN", "UP", "NEW UP")
+#: All of them say what would change.
+_COLUMNS = (
+    ShownColumn("id", importance=Importance.IDENTITY),
+    ShownColumn("username", importance=Importance.IDENTITY),
+    ShownColumn("former_rate_down_bps", "Down", importance=Importance.IDENTITY),
+    ShownColumn("rate_down_bps", "New down", importance=Importance.IDENTITY),
+    ShownColumn("former_rate_up_bps", "Up", importance=Importance.IDENTITY),
+    ShownColumn("rate_up_bps", "New up", importance=Importance.IDENTITY),
+)
 
 
 class Change(NamedTuple):
@@ -32,12 +39,6 @@ class Change(NamedTuple):
 
     row: RateRow
     session: Record
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        was, row = self.session, self.row
-        rates = (was["rate_down"], row.down, was["rate_up"], row.up)
-        return (plain(was["id"]), plain(was["username"]), *map(rate, rates))
 
     @property
     def record(self) -> Record:
@@ -85,12 +86,9 @@ class RateChanges:
     def absent(self) -> str:
         return f"{self.offline} not online, {self.bad} bad"
 
-    def shown(self, most: int | None = None) -> str:
+    def table(self, most: int | None = None) -> ResultList:
         """The former and the new rates of each session, or of the first ones."""
-        cells = [each.cells for each in self.changes[:most]]
-        left = len(self.changes) - len(cells)
-        more = [f"and {sessions(left)} more: --dry-run shows all"] if left else []
-        return "\n".join([*aligned([_HEADS, *cells]), *more, ""]) if cells else ""
+        return ResultList([each.record for each in self.changes[:most]], _COLUMNS)
 
 
 def _by_username(online: Iterable[Record]) -> dict[str, list[Record]]:
@@ -122,10 +120,13 @@ def change_all(
     if dry_run:
         text = f"{len(rates.changes)} would change, {rates.absent}"
         record = {"message": text, "changes": [each.record for each in rates.changes]}
-        return Report(rates.shown() + text, record, status=status)
+        return Report(text, record, status=status, table=rates.table())
     if not rates.changes:
         return _outcome(rates, 0, 0, status)
-    about = f"{rates.shown(_MOST_SHOWN)}{len(rates.changes)} will change, {rates.absent}"
+    left = len(rates.changes) - _MOST_SHOWN
+    more = f"and {sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
+    text = f"{more}{len(rates.changes)} will change, {rates.absent}"
+    about = Report(text, None, table=rates.table(_MOST_SHOWN))
     confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about)
     undo = _undo_file(rates.changes)
     complain([f"to undo the changes: gatewayctl subscribers rate --file {undo}"])

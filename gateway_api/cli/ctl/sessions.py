@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from gateway_api.cli.ctl.gateway import Record
-from gateway_api.cli.ctl.results import ShownColumn, WholeRecord
-from gateway_api.cli.ctl.tables import aligned
-from gateway_api.cli.ctl.texts import moment, plain, rate
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.texts import plain
 
 
 def address(record: Record) -> str:
@@ -13,22 +12,52 @@ def address(record: Record) -> str:
     return plain(record.get("ip_address") or record.get("ipv6_address"))
 
 
-COLUMNS = (
-    ShownColumn("id"),
-    ShownColumn("type"),
-    ShownColumn("username"),
-    WholeRecord("ip_address", "ADDRESS", address),
-    ShownColumn("interface"),
-    ShownColumn("rate_down", "DOWN", rate),
-    ShownColumn("rate_up", "UP", rate),
-    ShownColumn("started_at", "SINCE", moment),
+_ID = ShownColumn("id", importance=Importance.IDENTITY)
+_TYPE = ShownColumn("type", importance=Importance.LOW)
+_USERNAME = ShownColumn("username", importance=Importance.IDENTITY)
+_ADDRESS = WholeRecord("ip_address", value=address, importance=Importance.HIGH)
+_INTERFACE = ShownColumn("interface")
+_DETAILS = (
+    ShownColumn("source", importance=Importance.WIDE),
+    ShownColumn("ipv6_prefix", importance=Importance.WIDE),
+    ShownColumn("delegated_prefixes", importance=Importance.WIDE),
+    ShownColumn("outer_vlan_id", importance=Importance.WIDE),
+    ShownColumn("inner_vlan_id", importance=Importance.WIDE),
 )
 
+#: Of a list of all sessions.
+COLUMNS = (
+    _ID,
+    _TYPE,
+    _USERNAME,
+    _ADDRESS,
+    _INTERFACE,
+    ShownColumn("rate_down", "Down"),
+    ShownColumn("rate_up", "Up"),
+    ShownColumn("started_at"),
+    ShownColumn("mac_address", importance=Importance.WIDE),
+    ShownColumn("access_interface", importance=Importance.WIDE),
+    ShownColumn("state", importance=Importance.WIDE),
+    *_DETAILS,
+)
+#: Of sessions that were searched for by something that tells a subscriber's device or line.
+FOUND = (
+    _ID,
+    _TYPE,
+    _USERNAME,
+    _ADDRESS,
+    ShownColumn("interface", importance=Importance.LOW),
+    ShownColumn("mac_address", importance=Importance.HIGH),
+    ShownColumn("access_interface", importance=Importance.HIGH),
+    ShownColumn("state", importance=Importance.LOW),
+    ShownColumn("started_at"),
+    ShownColumn("rate_down", "Down", importance=Importance.WIDE),
+    ShownColumn("rate_up", "Up", importance=Importance.WIDE),
+    *_DETAILS,
+)
+_TOUCHED = (_ID, _TYPE, _USERNAME, _ADDRESS, _INTERFACE)
 
-def table(records: Sequence[Record]) -> str:
-    """The sessions as lines, or nothing without any."""
-    columns = COLUMNS[:5]
-    if not records:
-        return ""
-    rows = [[each.text(record) for each in columns] for record in records]
-    return "\n".join([*aligned([[each.head for each in columns], *rows]), ""])
+
+def touched(records: Sequence[Record]) -> ResultList:
+    """The sessions that a command is about to change or end."""
+    return ResultList(records, _TOUCHED)

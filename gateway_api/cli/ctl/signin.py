@@ -11,9 +11,11 @@ from pathlib import Path
 
 import click
 
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.contexts import Context, ContextsFile
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.gateway import RemoteGateway, Renewal
+from gateway_api.cli.ctl.texts import line
 
 STANDARD_INPUT = "-"
 
@@ -59,7 +61,7 @@ def password_for(username: str, file: str | None) -> str:
     """The first line of the file, or what the user types. Raises Failure."""
     if not file:
         required_terminal("--password-file")
-        return str(click.prompt(f"Password of {username}", hide_input=True, err=True))
+        return str(click.prompt(f"Password of {line(username)}", hide_input=True, err=True))
     return first_line(file, "password")
 
 
@@ -80,14 +82,14 @@ def new_password(username: str, file: str | None) -> str:
     if file:
         return first_line(file, "password")
     required_terminal("--password-file")
-    text = f"New password of {username}"
+    text = f"New password of {line(username)}"
     return str(click.prompt(text, hide_input=True, confirmation_prompt="Again", err=True))
 
 
 def ask(question: str) -> str:
     """A line that the user types. Raises Abort at the end of the input."""
     with _woken_by_signals() as woken:
-        click.echo(question, nl=False, err=True)
+        terminal.ask(question)
         # A read alone would not end by a Ctrl-C that came just before it.
         select.select([sys.stdin, woken], [], [])
         typed = sys.stdin.readline()

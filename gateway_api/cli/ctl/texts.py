@@ -7,17 +7,24 @@ from typing import Any
 
 from gateway_api.base.texts import rate_text
 
-#: For a value that is unknown or does not apply.
+#: For a value that is unknown, empty or does not apply.
 NOTHING = "-"
 
 _SPEEDS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+_SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def line(value: object) -> str:
-    """A text that is safe for a terminal: some of it comes from subscribers."""
+    """A text on one line that is safe for a terminal: some of it comes from subscribers. Controls, also of
+    the direction of writing, and what has no width are escaped as in JSON: `\\u001b`."""
     text = str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def lines(text: str) -> list[str]:
@@ -26,9 +33,9 @@ def lines(text: str) -> list[str]:
 
 
 def plain(value: Any) -> str:
-    """A value of JSON: text as it is, null as `-`, lists of texts with commas."""
+    """A value of JSON: text as it is, nothing as `-`, lists of texts with commas."""
     match value:
-        case None | [] | dict() if not value:
+        case None | "" | [] | dict() if not value:
             return NOTHING
         case str():
             return line(value)
@@ -45,14 +52,21 @@ def compact(value: Any) -> str:
 
 def rate(bps: Any) -> str:
     """Bits per second: `50 Mbit/s`."""
-    return rate_text(bps) if isinstance(bps, int) else NOTHING
+    return rate_text(bps) if isinstance(bps, int) else plain(bps)
 
 
 def speed(bps: Any) -> str:
     """A rate that was measured, rounded: `5.21 Mbit/s`."""
     if not isinstance(bps, int):
-        return NOTHING
+        return plain(bps)
     return next(f"{bps / unit:.2f} {name}" for unit, name in _SPEEDS if bps >= unit or unit == 1)
+
+
+def size(count: Any) -> str:
+    """Bytes, rounded from a thousand on: `999 B`, `1.2 GB`."""
+    if not isinstance(count, int):
+        return plain(count)
+    return next((f"{count / unit:.1f} {name}" for unit, name in _SIZES if count >= unit), f"{count} B")
 
 
 def moment(epoch: Any) -> str:
@@ -69,7 +83,7 @@ def sessions(count: int) -> str:
 
 def duration(seconds: Any) -> str:
     """`1 day, 2:03:04`."""
-    return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else NOTHING
+    return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else plain(seconds)
 
 
 def parse_duration(text: str) -> int:

@@ -21,13 +21,13 @@ from gateway_api.cli.ctl.commands import (
     webhooks,
 )
 from gateway_api.cli.ctl.failures import MEANINGS
-from gateway_api.cli.ctl.invocation import all_option, context_option, output_option
+from gateway_api.cli.ctl.invocation import all_option, columns_option, context_option, output_option
 from gateway_api.version import VERSION
 
 _EPILOG = "Exit status: " + "; ".join(f"{int(status)}, {about}" for status, about in MEANINGS.items()) + "."
 
 
-@click.group(params=[context_option(), all_option(), output_option()], epilog=_EPILOG)
+@click.group(params=[context_option(), all_option(), output_option(), columns_option()], epilog=_EPILOG)
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.

@@ -6,8 +6,8 @@ import click
 
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.results import ResultList, ShownColumn, WholeRecord
-from gateway_api.cli.ctl.texts import moment, plain
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.texts import plain
 
 #: Records without `--limit`: the log may have a hundred thousand.
 _DEFAULT_LIMIT = 100
@@ -18,14 +18,14 @@ def _what(record: Record) -> str:
 
 
 _COLUMNS = (
-    ShownColumn("at", "TIME", moment),
-    ShownColumn("user"),
-    ShownColumn("role"),
+    ShownColumn("at", importance=Importance.IDENTITY),
+    ShownColumn("user", importance=Importance.IDENTITY),
+    ShownColumn("role", importance=Importance.LOW),
     ShownColumn("address"),
-    ShownColumn("action"),
-    ShownColumn("result"),
-    ShownColumn("status"),
-    WholeRecord("path", "PATH OR MESSAGE", _what),
+    ShownColumn("action", importance=Importance.HIGH),
+    ShownColumn("result", importance=Importance.HIGH),
+    ShownColumn("status", importance=Importance.LOW),
+    WholeRecord("path", "Path or message", _what, Importance.IDENTITY, wraps=True),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from gateway_api.base import durable
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.candidate import Candidate, effect
 from gateway_api.cli.ctl.difference import Missing, filled, operations, secret_paths
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
@@ -19,7 +20,6 @@ from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.signin import STANDARD_INPUT
-from gateway_api.cli.ctl.texts import lines
 
 _LONGEST_COMMENT = 256
 
@@ -39,7 +39,7 @@ def backup(gateway: RemoteGateway, file: str | None) -> Report | None:
         complain(["not in the backup, because the API shows no secrets:", *(f"  {path}" for path in secrets)])
     text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if file == STANDARD_INPUT:
-        click.echo(text, nl=False)
+        terminal.write(text)
         return None
     path = Path(file or _name_of(document))
     try:
@@ -108,7 +108,8 @@ def restore(
         shown = _shown(difference)
         if dry_run:
             return shown
-        click.echo("\n".join(lines(shown.text)), err=True)
+        for each in shown.text.split("\n"):
+            terminal.tell(each)
         confirm("Commit this?", yes=yes, otherwise="nothing was restored")
         comment = f"restored from {Path(file).name}"
         body = {

@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from gateway_api.cli.ctl import terminal
+
 #: The variable by which a shell asks for completions.
 VARIABLE = "_GATEWAYCTL_COMPLETE"
 #: The name of the file in which each shell looks for it.
@@ -17,7 +19,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     In ~/.bashrc: eval "$(gatewayctl completion bash)"
     """
-    click.echo(source(ctx.find_root().command, shell), nl=False)
+    terminal.write(source(ctx.find_root().command, shell))
 
 
 def source(root: click.Command, shell: str) -> str:

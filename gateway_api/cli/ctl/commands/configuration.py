@@ -14,15 +14,15 @@ from gateway_api.cli.ctl.difference import Missing, operations, values
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
-from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn
+from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.signin import STANDARD_INPUT, first_line
-from gateway_api.cli.ctl.texts import compact, moment, plain
+from gateway_api.cli.ctl.texts import compact, line, moment
 
 _ARCHIVE = (
-    ShownColumn("revision"),
-    ShownColumn("committed_at", "COMMITTED AT", moment),
+    ShownColumn("revision", importance=Importance.IDENTITY),
+    ShownColumn("committed_at", importance=Importance.IDENTITY),
     ShownColumn("author"),
-    ShownColumn("comment"),
+    ShownColumn("comment", wraps=True),
 )
 
 
@@ -62,7 +62,8 @@ def show(
     held = [(each, value) for each, value in values(document) if path is None or _is_below(each, path)]
     if path is not None and not held:
         raise CommandFailure(ExitStatus.REFUSED, f"there is nothing at {path}")
-    text = "\n".join(f"{each} = {compact(value)}" for each, value in held)
+    # A key of a list may have a line break.
+    text = "\n".join(line(f"{each} = {compact(value)}") for each, value in held)
     return Report(text, document if path is None else _part(held, path))
 
 
@@ -187,7 +188,7 @@ def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **wanted: Any) -> R
     shown = _compared(difference)
     if dry_run or not difference["diff"]:
         return shown
-    confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=shown.text)
+    confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=shown)
     if wanted["max_sessions_dropped"] is None and difference["impact"] is not None:
         wanted["max_sessions_dropped"] = difference["impact"]["sessions_dropped"]
     done = candidate.commit({name: value for name, value in wanted.items() if value is not None})
@@ -220,8 +221,8 @@ def discard(gateway: RemoteGateway, yes: bool) -> Report:
     difference = gateway.get(f"{ROOT}/compare")
     if not difference["diff"]:
         return Report("no changes", {"message": "no changes"})
-    otherwise = "nothing was discarded"
-    confirm("Discard these changes?", yes=yes, otherwise=otherwise, about=difference["diff"])
+    shown = Report(difference["diff"], difference)
+    confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded", about=shown)
     gateway.send("POST", f"{ROOT}/discard")
     return Report("the candidate is the running configuration", {"message": "discarded"})
 
@@ -233,4 +234,4 @@ def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     """Lists the archived revisions, or shows REVISION: when and by whom it was committed, and its values."""
     if revision is None:
         return ResultList(gateway.get(f"{ROOT}/archive")["revisions"], _ARCHIVE)
-    return Sheet(gateway.get(f"{ROOT}/archive/{revision}"), {"committed_at": moment, "configuration": plain})
+    return Sheet(gateway.get(f"{ROOT}/archive/{revision}"))

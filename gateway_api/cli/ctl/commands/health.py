@@ -5,11 +5,15 @@ import click
 from gateway_api.cli.ctl.failures import ExitStatus
 from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.results import ResultList, Sheet, ShownColumn
-from gateway_api.cli.ctl.texts import duration
+from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn
 
 #: States of dependencies that need nobody.
 _WELL = {"ok", "unused", "unknown"}
+_DEPENDENCIES = (
+    ShownColumn("name", "Dependency", importance=Importance.IDENTITY),
+    ShownColumn("state", importance=Importance.IDENTITY),
+    ShownColumn("message", importance=Importance.IDENTITY, wraps=True),
+)
 
 
 @click.command()
@@ -24,11 +28,10 @@ def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     if detail:
         dependencies = gateway.get("/system/health/detail")["dependencies"]
         well = all(each["state"] in _WELL for each in dependencies)
-        columns = (ShownColumn("name", "DEPENDENCY"), ShownColumn("state"), ShownColumn("message"))
-        return ResultList(dependencies, columns, ExitStatus.DONE if well else ExitStatus.REFUSED)
+        return ResultList(dependencies, _DEPENDENCIES, ExitStatus.DONE if well else ExitStatus.REFUSED)
     found = gateway.get("/system/health")
     status = ExitStatus.REFUSED if found["unavailable_sources"] else ExitStatus.DONE
-    return Sheet(found, {"uptime_seconds": duration}, status)
+    return Sheet(found, status)
 
 
 @click.command()

@@ -7,10 +7,10 @@ import click
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.results import ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.sessions import address
 from gateway_api.cli.ctl.targets import TargetType, last_session_id, session_path
-from gateway_api.cli.ctl.texts import duration, moment
+from gateway_api.cli.ctl.texts import moment
 
 #: Records without `--limit`: the history may have millions.
 _DEFAULT_LIMIT = 100
@@ -25,39 +25,45 @@ def _end(record: Record) -> str:
 
 
 _SESSIONS = (
-    ShownColumn("id"),
-    ShownColumn("username"),
-    WholeRecord("ip_address", "ADDRESS", address),
-    ShownColumn("mac_address"),
+    ShownColumn("id", importance=Importance.IDENTITY),
+    ShownColumn("username", importance=Importance.IDENTITY),
+    WholeRecord("ip_address", value=address, importance=Importance.HIGH),
+    ShownColumn("mac_address", importance=Importance.LOW),
     ShownColumn("access_interface"),
-    ShownColumn("started_at", "START", moment),
-    WholeRecord("ended_at", "END", _end),
-    ShownColumn("duration_seconds", "DURATION", duration),
-    ShownColumn("reason"),
+    ShownColumn("started_at", importance=Importance.HIGH),
+    WholeRecord("ended_at", value=_end),
+    ShownColumn("duration_seconds", importance=Importance.LOW),
+    ShownColumn("reason", importance=Importance.HIGH),
+    ShownColumn("type", importance=Importance.WIDE),
+    ShownColumn("author", importance=Importance.WIDE),
+    ShownColumn("bytes_in", importance=Importance.WIDE),
+    ShownColumn("bytes_out", importance=Importance.WIDE),
+    ShownColumn("ipv6_prefix", importance=Importance.WIDE),
+    ShownColumn("delegated_prefixes", importance=Importance.WIDE),
 )
 _FLAPPING = (
-    ShownColumn("username"),
-    ShownColumn("sessions"),
-    ShownColumn("mac_address"),
+    ShownColumn("username", importance=Importance.IDENTITY),
+    ShownColumn("sessions", importance=Importance.HIGH),
+    ShownColumn("mac_address", importance=Importance.LOW),
     ShownColumn("access_interface"),
-    ShownColumn("started_at", "LAST START", moment),
-    ShownColumn("reason", "LAST REASON"),
+    ShownColumn("started_at", "Last start"),
+    ShownColumn("reason", "Last reason"),
 )
 _FAILURES = (
-    ShownColumn("username"),
-    ShownColumn("mac_address"),
+    ShownColumn("username", importance=Importance.IDENTITY),
+    ShownColumn("mac_address", importance=Importance.IDENTITY),
     ShownColumn("access_interface"),
-    ShownColumn("reason"),
+    ShownColumn("reason", importance=Importance.HIGH),
     ShownColumn("attempts"),
-    ShownColumn("first_at", "FIRST", moment),
-    ShownColumn("last_at", "LAST", moment),
+    ShownColumn("first_at", importance=Importance.LOW),
+    ShownColumn("last_at", importance=Importance.HIGH),
 )
 _TIMELINE = (
-    ShownColumn("at", "TIME", moment),
+    ShownColumn("at", importance=Importance.IDENTITY),
     ShownColumn("event"),
-    ShownColumn("session_id", "SESSION"),
-    ShownColumn("author", "BY"),
-    ShownColumn("message"),
+    ShownColumn("session_id", importance=Importance.LOW),
+    ShownColumn("author", "By"),
+    ShownColumn("message", importance=Importance.IDENTITY, wraps=True),
 )
 
 _since = click.option("--since", metavar="TIME", help=f"From then on: {_TIME}.")

@@ -10,20 +10,20 @@ from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, reads
 from gateway_api.cli.ctl.jobs import PATH
 from gateway_api.cli.ctl.lists import list_options, listing
-from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn
-from gateway_api.cli.ctl.texts import line, moment
+from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
+from gateway_api.cli.ctl.texts import line
 
 _COLUMNS = (
-    ShownColumn("id"),
-    ShownColumn("kind"),
-    ShownColumn("state"),
+    ShownColumn("id", importance=Importance.IDENTITY),
+    ShownColumn("kind", importance=Importance.IDENTITY),
+    ShownColumn("state", importance=Importance.IDENTITY),
     ShownColumn("total"),
     ShownColumn("done"),
     ShownColumn("gone"),
-    ShownColumn("failed"),
+    ShownColumn("failed", importance=Importance.HIGH),
     ShownColumn("author"),
-    ShownColumn("started_at", "STARTED", moment),
-    ShownColumn("finished_at", "FINISHED", moment),
+    ShownColumn("started_at"),
+    ShownColumn("finished_at"),
 )
 
 job = click.argument("job", metavar="ID", type=listed(PATH, "jobs", "id", "state"))
@@ -51,7 +51,7 @@ def list_(gateway: RemoteGateway, **query: Any) -> ResultList:
 @job
 def show(gateway: RemoteGateway, job: str) -> Sheet:
     """Shows one job with its failures."""
-    return Sheet(gateway.get(_path(job)), {"started_at": moment, "finished_at": moment})
+    return Sheet(gateway.get(_path(job)))
 
 
 @jobs.command()

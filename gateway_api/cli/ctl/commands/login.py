@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.contexts import DEFAULT_URL, Context, ContextsFile
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import RemoteGateway
@@ -14,19 +15,21 @@ from gateway_api.cli.ctl.invocation import (
     ContextType,
     chosen_context,
     chosen_format,
+    columns_option,
     context_option,
     output_option,
 )
 from gateway_api.cli.ctl.printing import show
-from gateway_api.cli.ctl.results import ResultList, ShownColumn
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn
 from gateway_api.cli.ctl.signin import log_in, password_for, username_for
+from gateway_api.cli.ctl.texts import NOTHING, line
 
 _COLUMNS = (
-    ShownColumn("current", value=lambda current: "*" if current else ""),
-    ShownColumn("name"),
-    ShownColumn("url", "URL"),
+    ShownColumn("current", value=lambda current: "*" if current else NOTHING),
+    ShownColumn("name", importance=Importance.IDENTITY),
+    ShownColumn("url", importance=Importance.IDENTITY),
     ShownColumn("username"),
-    ShownColumn("ca", "CA"),
+    ShownColumn("ca", "CA", importance=Importance.LOW),
     ShownColumn("logged_in", value=lambda logged_in: "yes" if logged_in else "no"),
 )
 
@@ -61,11 +64,11 @@ def login(
     context = _context(ctx, file, url, ca)
     gateway = RemoteGateway(context)
     if if_needed and context.token and _is_valid(gateway):
-        click.echo(f"still logged in to {context.url}")
+        terminal.show(line(f"still logged in to {context.url}"))
         return
     username = username_for(context, user or context.username)
     made = log_in(gateway, file, username, password_for(username, password_file), current=True)
-    click.echo(f"logged in to {made.url} as {username}, context {made.name}")
+    terminal.show(line(f"logged in to {made.url} as {username}, context {made.name}"))
 
 
 def _context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
@@ -111,7 +114,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
         if failure.status is not ExitStatus.SIGN_IN:
             raise
     ContextsFile(os.environ).keep(replace(context, token=None))
-    click.echo(f"logged out of {context.url}")
+    terminal.show(line(f"logged out of {context.url}"))
 
 
 @click.group()
@@ -122,7 +125,7 @@ def contexts() -> None:
     """
 
 
-@contexts.command("list", params=[output_option()])
+@contexts.command("list", params=[output_option(), columns_option()])
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """Lists the contexts. Tokens are not shown."""
@@ -147,7 +150,7 @@ def use(name: str) -> None:
     """Makes NAME the current context."""
     with ContextsFile(os.environ).editing() as edited:
         edited.contexts = edited.contexts.with_one(edited.contexts.named(name), current=True)
-    click.echo(f"the current context is {name}")
+    terminal.show(line(f"the current context is {name}"))
 
 
 @contexts.command()
@@ -156,4 +159,4 @@ def remove(name: str) -> None:
     """Removes the context NAME with its token. It does not revoke the token: log out first."""
     with ContextsFile(os.environ).editing() as edited:
         edited.contexts = edited.contexts.without(name)
-    click.echo(f"the context {name} is removed")
+    terminal.show(line(f"the context {name} is removed"))

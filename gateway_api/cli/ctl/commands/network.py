@@ -1,5 +1,6 @@
 """Interfaces, VLANs, shaping, routes, BGP, CGNAT and the demux, as the gateway has them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -7,89 +8,104 @@ import click
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.lists import list_options, listing
-from gateway_api.cli.ctl.results import ResultList, Sheet, ShownColumn, WholeRecord
-from gateway_api.cli.ctl.texts import moment, plain, rate
+from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.texts import plain, size
 
 
 def _addresses(value: Any) -> str:
     return plain([f"{each['address']}/{each['prefix_length']}" for each in value or ()])
 
 
-def _traffic(record: Record) -> str:
-    stats = record.get("stats") or {}
-    return f"{stats.get('rx_bytes', 0)} / {stats.get('tx_bytes', 0)}"
+def _counter(name: str) -> Callable[[Record], str]:
+    return lambda record: size((record.get("stats") or {}).get(name))
 
 
+_NAME = ShownColumn("name", importance=Importance.IDENTITY)
 _INTERFACES = (
-    ShownColumn("ifindex", "INDEX"),
-    ShownColumn("name"),
-    ShownColumn("type"),
-    ShownColumn("oper_state", "STATE"),
-    ShownColumn("mtu"),
+    ShownColumn("ifindex", importance=Importance.LOW),
+    _NAME,
+    ShownColumn("type", importance=Importance.HIGH),
+    ShownColumn("oper_state", importance=Importance.HIGH),
+    ShownColumn("mtu", importance=Importance.LOW),
     ShownColumn("mac_address"),
     ShownColumn("parent"),
-    ShownColumn("addresses", value=_addresses),
-    WholeRecord("stats", "BYTES IN / OUT", _traffic),
+    ShownColumn("addresses", value=_addresses, importance=Importance.HIGH, wraps=True),
+    WholeRecord("rx_bytes", value=_counter("rx_bytes")),
+    WholeRecord("tx_bytes", value=_counter("tx_bytes")),
+    ShownColumn("admin_state", importance=Importance.WIDE),
+    ShownColumn("master", importance=Importance.WIDE),
 )
 _VLANS = (
-    ShownColumn("name"),
+    _NAME,
     ShownColumn("trunk"),
-    ShownColumn("outer_vlan_id", "OUTER"),
-    ShownColumn("vlan_id", "VLAN"),
-    ShownColumn("protocol"),
-    ShownColumn("oper_state", "STATE"),
-    ShownColumn("session_count", "SESSIONS"),
-    ShownColumn("created_at", "SINCE", moment),
+    ShownColumn("outer_vlan_id"),
+    ShownColumn("vlan_id"),
+    ShownColumn("protocol", importance=Importance.LOW),
+    ShownColumn("oper_state", importance=Importance.HIGH),
+    ShownColumn("session_count", importance=Importance.HIGH),
+    ShownColumn("created_at"),
 )
 _QOS = (
-    ShownColumn("session_id", "SESSION"),
-    ShownColumn("username"),
+    ShownColumn("session_id", importance=Importance.IDENTITY),
+    ShownColumn("username", importance=Importance.IDENTITY),
     ShownColumn("interface"),
     ShownColumn("ifb_device", "IFB"),
-    ShownColumn("rate_down_bps", "DOWN", rate),
-    ShownColumn("rate_up_bps", "UP", rate),
+    ShownColumn("rate_down_bps", "Down", importance=Importance.HIGH),
+    ShownColumn("rate_up_bps", "Up", importance=Importance.HIGH),
     ShownColumn("overhead_profile"),
-    ShownColumn("qdisc"),
+    ShownColumn("qdisc", importance=Importance.LOW),
+    ShownColumn("overhead", importance=Importance.WIDE),
+    ShownColumn("mpu", importance=Importance.WIDE),
+    ShownColumn("rate_expires_at", importance=Importance.WIDE),
 )
-_PROFILES = (ShownColumn("name"), ShownColumn("overhead"), ShownColumn("mpu"), ShownColumn("description"))
+_PROFILES = (
+    _NAME,
+    ShownColumn("overhead"),
+    ShownColumn("mpu"),
+    ShownColumn("description", wraps=True),
+)
 _ROUTES = (
-    ShownColumn("dst", "DESTINATION"),
-    ShownColumn("gateway"),
-    ShownColumn("dev", "INTERFACE"),
+    ShownColumn("dst", importance=Importance.IDENTITY),
+    ShownColumn("gateway", importance=Importance.HIGH),
+    ShownColumn("dev", importance=Importance.HIGH),
     ShownColumn("protocol"),
-    ShownColumn("table"),
-    ShownColumn("metric"),
-    ShownColumn("session_id", "SESSION"),
+    ShownColumn("table", importance=Importance.HIGH),
+    ShownColumn("metric", importance=Importance.LOW),
+    ShownColumn("session_id"),
+    ShownColumn("scope", importance=Importance.WIDE),
+    ShownColumn("type", importance=Importance.WIDE),
+    ShownColumn("prefsrc", "Source address", importance=Importance.WIDE),
 )
 _CGNAT = (
-    ShownColumn("id"),
-    ShownColumn("type"),
-    ShownColumn("username"),
-    ShownColumn("ip_address", "ADDRESS"),
+    ShownColumn("id", importance=Importance.IDENTITY),
+    ShownColumn("type", importance=Importance.LOW),
+    ShownColumn("username", importance=Importance.IDENTITY),
+    ShownColumn("ip_address", importance=Importance.HIGH),
     ShownColumn("interface"),
-    ShownColumn("vrf_name", "VRF"),
-    ShownColumn("handoff_interface", "HANDOFF"),
-    ShownColumn("handoff_gateway", "NEXT HOP"),
-    ShownColumn("started_at", "SINCE", moment),
+    ShownColumn("vrf_name"),
+    ShownColumn("handoff_interface", "Handoff"),
+    ShownColumn("handoff_gateway"),
+    ShownColumn("started_at"),
+    ShownColumn("vrf_table", importance=Importance.WIDE),
 )
-_DEMUX = (*_VLANS[:6], ShownColumn("state", "DEMUX"), *_VLANS[6:])
+_DEMUX = (*_VLANS, ShownColumn("state", "Demux", importance=Importance.HIGH))
 _NEIGHBOURS = (
-    ShownColumn("address", "NEIGHBOUR"),
-    ShownColumn("family"),
-    ShownColumn("hostname", "HOST"),
-    ShownColumn("remoteAs", "AS"),
-    ShownColumn("state"),
-    ShownColumn("peerUptime", "UPTIME"),
-    ShownColumn("pfxRcd", "PREFIXES IN"),
-    ShownColumn("pfxSnt", "PREFIXES OUT"),
-    ShownColumn("desc", "DESCRIPTION"),
+    ShownColumn("address", "Neighbour", importance=Importance.IDENTITY),
+    ShownColumn("family", importance=Importance.LOW),
+    ShownColumn("hostname", "Host", importance=Importance.LOW),
+    ShownColumn("remoteAs", "AS", importance=Importance.HIGH),
+    ShownColumn("state", importance=Importance.IDENTITY),
+    ShownColumn("peerUptime", "Uptime", importance=Importance.HIGH),
+    ShownColumn("pfxRcd", "Prefixes in"),
+    ShownColumn("pfxSnt", "Prefixes out"),
+    ShownColumn("desc", "Description", wraps=True),
 )
 _FAULTS = (
-    ShownColumn("kind"),
-    ShownColumn("object"),
-    ShownColumn("session_id", "SESSION"),
-    ShownColumn("reason"),
-    ShownColumn("since", value=moment),
+    ShownColumn("kind", importance=Importance.IDENTITY),
+    ShownColumn("object", importance=Importance.IDENTITY),
+    ShownColumn("session_id", importance=Importance.HIGH),
+    ShownColumn("reason", importance=Importance.IDENTITY, wraps=True),
+    ShownColumn("since"),
 )
 
 

@@ -7,8 +7,10 @@ from argparse import Namespace
 import click
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.signin import STANDARD_INPUT, new_password
+from gateway_api.cli.ctl.texts import lines
 
 
 @click.group()
@@ -48,6 +50,6 @@ def _rescue(arguments: Namespace) -> None:
         return new_password(arguments.user, None if sys.stdin.isatty() else STANDARD_INPUT)
 
     try:
-        click.echo(rescue(arguments, os.environ, ask))
+        terminal.show(*lines(rescue(arguments, os.environ, ask)))
     except (GatewayApiError, ValueError, OSError) as error:
         raise CommandFailure(ExitStatus.REFUSED, str(error)) from error

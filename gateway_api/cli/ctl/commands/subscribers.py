@@ -11,28 +11,12 @@ from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.progress import Progress
-from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn
-from gateway_api.cli.ctl.sessions import COLUMNS, table
+from gateway_api.cli.ctl.results import Report, ResultList, Sheet
+from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, touched
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
-from gateway_api.cli.ctl.texts import moment, rate, sessions
+from gateway_api.cli.ctl.texts import sessions
 
 _LIST = "/subscribers"
-
-_FOUND = (
-    *COLUMNS[:5],
-    ShownColumn("mac_address", "MAC ADDRESS"),
-    ShownColumn("access_interface"),
-    ShownColumn("state"),
-    COLUMNS[-1],
-)
-_SHOWN = {
-    "started_at": moment,
-    "rate_down_bps": rate,
-    "rate_up_bps": rate,
-    "rate_expires_at": moment,
-    "former_rate_down_bps": rate,
-    "former_rate_up_bps": rate,
-}
 
 target = click.argument("target", type=TargetType())
 limit_option = click.option(
@@ -80,7 +64,7 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     found = gateway.pages(_LIST, "sessions", {"search": text}, limit)
     if not found:
         raise CommandFailure(ExitStatus.REFUSED, f"no session matches {text!r}")
-    return ResultList(found, _FOUND)
+    return ResultList(found, FOUND)
 
 
 @subscribers.command()
@@ -88,7 +72,7 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
 @target
 def show(gateway: RemoteGateway, target: str) -> Sheet:
     """Shows one session with all its fields."""
-    return Sheet(gateway.get(session_path(session_id(gateway, target))), _SHOWN)
+    return Sheet(gateway.get(session_path(session_id(gateway, target))))
 
 
 @subscribers.command()
@@ -127,19 +111,21 @@ def disconnect(
     records = [gateway.get(session_path(session_id(gateway, each))) for each in targets]
     found = [{**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records]
     would = f"{sessions(len(found))} would be disconnected"
+    record = {"count": len(found), "sessions": records, "message": would}
+    shown = Report(would, record, table=touched(found))
     if dry_run:
-        return Report(table(found) + would, {"count": len(found), "sessions": records, "message": would})
-    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=table(found))
+        return shown
+    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown)
     return _disconnect_each(gateway, [int(each["id"]) for each in found])
 
 
 def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool, yes: bool) -> Report:
     path, body = f"{_LIST}/disconnect-by-interface", {"interface": interface}
     preview = gateway.send("POST", path, {**body, "dry_run": True})
-    shown = Report(table(preview["sessions"]) + preview["message"], preview)
+    shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
     if dry_run or preview["count"] == 0:
         return shown
-    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown.text)
+    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=shown)
     done = gateway.send("POST", path, body)
     return Report(done["message"], done)
 

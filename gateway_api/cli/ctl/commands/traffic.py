@@ -15,26 +15,30 @@ from gateway_api.cli.ctl.invocation import (
     reads,
 )
 from gateway_api.cli.ctl.printing import StreamPrinter
-from gateway_api.cli.ctl.results import ResultList, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.sessions import address
 from gateway_api.cli.ctl.sse import events
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
-from gateway_api.cli.ctl.texts import moment, rate, speed
+from gateway_api.cli.ctl.texts import moment, speed
 
 _TALKERS = (
-    ShownColumn("id"),
-    ShownColumn("username"),
-    WholeRecord("ip_address", "ADDRESS", address),
+    ShownColumn("id", importance=Importance.IDENTITY),
+    ShownColumn("username", importance=Importance.IDENTITY),
+    WholeRecord("ip_address", value=address),
     ShownColumn("access_interface"),
-    ShownColumn("down_bps", "DOWN", speed),
-    ShownColumn("up_bps", "UP", speed),
-    ShownColumn("rate_down", "RATE DOWN", rate),
-    ShownColumn("rate_up", "RATE UP", rate),
+    ShownColumn("down_bps", "Down", importance=Importance.HIGH),
+    ShownColumn("up_bps", "Up", importance=Importance.HIGH),
+    ShownColumn("rate_down", importance=Importance.LOW),
+    ShownColumn("rate_up", importance=Importance.LOW),
+    ShownColumn("type", importance=Importance.WIDE),
+    ShownColumn("interface", importance=Importance.WIDE),
+    ShownColumn("down_pps", importance=Importance.WIDE),
+    ShownColumn("up_pps", importance=Importance.WIDE),
 )
 _SAMPLES = (
-    ShownColumn("at", "TIME", moment),
-    ShownColumn("down_bps", "DOWN", speed),
-    ShownColumn("up_bps", "UP", speed),
+    ShownColumn("at", importance=Importance.IDENTITY),
+    ShownColumn("down_bps", "Down"),
+    ShownColumn("up_bps", "Up"),
 )
 _FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
 #: Seconds without a sample, of which there is one a second.

@@ -10,11 +10,15 @@ from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
-from gateway_api.cli.ctl.results import Report, ResultList, ShownColumn
+from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
 from gateway_api.cli.ctl.signin import new_password
 from gateway_api.cli.ctl.texts import line
 
 _ROLES = ("admin", "operator")
+_COLUMNS = (
+    ShownColumn("username", importance=Importance.IDENTITY),
+    ShownColumn("role", importance=Importance.IDENTITY),
+)
 
 
 def _users(gateway: RemoteGateway) -> list[Record]:
@@ -54,7 +58,7 @@ def users() -> None:
 @reads
 def list_(gateway: RemoteGateway) -> ResultList:
     """Lists the users of the running configuration."""
-    return ResultList(_users(gateway), (ShownColumn("username"), ShownColumn("role")))
+    return ResultList(_users(gateway), _COLUMNS)
 
 
 @users.command()

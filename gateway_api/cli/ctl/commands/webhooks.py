@@ -11,9 +11,9 @@ from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
-from gateway_api.cli.ctl.results import Report, ResultList, Sheet, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.signin import first_line
-from gateway_api.cli.ctl.texts import line, moment, plain
+from gateway_api.cli.ctl.texts import line, plain
 
 _LIST = "/webhooks"
 _EVENTS = ("session.up", "session.down")
@@ -22,15 +22,14 @@ _TEST_SECONDS = 12.0
 _POLL_SECONDS = 0.25
 
 _COLUMNS = (
-    ShownColumn("id"),
-    ShownColumn("url"),
+    ShownColumn("id", importance=Importance.IDENTITY),
+    ShownColumn("url", importance=Importance.IDENTITY),
     ShownColumn("events"),
-    ShownColumn("origin"),
-    ShownColumn("state"),
-    ShownColumn("failing_since", value=moment),
-    ShownColumn("paused_until", value=moment),
+    ShownColumn("origin", importance=Importance.LOW),
+    ShownColumn("state", importance=Importance.HIGH),
+    ShownColumn("failing_since"),
+    ShownColumn("paused_until"),
 )
-_SHOWN = {"failing_since": moment, "paused_until": moment}
 
 
 def _error(record: Record) -> str:
@@ -39,14 +38,15 @@ def _error(record: Record) -> str:
 
 
 _DELIVERIES = (
-    ShownColumn("started_at", "STARTED", moment),
+    ShownColumn("started_at", importance=Importance.IDENTITY),
     ShownColumn("event"),
     ShownColumn("attempt"),
-    ShownColumn("result"),
+    ShownColumn("result", importance=Importance.IDENTITY),
     ShownColumn("status"),
-    ShownColumn("next_attempt_at", "NEXT", moment),
-    ShownColumn("paused_until", value=moment),
-    WholeRecord("error", value=_error),
+    ShownColumn("next_attempt_at"),
+    ShownColumn("paused_until", importance=Importance.LOW),
+    WholeRecord("error", value=_error, importance=Importance.HIGH, wraps=True),
+    ShownColumn("message_id", importance=Importance.WIDE),
 )
 
 webhook = click.argument("webhook", metavar="ID", type=listed(_LIST, "webhooks", "id", "url"))
@@ -100,7 +100,7 @@ def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret_file: st
 @webhook
 def show(gateway: RemoteGateway, webhook: str) -> Sheet:
     """Shows one webhook."""
-    return Sheet(gateway.get(_path(webhook)), _SHOWN)
+    return Sheet(gateway.get(_path(webhook)))
 
 
 @webhooks.command()

@@ -1,0 +1,148 @@
+"""Tables of gatewayctl at terminals of any width."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import pytest
+
+from gateway_api.cli.ctl.formats import Format
+from gateway_api.cli.ctl.printing import table
+from gateway_api.cli.ctl.results import Importance, ShownColumn
+from gateway_api.cli.ctl.tables import aligned, fitted, listed, whole
+from gateway_api.cli.ctl.texts import lines
+
+ID = ShownColumn("id", importance=Importance.IDENTITY)
+NAME = ShownColumn("username", importance=Importance.IDENTITY)
+ADDRESS = ShownColumn("ip_address", importance=Importance.HIGH)
+TYPE = ShownColumn("type", importance=Importance.LOW)
+STATE = ShownColumn("state")
+COLUMNS = (ID, TYPE, NAME, ADDRESS, STATE)
+LONG = "2001:db8:1111:2222:3333:4444:5555:6666"
+RECORDS = (
+    {"id": 812, "type": "PPPoE", "username": "ann", "ip_address": "100.64.2.108", "state": "active"},
+    {"id": 81, "type": "DHCP", "username": "02:00:00:00:00:06", "ip_address": LONG, "state": None},
+)
+
+
+def text(columns: Sequence[ShownColumn], records: Sequence[dict[str, Any]], width: int | None) -> list[str]:
+    return [head + rest for head, rest in fitted(columns, records, width).lines]
+
+
+def words(columns: Sequence[ShownColumn]) -> list[str]:
+    return [column.word for column in columns]
+
+
+def test_without_a_terminal_a_record_is_one_line_with_all_columns() -> None:
+    assert text(COLUMNS, RECORDS, None) == [
+        "ID   TYPE   USERNAME           ADDRESS                                 STATE",
+        "812  PPPoE  ann                100.64.2.108                            active",
+        f"81   DHCP   02:00:00:00:00:06  {LONG}  -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (77, []),
+        (76, ["type"]),
+        (70, ["type"]),
+        (69, ["type", "state"]),
+        (62, ["type", "state"]),
+        (61, ["type", "address", "state"]),
+        (22, ["type", "address", "state"]),
+    ],
+)
+def test_columns_are_left_out_in_the_order_of_their_importance(width: int, left_out: list[str]) -> None:
+    shown = fitted(COLUMNS, RECORDS, width)
+    assert words(shown.left_out) == left_out
+    assert shown.lines[0].head.lower().split() == [each for each in words(COLUMNS) if each not in left_out]
+    assert max(len(head + rest) for head, rest in shown.lines) <= width
+
+
+def test_records_stand_one_under_the_other_where_not_even_their_names_fit() -> None:
+    assert fitted(COLUMNS, RECORDS, 21).left_out == ()
+    assert text(COLUMNS[:3], RECORDS, 21) == [
+        "ID        812",
+        "Type      PPPoE",
+        "Username  ann",
+        "",
+        "ID        81",
+        "Type      DHCP",
+        "Username",
+        "  02:00:00:00:00:06",
+    ]
+
+
+def every_word(width: int) -> Iterator[str]:
+    for line in text(COLUMNS, RECORDS, width):
+        yield from line.split()
+
+
+@pytest.mark.parametrize("width", range(1, 90))
+def test_no_value_is_cut_at_any_width(width: int) -> None:
+    labels = {word for column in COLUMNS for word in (*column.label.split(), *column.head.split())}
+    values = {str(value or "-") for record in RECORDS for value in record.values()}
+    assert set(every_word(width)) <= labels | values
+    assert {"812", "81", "ann", "02:00:00:00:00:06"} <= set(every_word(width))
+
+
+def test_a_sentence_wraps_between_its_words() -> None:
+    reason = ShownColumn("reason", importance=Importance.IDENTITY, wraps=True)
+    record = {"id": 1, "reason": "the device trunk0.1000 is gone and nothing answers at 100.64.2.108"}
+    assert text((ID, reason), [record], 36) == [
+        "ID  REASON",
+        "1   the device trunk0.1000 is gone",
+        "    and nothing answers at",
+        "    100.64.2.108",
+    ]
+
+
+def test_a_word_that_is_longer_than_the_terminal_stays_in_one_piece() -> None:
+    long = "x" * 50
+    assert [line.rest for line in listed([NAME], [{"username": f"a {long}"}], 20).lines] == ["", "a", long]
+
+
+def test_wide_letters_take_two_columns() -> None:
+    assert aligned([["日本", "x"], ["abcd", "x"]]) == ["日本  x", "abcd  x"]
+
+
+def test_the_last_column_has_no_spaces_after_it() -> None:
+    assert aligned([["A", "B"], ["long", "x"]]) == ["A     B", "long  x"]
+
+
+def test_a_table_without_records_is_its_heads() -> None:
+    assert [line.head for line in whole(COLUMNS, []).lines] == ["ID  TYPE  USERNAME  ADDRESS  STATE"]
+
+
+def test_chosen_columns_have_the_order_of_the_choice() -> None:
+    for chosen in (("state", "ip_address"), ("State", "ADDRESS")):
+        shown = table(COLUMNS, RECORDS, Format(columns=chosen), None)
+        assert shown.lines[0].head.split() == ["STATE", "ADDRESS"]
+
+
+def test_chosen_columns_are_never_left_out() -> None:
+    shown = table(COLUMNS, RECORDS, Format(columns=("address", "state")), 22)
+    assert shown.left_out == ()
+    assert shown.lines[0] == ("Address  ", "100.64.2.108")
+
+
+def test_a_column_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with pytest.raises(click.UsageError, match="no column 'mac'; the columns are id, type, username, "):
+        table(COLUMNS, RECORDS, Format(columns=("mac",)), None)
+
+
+def test_a_wide_table_has_all_columns_at_any_width() -> None:
+    more = (*COLUMNS, ShownColumn("source", importance=Importance.WIDE))
+    for width in (None, 22):
+        usual = table(more, RECORDS, Format(), width)
+        assert "SOURCE" not in usual.lines[0].head
+        assert "source" not in words(usual.left_out)
+        shown = table(more, RECORDS, Format(is_wide=True), width)
+        assert shown.lines[0].head.split() == ["ID", "TYPE", "USERNAME", "ADDRESS", "STATE", "SOURCE"]
+
+
+def test_a_name_cannot_make_a_line_of_its_own() -> None:
+    (_, line) = text((ID, NAME), [{"id": 1, "username": "ann\n2 bob"}], None)
+    assert line == "1   ann\\u000a2 bob"
+    assert lines("a\x1b\nb") == ["a\\u001b", "b"]
