@@ -1,11 +1,13 @@
 """The audit log of a worker: two trails in one folder, for users and for requests without a user.
 
-Each has its own size, so that no flood of requests without a user removes the record of a change.
+Each has its own size, so that no flood of requests without a user removes the record of a change. Requests
+without a user are counted, and cost no sync: anybody can send them, and they would wear out a flash disk.
 """
 
 import base64
 import binascii
 import errno
+import logging
 import os
 import sqlite3
 import threading
@@ -14,12 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from heapq import merge
 from itertools import repeat
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway_api.audit.record import AuditEntry, Filter, gap
+from gateway_api.audit.record import AuditEntry, Counted, Filter, gap
 from gateway_api.audit.trail import LogPlace, Trail
 from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge, Problem
 from gateway_api.base.process import ThreadPool, on_thread
@@ -27,10 +30,14 @@ from gateway_api.wire.contract import Page
 
 T = TypeVar("T")
 
+_log = logging.getLogger("gunicorn.error")
+
 #: Records in one response.
 MOST = 10_000
 #: Free bytes of the disk below which changes are rejected: more than the records of all concurrent changes.
 _ROOM = 4 << 20
+#: Seconds between two writes of counted requests by one worker.
+INTERVAL = 2.0
 
 _TRAILS = ("known", "strangers")
 
@@ -85,6 +92,69 @@ class BatchWriter:
             batch.failure = error
 
 
+class Counter:
+    """Counts requests that are alike, and writes what it counted at most every `INTERVAL` seconds, for any
+    greenlet or thread of a process. `clock` gives monotonic seconds; `later` is as threading.Timer."""
+
+    def __init__(
+        self,
+        trail: Trail,
+        pool: ThreadPool,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], threading.Timer] = threading.Timer,
+    ) -> None:
+        self._trail = trail
+        self._pool = pool
+        #: Bytes of records that may wait, while a disk hangs too.
+        self._most = most
+        self._clock = clock
+        self._later = later
+        self._guard = threading.Lock()
+        self._writing = threading.Lock()
+        self._waiting: dict[tuple[int, str], Counted] = {}
+        self._bytes = 0
+        self._left_out = 0
+        self._is_due = False
+        self._written_at = -inf
+
+    def add(self, record: AuditEntry) -> None:
+        """Returns at once; the record is in the trail within `INTERVAL` seconds."""
+        one = Counted.one(record)
+        at = (one.minute, one.key)
+        with self._guard:
+            before = self._waiting.get(at)
+            if before is not None:
+                self._waiting[at] = before.plus(one)
+            elif self._bytes + len(one.first) > self._most:
+                self._left_out += 1
+            else:
+                self._waiting[at] = one
+                self._bytes += len(one.first)
+            is_due, self._is_due = self._is_due, True
+        if not is_due:
+            timer = self._later(max(0.0, self._written_at + INTERVAL - self._clock()), self.write)
+            timer.daemon = True
+            timer.start()
+
+    def write(self) -> None:
+        """Writes what was counted. A failure is logged, and the requests are lost."""
+        with self._writing:
+            with self._guard:
+                waiting, self._waiting = list(self._waiting.values()), {}
+                left_out, self._left_out, self._bytes = self._left_out, 0, 0
+                self._is_due, self._written_at = False, self._clock()
+            reason: object = "too many are different"
+            try:
+                if waiting:
+                    on_thread(self._pool, self._trail.count, waiting)
+            except (OSError, sqlite3.Error) as error:
+                left_out += sum(each.count for each in waiting)
+                reason = error
+        if left_out:
+            _log.error("%d requests without a valid token are not in the audit log: %s", left_out, reason)
+
+
 class AuditLog:
     """Each of the two trails takes at most `size` bytes. `beside` is the folder of another service's log,
     which is read together with this one, if permitted."""
@@ -93,8 +163,10 @@ class AuditLog:
         self._folder = folder
         self._pool = pool
         self._beside = beside
-        self._trails = [Trail(folder, name, size) for name in _TRAILS]
-        self._known, self._strangers = (BatchWriter(trail, pool) for trail in self._trails)
+        known, strangers = _TRAILS
+        self._trails = [Trail(folder, known, size), Trail(folder, strangers, size, synced=False)]
+        self._known = BatchWriter(self._trails[0], pool)
+        self._strangers = Counter(self._trails[1], pool, self._trails[1].log_size)
         self._lost = 0
         self._reading = threading.Lock()
 
@@ -110,13 +182,20 @@ class AuditLog:
             self._record_the_lost()
 
     def add(self, record: AuditEntry) -> None:
-        """Returns when the record is on disk. Raises AuditUnavailable."""
+        """Returns when the record of a user is on disk, or AuditUnavailable is raised. One without a role is
+        counted, and on disk some seconds later."""
+        if not record.role:
+            self._strangers.add(record)
+            return
         try:
-            (self._known if record.role else self._strangers).add(record.text())
+            self._known.add(record.text())
         except AuditUnavailable:
-            if record.role:
-                self._lost += 1
+            self._lost += 1
             raise
+
+    def close(self) -> None:
+        """Writes what is only counted, at the end of a worker."""
+        self._strangers.write()
 
     def read(self, wanted: Filter, page: Page | None) -> RecordList:
         """The matching records, newest first: a page of them, or all. Raises Invalid for a wrong cursor,

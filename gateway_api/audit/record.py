@@ -55,11 +55,53 @@ class AuditEntry(msgspec.Struct, frozen=True):
     after: Annotated[
         Any, about("Values after the change, secrets masked.", {"rate_down_bps": 250_000_000})
     ] = None
+    count: Annotated[
+        int,
+        about(
+            "Number of requests. Those of one minute without a valid token that have the same address,"
+            " method, route, user and status are one record; its other fields are those of the first.",
+            1,
+            minimum=1,
+        ),
+    ] = 1
+    last_at: Annotated[
+        float | None, about("Time of the last of them, Unix epoch seconds; null for one request.", None)
+    ] = None
 
     def text(self) -> str:
         """One line of ASCII. Long values are cut, and marked as cut."""
         cut = {name: _cut(getattr(self, name)) for name in ("body", "before", "after")}
         return _json(msgspec.structs.asdict(self) | cut)
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """Requests that are alike: the record of the first, their number, and the time of the last in epoch
+    seconds. `key` names what is alike, `minute` is that of the first, since the epoch."""
+
+    minute: int
+    key: str
+    first: str
+    count: int
+    last_at: float
+
+    @classmethod
+    def one(cls, record: AuditEntry) -> "Counted":
+        alike = (record.address, record.method, record.route, record.user, record.status)
+        return cls(int(record.at // 60), _json(alike), record.text(), 1, record.at)
+
+    def plus(self, other: "Counted") -> "Counted":
+        """With the requests of a later one of the same minute and key."""
+        last_at = max(self.last_at, other.last_at)
+        return msgspec.structs.replace(self, count=self.count + other.count, last_at=last_at)
+
+    def text(self, before: str | None = None) -> str:
+        """The record as `AuditEntry.text`. `before` is that of earlier requests of this minute and key."""
+        record = json.loads(self.first if before is None else before)
+        number = self.count if before is None else record["count"] + self.count
+        if number == 1:
+            return self.first
+        last_at = max(self.last_at, record["last_at"] or record["at"])
+        return _json(record | {"count": number, "last_at": last_at})
 
 
 class Filter(msgspec.Struct, frozen=True):

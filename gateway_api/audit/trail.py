@@ -1,7 +1,8 @@
 """A trail: a SQLite database of records. When it reaches its size, it removes the oldest.
 
-Several processes write. A commit is on disk when it returns, and a killed process leaves no part of one. A
-process that forks must not use it: SQLite's locks belong to the process that opened the file.
+Several processes write, and a killed process leaves no part of a commit. A commit is on disk when it returns;
+one that only counts requests is there soon after, as it must not cost a sync. A process that forks must not
+use it: SQLite's locks belong to the process that opened the file.
 """
 
 import fcntl
@@ -9,7 +10,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from math import inf
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway_api.audit.record import Filter, gap
+from gateway_api.audit.record import Counted, Filter, gap
 from gateway_api.base import durable
 
 _log = logging.getLogger("gunicorn.error")
@@ -43,6 +44,12 @@ CREATE TABLE IF NOT EXISTS place (
     log TEXT NOT NULL,
     sequence INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS counted (
+    minute INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (minute, key)
+) WITHOUT ROWID;
 COMMIT;
 """
 _PLACE = "INTO place VALUES (1, :log, :sequence)"
@@ -52,6 +59,11 @@ DELETE FROM record WHERE number IN (
     SELECT number FROM record WHERE number < (SELECT max(number) FROM record) ORDER BY number LIMIT 16
 )
 """
+#: The record of counted requests. Those of a minute may be written when it has ended.
+_COUNTED = """
+SELECT number, record FROM counted JOIN record USING (number) WHERE minute = ? AND key = ?
+"""
+_FORGET_OTHER_MINUTES = "DELETE FROM counted WHERE minute NOT BETWEEN ? AND ?"
 _SELECT = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
 #: The index of times limits the numbers. It cannot order them: the clock may have been set back.
 _IN_TIME = """
@@ -87,19 +99,43 @@ class Row(NamedTuple):
 
 class Trail:
     """The database `name`.sqlite in a folder, of at most `size` bytes. With size 0 it belongs to another
-    service, and is only read. Any thread may call. Methods raise OSError and sqlite3.Error."""
+    service, and is only read. If it is not `synced`, a power cut takes the last commits. Any thread may call.
+    Methods raise OSError and sqlite3.Error."""
 
-    def __init__(self, folder: Path, name: str, size: int = 0) -> None:
+    def __init__(self, folder: Path, name: str, size: int = 0, *, synced: bool = True) -> None:
         self.label = name if size else f"beside-{name}"
         self._path = folder / f"{name}.sqlite"
         self._size = size
-        self._log_size = min(size // 16, _LOG_SIZE)
+        #: Bytes of a large batch. A sixteenth, so that the log and the largest batch fit beside the records.
+        self.log_size = min(size // 16, _LOG_SIZE)
+        self._synced = synced
+        #: Bytes of the write-ahead log at which it is emptied, which costs syncs.
+        self._emptied_at = self.log_size if synced else 3 * self.log_size
         #: Open connections that no thread uses, each with the inode of its file.
         self._idle: list[tuple[sqlite3.Connection, int]] = []
 
     def append(self, records: Sequence[str]) -> None:
         """All of them or none. They are on disk when it returns."""
         self._write(lambda connection: self._insert(connection, records))
+
+    def count(self, counted: Iterable[Counted]) -> None:
+        """Adds to the records of the same minute and key, or makes them. All or nothing."""
+
+        def add(connection: sqlite3.Connection) -> None:
+            for each in counted:
+                at = (each.minute, each.key)
+                connection.execute(_FORGET_OTHER_MINUTES, (each.minute - 1, each.minute + 1))
+                found = connection.execute(_COUNTED, at).fetchone()
+                if found:
+                    number, before = found
+                    connection.execute(
+                        "UPDATE record SET record = ? WHERE number = ?", (each.text(before), number)
+                    )
+                    continue
+                self._insert(connection, [each.text()])
+                connection.execute("INSERT OR REPLACE INTO counted VALUES (?, ?, last_insert_rowid())", at)
+
+        self._write(add)
 
     def append_changes(self, records: Sequence[str], before: LogPlace | None, after: LogPlace) -> None:
         """As `append`, and changes the place; nothing if another process has changed it from `before`."""
@@ -141,8 +177,8 @@ class Trail:
         with self._connection() as connection:
             # Not after: a killed process leaves one batch more in the log, and many would leave many.
             size = self._path.with_name(f"{self._path.name}-wal").stat().st_size
-            if size > self._log_size:
-                large = size > 2 * self._log_size
+            if size > self._emptied_at:
+                large = size > self._emptied_at + self.log_size
                 self._empty_log(connection, _PATIENCE_WITH_A_LARGE_LOG if large else _PATIENCE_WITH_OTHERS)
             connection.execute("BEGIN IMMEDIATE")
             change(connection)
@@ -156,8 +192,8 @@ class Trail:
 
     def _insert(self, connection: sqlite3.Connection, records: Sequence[str]) -> None:
         connection.executemany("INSERT INTO record (record) VALUES (?)", ((record,) for record in records))
-        # Room for a full log and a large batch after it.
-        most = (self._size - 4 * self._log_size) // _PAGE
+        # Room for a full log and a large batch after it, whose indexes take more pages than its records.
+        most = (self._size - self._emptied_at - 3 * self.log_size) // _PAGE
         while _pragma(connection, "page_count") - _pragma(connection, "freelist_count") > most:
             if not connection.execute(_DELETE_OLDEST).rowcount:
                 break
@@ -199,9 +235,15 @@ class Trail:
             return connection, self._path.stat().st_ino
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = FULL"):
+        for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", *self._durability()):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         connection.executescript(_SCHEMA)
+
+    def _durability(self) -> tuple[str, ...]:
+        if self._synced:
+            return ("synchronous = FULL",)
+        # By itself SQLite would also empty a log of 4 MiB, after any commit.
+        return ("synchronous = NORMAL", "wal_autocheckpoint = 0")
 
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
         with self._alone():

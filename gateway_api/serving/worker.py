@@ -92,6 +92,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._context: ssl.SSLContext | None = None
         self._stopping = gevent.event.Event()
         self._stop_application: Callable[[], None] = lambda: None
+        self._end_application: Callable[[], None] = lambda: None
         #: See `slots.py`. The arbiter sets it before the fork, in the profile with metrics.
         self.slot: int | None = None
 
@@ -117,6 +118,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         super().load_wsgi()
         application = self.wsgi
         self._stop_application = application.stop
+        self._end_application = application.end
         # In a cycle with the worker, the application would not close its databases at the end.
         leave = self._connections.leave
 
@@ -168,6 +170,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if self._connections:
             self._connections.end_all()
             gevent.sleep(_PARTING)
+        self._end_application()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         client.setblocking(1)

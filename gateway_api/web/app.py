@@ -66,6 +66,11 @@ class Application(Flask):
         if isinstance(parts, Services):
             parts.streams.close()
 
+    def end(self) -> None:
+        """Completes the audit log. After the last request of the worker."""
+        parts: Parts = self.extensions[EXTENSION]
+        parts.audit.close()
+
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         # No view is a coroutine. Flask would look at each, with each request.
         return func

@@ -1,7 +1,8 @@
-"""Every change, and every rejection, is in the audit log before the response is sent.
+"""Every change of a user, and every rejection of one, is in the audit log before the response is sent.
 
 A change is a request with any other method than GET. A view for admins is unavailable while the audit log
-cannot be written. After the change, the response reports it even if the record could not be written.
+cannot be written. After the change, the response reports it even if the record could not be written. Requests
+without a valid token are counted, and their responses wait for no disk.
 """
 
 import logging
@@ -85,13 +86,8 @@ def _record(status: int | None, message: str | None) -> None:
     try:
         parts().audit.add(record)
     except AuditUnavailable as error:
-        more = {logs.RECORD: record.text()} if role else {}
-        _log.log(
-            logging.CRITICAL if role else logging.ERROR,
-            "not in the audit log: %s",
-            error,
-            extra=logs.extra(request_id=request_id(), **more),
-        )
+        more = logs.extra(request_id=request_id(), **{logs.RECORD: record.text()})
+        _log.critical("not in the audit log: %s", error, extra=more)
 
 
 def _claimed() -> str | None:

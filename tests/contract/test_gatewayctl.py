@@ -15,6 +15,7 @@ from tests.support.by_api import sessions, with_a_name
 from tests.support.desk import Desk
 from tests.support.pretender import Gateway
 from tests.support.receivers import Receiver, answer
+from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -475,6 +476,20 @@ def test_the_audit_log_has_what_was_refused(admin: Desk) -> None:
     admin.api.send("DELETE", "/subscribers/1", "operator")
     found = admin.json("audit", "--user", "operator", "--result", "refused", "--limit", "1")
     assert [one["action"] for one in found] == ["subscribers.disconnect"]
+
+
+def test_the_audit_log_shows_how_many_requests_without_a_token_were_refused(admin: Desk) -> None:
+    for _ in range(3):
+        admin.api.send("GET", "/demux/config", None)
+    wanted = ("audit", "--route", "/api/v1/demux/config", "--result", "refused")
+
+    def counts() -> list[int]:
+        found = [one["count"] for one in admin.json(*wanted)]
+        return found if sum(found) == 3 else []
+
+    found = wait_for("the count", counts)
+    head, *lines = admin.done(*wanted).splitlines()
+    assert [int(line[head.index("COUNT") :].split()[0]) for line in lines] == found
 
 
 # Formats

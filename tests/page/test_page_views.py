@@ -1,8 +1,10 @@
 """The views of the live page that list what the gateway has, from interfaces to the audit log."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, TimeoutError, expect
@@ -294,6 +296,22 @@ def test_the_audit_log_tells_what_was_done_by_whom(shown: Screen) -> None:
     shown.page.get_by_label("Since").fill("2099-01-01T00:00")
     shown.page.get_by_role("button", name="Filter").locator("visible=true").click()
     expect(shown.page.locator("#audit-list-range")).to_have_text("no matches")
+
+
+def test_the_audit_log_shows_how_many_requests_without_a_token_were_refused(shown: Screen) -> None:
+    for _ in range(3):
+        shown.api.send("GET", "/demux/config", None)
+    wanted = {"route": "/api/v1/demux/config"}
+    wait_for("them", lambda: sum(one["count"] for one in audited(shown.api, wanted)) == 3)
+    shown.go("Audit")
+    counted = rows(shown, "audit-list").filter(has_text=re.compile(r"\([23] times\)")).first
+    expect(counted).to_contain_text("demux")
+    counted.locator("summary").click()
+    expect(counted.locator("dl")).to_contain_text("latest")
+
+
+def audited(api: Api, wanted: dict[str, str]) -> list[dict[str, Any]]:
+    return list(api.get("/audit", "admin", params=wanted)["records"])
 
 
 def test_an_operator_has_no_audit_log_and_edits_no_user(browser: Browser, own: Api) -> None:

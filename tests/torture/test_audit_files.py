@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,14 +24,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_api.audit.log import AuditLog, BatchWriter
-from gateway_api.audit.record import MOST, AuditEntry, masked, masked_path
+from gateway_api.audit.log import AuditLog, BatchWriter, Counter
+from gateway_api.audit.record import MOST, AuditEntry, Counted, masked, masked_path
 from gateway_api.audit.trail import Filter, LogPlace, Trail, _query
 from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_api.base.logs import MASK, masked_text
 from gateway_api.wire.contract import Page
 from tests.support.documents import SECRET_HASH
 from tests.support.pools import Here
+from tests.support.stack import PATIENCE
 
 
 def a_record(**more: Any) -> AuditEntry:
@@ -480,20 +481,120 @@ def ids(log: AuditLog, page: Page | None = None, **wanted: Any) -> list[str]:
 
 def test_who_is_known_and_who_is_not_are_kept_apart_and_read_together(log: AuditLog, tmp_path: Path) -> None:
     for number in range(4):
-        log.add(a_record(at=float(number), request_id=f"{number}", role=("admin", None)[number % 2]))
+        role, address = ("admin", None)[number % 2], f"192.0.2.{number}"
+        log.add(a_record(at=float(number), request_id=f"{number}", role=role, address=address))
+    log.close()
     assert names(Trail(tmp_path, "known")) == ["0", "2"]
     assert names(Trail(tmp_path, "strangers")) == ["1", "3"]
     assert ids(log) == ["3", "2", "1", "0"]
 
 
-def test_a_flood_of_strangers_pushes_no_change_out(tmp_path: Path) -> None:
+def stranger(**more: Any) -> AuditEntry:
+    return a_record(**({"role": None, "user": None, "status": 401, "result": "refused", "at": 60.0} | more))
+
+
+def counted(log: AuditLog) -> list[tuple[str, int, float, float | None]]:
+    """Request id, count, first and last time of all records, the newest first."""
+    found = [json.loads(bytes(record)) for record in log.read(Filter(), None).records]
+    return [(record["request_id"], record["count"], record["at"], record["last_at"]) for record in found]
+
+
+def test_requests_without_a_token_that_are_alike_are_one_record_whichever_worker_counts_them(
+    tmp_path: Path,
+) -> None:
+    workers = [AuditLog(tmp_path, SIZE, Here()) for _ in range(2)]
+    for number in range(40):
+        workers[number % 2].add(stranger(at=60.0 + number, request_id=str(number), path=f"/x/{number}"))
+    for log in workers:
+        log.close()
+    ((first, count, at, last_at),) = counted(workers[0])
+    assert (count, last_at) == (40, 99.0)
+    assert (first, at) in [("0", 60.0), ("1", 61.0)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"address": "192.0.2.8"},
+        {"method": "GET"},
+        {"route": "/api/v1/qos"},
+        {"user": "operator"},
+        {"status": 429},
+        {"at": 120.0},
+    ],
+)
+def test_requests_that_differ_have_records_of_their_own(log: AuditLog, other: dict[str, Any]) -> None:
+    log.add(stranger(request_id="one"))
+    log.add(stranger(request_id="two", **other))
+    log.close()
+    assert [(name, count) for name, count, *_ in counted(log)] == [("two", 1), ("one", 1)]
+
+
+def test_what_was_counted_before_the_clock_was_set_back_is_counted_again(log: AuditLog) -> None:
+    for at in (600.0, 60.0, 600.0):
+        log.add(stranger(at=at))
+        log.close()
+    assert [(count, at) for _, count, at, _ in counted(log)] == [(1, 600.0), (1, 60.0), (1, 600.0)]
+
+
+def test_what_is_counted_is_written_at_most_every_two_seconds() -> None:
+    class Steps:
+        now, due = 0.0, -1.0
+
+    class Timer(threading.Timer):
+        """Rings when the test says so."""
+
+        def start(self) -> None:
+            Steps.due = Steps.now + self.interval
+
+    class Written(Trail):
+        def __init__(self) -> None:
+            self.times: list[float] = []
+            self.number = 0
+
+        def count(self, counted: Iterable[Counted]) -> None:
+            self.times.append(Steps.now)
+            self.number += sum(each.count for each in counted)
+
+    trail = Written()
+    counter = Counter(trail, Here(), SIZE, clock=lambda: Steps.now, later=Timer)
+    for _ in range(1000):
+        counter.add(stranger(request_id=str(Steps.now)))
+        if Steps.now >= Steps.due:
+            counter.write()
+        Steps.now += 0.01
+    counter.write()
+    assert trail.number == 1000
+    assert trail.times[0] == 0
+    assert len(trail.times) <= 7
+
+
+def test_a_flood_of_strangers_pushes_no_change_out_and_keeps_the_size(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, SIZE, Here())
     log.add(a_record(request_id="the change"))
-    for number in range(0, 4000, 20):
-        Trail(tmp_path, "strangers", SIZE).append(texts(*range(number, number + 20), role=None))
-    assert len(names(Trail(tmp_path, "strangers"))) < 4000
+    sizes = []
+    for number in range(0, 8000, 40):
+        for each in range(number, number + 40):
+            log.add(stranger(request_id=str(each), address=str(each)))
+        log.close()
+        sizes.append(size_of(tmp_path, "strangers"))
+    kept = [int(name) for name in names(Trail(tmp_path, "strangers"))]
+    assert kept == list(range(8000 - len(kept), 8000))
+    assert len(kept) < 4000
     assert names(Trail(tmp_path, "known")) == ["the change"]
-    assert size_of(tmp_path, "strangers") < 1.2 * SIZE
+    assert max(sizes) <= SIZE
+
+
+def test_more_that_differ_than_may_wait_are_left_out_and_the_log_has_their_number(
+    caplog: pytest.LogCaptureFixture, trail: Trail
+) -> None:
+    counter = Counter(trail, Here(), 10_000, later=lambda wait, act: threading.Timer(PATIENCE, act))
+    for number in range(100):
+        counter.add(stranger(request_id=str(number), address=str(number)))
+    counter.write()
+    kept = len(rows(trail))
+    assert 10 < kept < 50
+    assert f"{100 - kept} requests without a valid token are not in the audit log" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -515,6 +616,7 @@ def test_all_filters_must_hold(log: AuditLog, wanted: dict[str, Any], expected: 
     log.add(a_record(at=2.0, request_id="b", user="operator", route="/x/{id}", result="refused"))
     log.add(a_record(at=3.0, request_id="c", user=None, role=None, action="login.log_in", result="refused"))
     log.add(a_record(at=4.0, request_id="d"))
+    log.close()
     assert ids(log, **wanted) == expected
 
 
@@ -527,9 +629,9 @@ def test_pages_have_each_record_once_whatever_comes_meanwhile_and_however_clocks
         log = AuditLog(Path(folder), 1 << 20, Here())
         for number, (known, at) in enumerate(written):
             result = "refused" if number % 3 else "done"
-            log.add(
-                a_record(at=float(at), request_id=f"{number}", role="admin" if known else None, result=result)
-            )
+            role, address = "admin" if known else None, f"{number}"
+            log.add(a_record(at=float(at), request_id=f"{number}", role=role, address=address, result=result))
+        log.close()
         wanted = Filter(result="refused" if refused else None)
         whole = [bytes(record) for record in log.read(wanted, None).records]
         pages: list[bytes] = []
@@ -543,12 +645,15 @@ def test_pages_have_each_record_once_whatever_comes_meanwhile_and_however_clocks
             assert len(page.records) == limit
             log.add(a_record(at=9.0, request_id="later"))
             log.add(a_record(at=9.0, request_id="later", role=None))
+            log.close()
         assert pages == whole
 
 
 def test_every_record_has_an_id_of_its_own_that_stays(log: AuditLog) -> None:
     for number in range(50):
-        log.add(a_record(request_id=f"{number}", role=("admin", None)[number % 2]))
+        role, address = ("admin", None)[number % 2], f"192.0.2.{number}"
+        log.add(a_record(request_id=f"{number}", role=role, address=address))
+    log.close()
     first = {
         json.loads(bytes(r))["request_id"]: json.loads(bytes(r))["id"]
         for r in log.read(Filter(), None).records
@@ -623,11 +728,17 @@ def test_while_nothing_can_be_written_a_change_is_not_to_be_made(log: AuditLog, 
     assert (gap["action"], gap["message"][:9]) == ("audit.gap", "1 records")
 
 
-def test_strangers_that_cannot_be_recorded_hold_up_nobody(log: AuditLog, tmp_path: Path) -> None:
+def test_strangers_that_cannot_be_recorded_hold_up_nobody_and_the_log_has_their_number(
+    log: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.close()
     with full(tmp_path, "strangers"):
-        with pytest.raises(AuditUnavailable):
+        for _ in range(3):
             log.add(a_record(role=None))
+        log.close()
         log.check()
+    lost = "requests without a valid token are not in the audit log: database or disk is full"
+    assert sum(int(line.split()[0]) for line in caplog.messages if lost in line) == 3
 
 
 def test_a_disk_that_is_nearly_full_is_full_before_a_change_is_made(

@@ -22,9 +22,11 @@ export const audit = api => new ListView(api, {
 
 /** What a record says besides the columns, in one element that opens. */
 function details(record) {
-  const {action, path, message, request_id: request, body, before, after} = record;
-  const parts = Object.entries({request, path, message, body, before, after}).filter(([, value]) => value != null && value !== '');
-  return element('details', {}, element('summary', {text: [action, message].filter(Boolean).join(': ') || 'unknown'}),
+  const {action, path, message, request_id: request, body, before, after, count, last_at: last} = record;
+  const latest = last && moment(last);
+  const title = [action, message].filter(Boolean).join(': ') || 'unknown';
+  const parts = Object.entries({request, path, message, latest, body, before, after}).filter(([, value]) => value != null && value !== '');
+  return element('details', {}, element('summary', {text: count > 1 ? `${title} (${count} times)` : title}),
     element('dl', {class: 'fields'}, ...parts.map(([name, value]) => element('div', {}, element('dt', {text: name}),
       element('dd', {text: typeof value === 'string' ? value : JSON.stringify(value, null, 2), class: 'code'})))));
 }

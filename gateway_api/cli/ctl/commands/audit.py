@@ -25,6 +25,7 @@ _COLUMNS = (
     ShownColumn("action", importance=Importance.HIGH),
     ShownColumn("result", importance=Importance.HIGH),
     ShownColumn("status", importance=Importance.LOW),
+    ShownColumn("count", importance=Importance.LOW),
     WholeRecord("path", "Path or message", _what, Importance.IDENTITY, wraps=True),
 )
 
