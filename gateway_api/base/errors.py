@@ -32,6 +32,14 @@ class NotFound(GatewayApiError):
     """The object that the request names does not exist."""
 
 
+class Moved(GatewayApiError):
+    """The object has another path, with the query of the request if it has one."""
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+        super().__init__("Moved")
+
+
 class ListTooLarge(GatewayApiError):
     """A whole list is too large for one response. Pages are not."""
 

@@ -127,15 +127,28 @@ def load(schema: Schema, data: Any) -> Any:
     try:
         return schema.load(data)
     except marshmallow.ValidationError as error:
-        raise Invalid(*islice(_problems(error.messages_dict), MOST_PROBLEMS)) from error
+        raise Invalid(*islice(_problems(error.messages_dict, data), MOST_PROBLEMS)) from error
 
 
-def _problems(messages: Mapping[Any, Any], above: str = "") -> Iterator[Problem]:
-    for key, held in messages.items():
+def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:
+    """In the order of the data; after it, in the order of the schema, those of what is missing."""
+    # marshmallow looks for unknown fields in a set, whose order changes with each process.
+    given = list(data) if isinstance(data, Mapping) else []
+    places = {key: place for place, key in enumerate(given)}
+    for key in sorted(messages, key=lambda key: places.get(key, len(given))):
+        held = messages[key]
         # "_schema" has the messages about the whole object.
         path = above if key == "_schema" else f"{above}.{shown(key)}".lstrip(".")
         if isinstance(held, Mapping):
-            yield from _problems(held, path)
+            yield from _problems(held, _part(data, key), path)
             continue
         for message in held:
             yield Problem(path, _CODES.get(message, "invalid"), message)
+
+
+def _part(data: Any, key: Any) -> Any:
+    """What a message with this key is about; None where there is no such part."""
+    if isinstance(data, Mapping):
+        return data.get(key)
+    is_item = isinstance(data, list) and isinstance(key, int) and key < len(data)
+    return data[key] if is_item else None

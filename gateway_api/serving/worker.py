@@ -260,13 +260,16 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
 
 def check_header(request: Any) -> None:
-    """Rules of HTTP that neither of gunicorn's parsers checks. Raises InvalidHeader and
+    """Rules of HTTP that not both of gunicorn's parsers check. Raises InvalidHeader, ObsoleteFolding and
     UnsupportedTransferCoding."""
     hosts = [value for name, value in request.headers if name == "HOST"]
     # RFC 9112 section 3.2. HTTP/1.0 had no such header.
     if len(hosts) > 1 or (not hosts and request.version >= (1, 1)) or not all(map(_is_host, hosts)):
         raise errors.InvalidHeader("HOST", req=request)
     for name, value in request.headers:
+        # RFC 9112 section 5.2. gunicorn_h1c makes a line that continues another one a header without a name.
+        if not name:
+            raise errors.ObsoleteFolding(value)
         # RFC 9112 section 6.1. gunicorn would pass a compressed body on as it is.
         if name == "TRANSFER-ENCODING" and value.strip(" \t").lower() != "chunked":
             raise errors.UnsupportedTransferCoding(value)

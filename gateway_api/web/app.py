@@ -2,14 +2,16 @@
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import gevent
 from flask import Blueprint, Flask, Request
 from werkzeug.exceptions import NotFound
-from werkzeug.routing import MapAdapter
+from werkzeug.routing import MapAdapter, RequestRedirect
 
 from gateway_api.audit import core_changes
+from gateway_api.base.errors import Moved
 from gateway_api.base.process import keep_loaded, return_large_objects
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
@@ -80,6 +82,13 @@ class Application(Flask):
         if request is not None and request.environ["PATH_INFO"].startswith("//"):
             raise NotFound
         return super().create_url_adapter(request)
+
+    def raise_routing_exception(self, request: Request) -> NoReturn:
+        if isinstance(request.routing_exception, RequestRedirect):
+            # werkzeug would make an address of the Host that the client sent, and a body in HTML.
+            there = urlsplit(request.routing_exception.new_url)
+            raise Moved(there._replace(scheme="", netloc="").geturl())
+        super().raise_routing_exception(request)
 
 
 def users() -> Application:

@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources.abc import Traversable
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from flask import Response, request
 
@@ -22,6 +22,21 @@ TYPES = {
     ".png": "image/png",
     ".svg": "image/svg+xml",
 }
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """Files of known types in the folder and below it, by their paths in it. Without those that lie outside
+    when links are followed: a link must not publish a file of the machine."""
+    return {
+        file.relative_to(folder).as_posix(): file
+        for file in sorted(folder.rglob("*"))
+        if file.suffix in TYPES and file.is_file() and lies_in(folder, file)
+    }
+
+
+def lies_in(folder: Path, file: Path) -> bool:
+    """Whether it does when links are followed."""
+    return file.resolve().is_relative_to(folder.resolve())
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ A client learns what it can correct. Why the core failed, and tracebacks, go to 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
+from flask import Flask, Response, current_app, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from gateway_api.base import errors, logs
 from gateway_api.base.logs import masked_text
@@ -37,6 +37,10 @@ def _with_text(status: int) -> Callable[[errors.GatewayApiError], Response]:
     return lambda error: responses.error(status, str(error))
 
 
+def _moved(error: errors.Moved) -> Response:
+    return responses.error(308, str(error), {"Location": error.to})
+
+
 def _stale(error: errors.Stale) -> Response:
     response = responses.error(412, str(error))
     response.set_etag(error.etag)
@@ -63,6 +67,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.WrongCredentials: _challenge("Incorrect username or password"),
     errors.NotAllowed: _not_allowed,
     errors.NotFound: _with_text(404),
+    errors.Moved: _moved,
     errors.ListTooLarge: _with_text(400),
     errors.Conflict: _with_text(409),
     errors.Stale: _stale,
@@ -83,11 +88,24 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
 
 def _of_werkzeug(error: HTTPException) -> Response:
     """For an unknown path, a wrong method, or a body over the limit."""
-    response = responses.error(error.code or 500, error.name)
-    for name, value in error.get_headers():
-        if name == "Allow":
-            response.headers[name] = value
-    return response
+    allowed = _in_order(error.valid_methods) if isinstance(error, MethodNotAllowed) else ""
+    return responses.error(error.code or 500, error.name, {"Allow": allowed} if allowed else None)
+
+
+def _in_order(methods: Iterable[str] | None) -> str:
+    """Methods of the current request's path, as Allow lists them: in the order of the route table. werkzeug's
+    own order changes with each process."""
+    adapter = current_app.create_url_adapter(request)
+    if adapter is None or methods is None:
+        return ""
+    # By identity: rules of one path are equal.
+    places = {id(rule): place for place, rule in enumerate(current_app.url_map.iter_rules())}
+
+    def place(method: str) -> tuple[int, str]:
+        rule, _ = adapter.match(method=method, return_rule=True)
+        return places[id(rule)], method
+
+    return ", ".join(sorted(methods, key=place))
 
 
 def _unexpected(_: Exception) -> Response:

@@ -91,6 +91,32 @@ def assert_refused(answer: Answered, status: int) -> None:
     assert "Server" not in answer.headers
 
 
+# Lines of a header that continue another one (RFC 9112 section 5.2)
+
+
+@pytest.mark.parametrize("space", [b" ", b"\t", b"  \t "])
+def test_a_folded_header_line_is_400(server: Server, space: bytes) -> None:
+    for folded in (
+        b"Host: x\r\nX-Note: one\r\n%btwo\r\n" % space,
+        b"X-Note: one\r\n%btwo\r\nHost: x\r\n" % space,
+        b"X-Note: one\r\n%bHost: y\r\nHost: x\r\n" % space,
+        b"Host: x\r\nAuthorization: Bearer\r\n%bx\r\n" % space,
+        b"Host: x\r\nX-Note:\r\n%bone\r\n" % space,
+    ):
+        assert_refused(server.send(HEALTH + b"Connection: close\r\n" + folded + b"\r\n"), 400)
+
+
+# Redirects (RFC 9110 section 10.2.2)
+
+
+@pytest.mark.parametrize("host", [b"elsewhere.example", b"localhost", b"x:99"])
+def test_a_redirect_stays_at_the_address_that_the_client_used(server: Server, host: bytes) -> None:
+    for path, there in ((b"/docs", "/docs/"), (b"/docs?a=1&b=%2F", "/docs/?a=1&b=%2F")):
+        answer = server.send(b"GET %b HTTP/1.1\r\nConnection: close\r\nHost: %b\r\n\r\n" % (path, host))
+        assert (answer.status, answer.headers["Location"]) == (308, there)
+        assert host.decode() not in json.dumps(answer.body)
+
+
 # Host (RFC 9112 section 3.2, RFC 3986 section 3.2.2)
 
 WRONG_HOSTS = {
@@ -315,3 +341,77 @@ def test_an_if_match_that_is_no_entity_tag_is_400_and_changes_nothing(api: Api) 
 def test_an_if_match_of_another_etag_is_412(api: Api, named: str) -> None:
     answer = api.send("POST", "/system/config/discard", headers={"If-Match": named})
     assert answer.status_code == 412
+
+
+# What is the same in each process
+
+UNKNOWN = [f"field_{number}" for number in (5, 3, 9, 1, 7, 2, 8, 4, 6, 0)]
+
+
+@pytest.fixture(scope="module", params=["1", "2", "3"])
+def seeded(
+    request: pytest.FixtureRequest, state: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The address of one whose sets have another order than those of the others."""
+    folder = tmp_path_factory.mktemp("seeded")
+    for name in ("certificate.pem", "key.pem", "secret", "logins.sqlite"):
+        shutil.copy(state / name, folder)
+    with running_api(state / "core.sock", folder, workers=1, PYTHONHASHSEED=request.param) as url:
+        yield url
+
+
+def test_the_errors_of_a_request_have_its_order(seeded: str, api: Api) -> None:
+    answer = api.session.post(
+        f"{seeded}/api/v1/auth/login", json={**dict.fromkeys(UNKNOWN), "password": 1}, timeout=30
+    )
+    paths = [*UNKNOWN, "password", "username"]
+    assert answer.status_code == 400
+    assert [problem["path"] for problem in answer.json()["errors"]] == paths
+    assert [part.partition(":")[0] for part in answer.json()["message"].split("; ")] == paths
+
+
+def test_the_errors_of_a_query_have_its_order(seeded: str, api: Api) -> None:
+    asked = "&".join(f"{name}=1" for name in UNKNOWN)
+    answer = api.session.get(
+        f"{seeded}/api/v1/subscribers?{asked}",
+        headers={"Authorization": f"Bearer {api.token('admin')}"},
+        timeout=30,
+    )
+    assert answer.status_code == 400
+    assert [problem["path"] for problem in answer.json()["errors"]] == UNKNOWN
+
+
+def test_the_errors_of_the_parts_of_a_request_have_its_order(seeded: str, api: Api) -> None:
+    edits = [{"op": "set", **dict.fromkeys(UNKNOWN[:4])}, {**dict.fromkeys(UNKNOWN[4:8]), "op": 1}]
+    answer = api.session.post(
+        f"{seeded}/api/v1/system/config/edit",
+        json={"nothing": 1, "operations": edits},
+        headers={"Authorization": f"Bearer {api.token('admin')}"},
+        timeout=30,
+    )
+    assert answer.status_code == 400
+    paths = [problem["path"] for problem in answer.json()["errors"]]
+    given = [path for path in paths if path.rpartition(".")[2] in {*UNKNOWN, "nothing"}]
+    assert given == [
+        "nothing",
+        *(f"operations.0.{name}" for name in UNKNOWN[:4]),
+        *(f"operations.1.{name}" for name in UNKNOWN[4:8]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/api/v1/subscribers/1", "GET, HEAD, DELETE"),
+        ("/api/v1/webhooks", "GET, HEAD, POST"),
+        ("/api/v1/subscribers/jobs/1", "GET, HEAD, DELETE"),
+        ("/api/v1/health", "GET, HEAD"),
+        ("/api/v1/auth/login", "POST"),
+        ("/docs/", "GET, HEAD"),
+    ],
+)
+def test_the_methods_of_a_path_have_the_order_of_the_table(
+    seeded: str, api: Api, path: str, methods: str
+) -> None:
+    answer = api.session.request("PATCH", f"{seeded}{path}", timeout=30)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, methods)

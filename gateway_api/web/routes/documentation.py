@@ -14,17 +14,13 @@ from flask import Blueprint, Response
 
 from gateway_api.base.errors import NotFound
 from gateway_api.web import access, parse
-from gateway_api.web.assets import REVALIDATE, TYPES, Asset, serve
+from gateway_api.web.assets import REVALIDATE, Asset, files_in, lies_in, serve
 
 routes = Blueprint("documentation", __name__, url_prefix="/docs")
 
 BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
 #: By the path of a request. What is not here is not served.
-_FILES = {
-    file.relative_to(BUILT).as_posix(): file
-    for file in BUILT.rglob("*")
-    if file.suffix in TYPES and file.is_file()
-}
+_FILES = files_in(BUILT)
 _ABSENT = "The documentation is not installed: `make docs` builds it"
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
@@ -56,6 +52,9 @@ def _response(name: str) -> Response:
 def _read(path: Path) -> tuple[Asset, str]:
     """A file with its Content-Security-Policy: the theme has a short script in each page, and styles at its
     pictures."""
+    # Once more: what was a file at the start may be a link now.
+    if not lies_in(BUILT, path):
+        raise NotFound("No such file")
     asset = Asset.read(path)
     digests = (b64encode(sha256(script).digest()).decode() for script in _INLINE_SCRIPT.findall(asset.body))
     scripts = " ".join(["'self'", *(f"'sha256-{digest}'" for digest in dict.fromkeys(digests))])

@@ -5,6 +5,7 @@ They are the same for every client, and have no data of the gateway.
 
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -12,7 +13,7 @@ from flask import Blueprint, Flask, Response, current_app
 
 from gateway_api.base.errors import NotFound
 from gateway_api.web import access, responses
-from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, serve
+from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, serve
 from gateway_api.web.openapi.document import document
 from gateway_api.web.records import OpenApi
 
@@ -24,7 +25,7 @@ _EXTENSION = "openapi"
 _WEB = files("gateway_api") / "web"
 _SWAGGER_UI = files("flask_swagger_ui") / "dist"
 
-PAGE_FILES = {file.name: Asset.read(file) for file in (_WEB / "page").iterdir()}
+PAGE_FILES = {name: Asset.read(file) for name, file in files_in(Path(str(_WEB / "page"))).items()}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

@@ -1,0 +1,62 @@
+"""Files of a folder that browsers may get."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway_api.web.assets import files_in, lies_in
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "pages"
+    (made / "below").mkdir(parents=True)
+    for name in ("index.html", "below/part.js", "note.txt"):
+        (made / name).write_text("x")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key.html").write_text("secret")
+    return made
+
+
+def test_files_of_known_types_are_found_by_their_paths(folder: Path) -> None:
+    assert files_in(folder) == {
+        "below/part.js": folder / "below/part.js",
+        "index.html": folder / "index.html",
+    }
+
+
+@pytest.mark.parametrize("way", ["absolute", "relative", "over another link"])
+def test_a_link_to_a_file_outside_is_left_out(folder: Path, way: str) -> None:
+    link, key = folder / "key.html", folder.parent / "secret" / "key.html"
+    if way == "over another link":
+        (folder / "note.lnk").symlink_to(key)
+        link.symlink_to("note.lnk")
+    else:
+        link.symlink_to(key if way == "absolute" else "../secret/key.html")
+    assert link.read_text() == "secret"
+    assert "key.html" not in files_in(folder)
+
+
+def test_a_link_to_a_folder_outside_is_left_out(folder: Path) -> None:
+    (folder / "more").symlink_to(folder.parent / "secret")
+    assert (folder / "more" / "key.html").exists()
+    assert sorted(files_in(folder)) == ["below/part.js", "index.html"]
+
+
+def test_a_link_within_the_folder_is_a_file_of_it(folder: Path) -> None:
+    (folder / "start.html").symlink_to("index.html")
+    assert "start.html" in files_in(folder)
+
+
+def test_a_folder_may_be_a_link_itself(folder: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    assert sorted(files_in(link)) == ["below/part.js", "index.html"]
+
+
+def test_a_file_that_became_a_link_no_longer_lies_in_its_folder(folder: Path) -> None:
+    index = folder / "index.html"
+    assert lies_in(folder, index)
+    index.unlink()
+    index.symlink_to("../secret/key.html")
+    assert not lies_in(folder, index)
