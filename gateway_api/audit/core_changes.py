@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import AuditEntry, gap, masked
 from gateway_api.audit.trail import LogPlace
-from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.errors import CoreLacksMethod, GatewayApiError
 from gateway_api.daemon.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
 from gateway_api.wire.varlink.client import Client
@@ -22,6 +22,8 @@ _log = logging.getLogger("gunicorn.error")
 #: The role of a client of the core's socket, and of the core.
 ROLE = "system"
 _PAUSE = 1.0
+#: Seconds until a core that does not tell of changes is asked again: it may be a new one then.
+_LONG_PAUSE = 60.0
 _CALL_TIMEOUT = 3.0
 
 
@@ -32,8 +34,8 @@ def start(core_socket: Path, log: AuditLog) -> None:
 
 
 def record_new(daemon: Daemon, log: AuditLog) -> bool:
-    """Records the next changes. True if the core may have more. Raises CoreUnavailable and AuditUnavailable;
-    the next call tries again."""
+    """Records the next changes. True if the core may have more. Raises CoreUnavailable, CoreLacksMethod and
+    AuditUnavailable; the next call tries again."""
     place = log.place()
     after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
     reply = daemon.reply(after)
@@ -48,18 +50,20 @@ def record_new(daemon: Daemon, log: AuditLog) -> bool:
 def _record_forever(daemon: Daemon, log: AuditLog) -> None:
     failed = False
     while True:
-        more = False
+        more, pause = False, _PAUSE
         try:
             more = record_new(daemon, log)
             failed = False
         except GatewayApiError as error:
             (_log.debug if failed else _log.warning)("cannot record changes at the core: %s", error)
             failed = True
+            if isinstance(error, CoreLacksMethod):
+                pause = _LONG_PAUSE
         except Exception:  # noqa: BLE001 - logged
             # If this thread ended, no later change would be recorded.
             _log.exception("cannot record changes at the core")
         if not more:
-            time.sleep(_PAUSE)
+            time.sleep(pause)
 
 
 def _records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:

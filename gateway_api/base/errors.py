@@ -60,6 +60,14 @@ class CoreAbsent(CoreUnavailable):
     )
 
 
+class CoreLacksMethod(CoreUnavailable):
+    """The core daemon does not have a method of its interface that a core may leave out. The text may be
+    shown to a client."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"The core daemon lacks the method {method}")
+
+
 class Conflict(GatewayApiError):
     """The current state does not allow the request."""
 

@@ -28,6 +28,8 @@ org.gatewayapi.core at a Unix socket. gateway-core-linux.service runs it with re
 gateway-core-lab.service with simulated ones. Enable one of them.
 
 Run `gateway-core setup` before the first start of gateway-core-linux.service.
+
+Any other daemon that serves the interface can be the core. `gateway-core check` says what one lacks.
 """
 _API_FILES = (
     (_ENV_FILE, "the settings: gateway-api.env(5)."),
@@ -75,7 +77,9 @@ def _of_api() -> Iterator[str]:
 def _of_core() -> Iterator[str]:
     name = "gateway-core"
     yield head(name, 8) + named(name, "The core daemon of the gateway")
-    yield from _of_program(name, _CORE, core.main, (("setup",), ("linux",), ("lab",)), _CORE_FILES)
+    yield from _of_program(
+        name, _CORE, core.main, (("setup",), ("linux",), ("lab",), ("check",)), _CORE_FILES
+    )
     yield see_also(("gateway-api", 8), ("gateway-api.env", 5))
 
 

@@ -14,7 +14,7 @@ from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound
 from gateway_api.base.settings import core_socket
 from gateway_api.daemon.commands import Daemon, Edit
 from gateway_api.wire.core.configuration import EditAction
-from gateway_api.wire.varlink.client import Client
+from gateway_api.wire.varlink.client import Client, join_group_of
 
 #: The author of its commits in the archive.
 _AUTHOR = "root"
@@ -51,9 +51,7 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
     with closing(Client(path, timeout=_CALL_TIMEOUT)) as client:
         daemon = Daemon(client)
         try:
-            if path.exists():
-                # The core trusts peers of its group, which is that of its socket.
-                os.setegid(path.stat().st_gid)
+            join_group_of(path)
             match arguments.rescue:
                 case "enable":
                     return _enable(daemon)

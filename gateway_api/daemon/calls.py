@@ -11,6 +11,7 @@ import msgspec
 from gateway_api.base.errors import (
     Conflict,
     CoreAbsent,
+    CoreLacksMethod,
     CoreUnavailable,
     GatewayApiError,
     Invalid,
@@ -82,7 +83,8 @@ class Question(Generic[R]):
 
 class Calls:
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
-    contract, and the translation of the core's errors. `timeout` is in seconds; None is the client's own.
+    contract, CoreLacksMethod, and the translation of the core's errors. `timeout` is in seconds; None is the
+    client's own.
     Calls of `request_id` are of a request with this id; the first of them takes `question` along."""
 
     def __init__(
@@ -117,6 +119,17 @@ class Calls:
     def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
         reply: type[R] = reply_of(type(call))
         return decoded(reply, self.raw(call, timeout=timeout))
+
+    def require(self, call: Method[Any]) -> None:
+        """Raises CoreLacksMethod if the core does not have this method, which streams."""
+        with _translated(call):
+            # Not for more: the core replies at once, if only with ExpectedMore.
+            (reply,) = self._replies(call)
+            try:
+                reply.result()
+            except ErrorReply as error:
+                if error.lacks_method:
+                    raise
 
     def fields(self, call: Method[Any], *names: str, timeout: float | None = None) -> Fields:
         """These fields of the reply, or all, as JSON bytes. Each is required."""
@@ -183,6 +196,22 @@ def _translated(call: Method[Any]) -> Iterator[None]:
         raise translation(error, call) from error
 
 
+def followed(client: Client, call: Method[R], *, silence: float) -> Iterator[R]:
+    """The replies of a method that streams. Ends with CoreUnavailable, CoreLacksMethod or NotFound; at the
+    latest when no reply came for `silence` seconds."""
+    reply: type[R] = reply_of(type(call))
+    try:
+        for raw in client.stream(CORE.method(type(call)), call, silence=silence):
+            yield decoded(reply, raw)
+    except Unreachable as error:
+        raise CoreUnavailable(str(error)) from error
+    except ErrorReply as error:
+        translated = translation(error, call)
+        if isinstance(translated, CoreUnavailable | NotFound):
+            raise translated from error
+        raise CoreUnavailable(str(translated)) from error
+
+
 def decoded(type: type[T], raw: msgspec.Raw) -> T:
     """A part of a reply as a value. Raises CoreUnavailable."""
     try:
@@ -218,6 +247,11 @@ _RULES = {
 
 def translation(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
     """The error of a call as one of `base/errors.py`."""
+    if error.lacks_method:
+        method = type(call).__name__
+        if type(call) in CORE.optional:
+            return CoreLacksMethod(method)
+        return CoreUnavailable(f"the core lacks the method {method}, which every core must have")
     name = error.name.removeprefix(f"{CORE.name}.")
     match name:
         case _ if name in _TEXTS:

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway_api.base.errors import CoreUnavailable, Invalid, NotFound, Problem
+from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable, Invalid, NotFound, Problem
 from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, Listed, Question, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import jobs, sessions, traffic
+from gateway_api.wire.core.dependencies import Dependency, GetDependencies
+from gateway_api.wire.core.history import DEFAULT_LIMITS, GetHistoryLimits, HistoryLimits
 
 #: Each request makes such a call before its own: together they must end within the 5 s of a response.
 _ACCESS_TIMEOUT = 1.5
@@ -64,12 +66,32 @@ class Daemon(Calls):
         return self._access(Question(wire.GetTokenAccess()))
 
     def denied_networks(self) -> tuple[str, ...]:
-        """Networks to which no webhook is delivered, in CIDR notation."""
-        return self._access(Question(wire.GetDeniedNetworks())).networks
+        """Networks to which no webhook is delivered, in CIDR notation: none for a core without the method."""
+        try:
+            return self._access(Question(wire.GetDeniedNetworks())).networks
+        except CoreLacksMethod:
+            return ()
 
-    def sessions_version(self) -> str:
-        """Another one after each change of a session."""
-        return self.reply(sessions.GetSessionsVersion()).version
+    def history_limits(self) -> HistoryLimits:
+        """The limits of the history: the default for a core without the method."""
+        try:
+            return self.reply(GetHistoryLimits())
+        except CoreLacksMethod:
+            return DEFAULT_LIMITS
+
+    def dependencies(self, *, timeout: float | None = None) -> tuple[Dependency, ...]:
+        """The health of what the core depends on: nothing for a core without the method."""
+        try:
+            return self.reply(GetDependencies(), timeout=timeout).dependencies
+        except CoreLacksMethod:
+            return ()
+
+    def sessions_version(self) -> str | None:
+        """Another one after each change of a session. None for a core without the method."""
+        try:
+            return self.reply(sessions.GetSessionsVersion()).version
+        except CoreLacksMethod:
+            return None
 
     def list_sessions(self, filter: Mapping[str, str], sort: str | None, page: Page | None) -> Listed:
         wanted = msgspec.convert(filter, sessions.SessionFilter)

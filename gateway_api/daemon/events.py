@@ -8,11 +8,9 @@ import logging
 from collections.abc import Callable, Iterator
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.daemon.calls import decoded
-from gateway_api.wire.core.interface import CORE
+from gateway_api.daemon.calls import followed
 from gateway_api.wire.core.sessions import EventsReply, SubscribeEvents
-from gateway_api.wire.varlink.client import Client, Unreachable
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger(__name__)
 
@@ -27,12 +25,7 @@ class Events:
 
     def after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
         """Batches after an event, or from now on if both are None. Ends with CoreUnavailable."""
-        wanted = SubscribeEvents(boot_id, sequence)
-        try:
-            for raw in self._client.stream(CORE.method(SubscribeEvents), wanted, silence=_SILENCE):
-                yield decoded(EventsReply, raw)
-        except (Unreachable, ErrorReply) as error:
-            raise CoreUnavailable(str(error)) from error
+        return followed(self._client, SubscribeEvents(boot_id, sequence), silence=_SILENCE)
 
     def for_ever(
         self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False

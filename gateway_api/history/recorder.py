@@ -22,7 +22,6 @@ from gateway_api.history.sole import Sole
 from gateway_api.history.store import FeedPlace, HistoryStore
 from gateway_api.history.traffic_recorder import TrafficRecorder
 from gateway_api.wire.contract import Page
-from gateway_api.wire.core.history import GetHistoryLimits
 from gateway_api.wire.core.sessions import EventsReply, ListSessions
 from gateway_api.wire.varlink.client import Client
 
@@ -109,7 +108,7 @@ class Recorder:
         if time.monotonic() - self._trimmed < _TRIM:
             return
         self._trimmed = time.monotonic()
-        limits = self._daemon.reply(GetHistoryLimits())
+        limits = self._daemon.history_limits()
         for _ in range(_MOST_REMOVALS):
             if not on_thread(self._pool, store.trim, limits, int(self._clock())):
                 return

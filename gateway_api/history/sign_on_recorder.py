@@ -7,8 +7,9 @@ from pathlib import Path
 
 import gevent
 
+from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.daemon.sign_ons import NotTold, SignOns
+from gateway_api.daemon.sign_ons import SignOns
 from gateway_api.history.sign_on_store import SignOnPlace, SignOnStore
 
 _log = logging.getLogger("gunicorn.error")
@@ -43,9 +44,9 @@ class SignOnRecorder:
             while store.is_current:
                 try:
                     place = self._follow(store, place)
-                except NotTold:
+                except CoreLacksMethod as error:
                     if not self._warned:
-                        _log.warning("the history has no failed sign-ons: this core does not tell of any")
+                        _log.warning("the history has no failed sign-ons: %s", error)
                     self._warned = True
                     self._pause(_PAUSE)
 

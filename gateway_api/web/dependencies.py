@@ -12,7 +12,7 @@ from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub.client import Hub
-from gateway_api.wire.core.dependencies import Dependency, DependencyState, GetDependencies
+from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.hub import GetCounts, WebhookCounts
 
 #: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
@@ -85,7 +85,7 @@ def _disk(holds: str, folder: Path) -> tuple[float, Dependency]:
 def of_core(daemon: Daemon) -> list[Dependency]:
     """The core, and what it tells. Takes as long as the core may take."""
     try:
-        return core_replied(daemon.reply(GetDependencies(), timeout=_CORE_TIMEOUT).dependencies)
+        return core_replied(daemon.dependencies(timeout=_CORE_TIMEOUT))
     except CoreUnavailable as error:
         return [core_failed(error)]
 

@@ -78,6 +78,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.NotDone: _failure(str),
     errors.StillConnected: _failure(str),
     errors.CoreAbsent: _failure(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
+    errors.CoreLacksMethod: _with_text(501),
     errors.CoreUnavailable: _failure(lambda _: "Core daemon unreachable"),
     errors.HubUnavailable: _failure(lambda _: "Webhook service unreachable"),
     errors.LedgerUnavailable: _failure(lambda error: error.message),

@@ -16,11 +16,11 @@ _View = Callable[..., Any]
 
 
 def query(
-    schema: type[ListQuery], version: Callable[[Daemon], str] | None = None
+    schema: type[ListQuery], version: Callable[[Daemon], str | None] | None = None
 ) -> Callable[[_View], _View]:
     """As `parse.query`. Equal requests without a page at the same time share one response body. `version`
     asks the core for the version of the list: requests share the body until there is another version, and a
-    client that has it gets 304."""
+    client that has it gets 304. It may return None for "not known"."""
 
     def decorate(view: _View) -> _View:
         @parse.query(schema)
@@ -32,7 +32,8 @@ def query(
             # Nobody repeats a search.
             if version is not None and "search" not in loaded["filter"]:
                 # Before the list: one that is newer than its version does no harm.
-                tag = responses.weak_tag(version(daemon()))
+                current = version(daemon())
+                tag = None if current is None else responses.weak_tag(current)
             # Before the core makes a list that takes it long.
             settle()
             if headers.if_none_match(tag):

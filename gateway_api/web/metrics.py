@@ -30,7 +30,7 @@ from gateway_api.web.dependencies import Host
 from gateway_api.web.headers import request_id
 from gateway_api.web.parse import template
 from gateway_api.web.services import Services
-from gateway_api.wire.core.dependencies import Dependency, GetDependencies
+from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.sessions import GetStatistics, Statistics
 from gateway_api.wire.hub import GetCounts, WebhookCounts
 
@@ -169,9 +169,10 @@ class _State(Collector):
 
     def _ask_core(self) -> tuple[Statistics, tuple[Dependency, ...]]:
         """In one exchange: a core that hangs delays the scrape once."""
-        question = Question(GetDependencies())
+        question = Question(GetStatistics())
         daemon = self._daemon.for_request(request_id(), question)
-        return daemon.reply(GetStatistics()), daemon.answer(question).dependencies
+        told = daemon.dependencies()
+        return daemon.answer(question), told
 
     def _of_core(self, counts: Statistics) -> Iterator[Metric]:
         for name, text, value in (

@@ -120,12 +120,14 @@ class Enumeration(StrEnum):
 
 @dataclass(frozen=True)
 class Contract:
-    """An interface, with methods and errors in the order of the interface file."""
+    """An interface, with methods and errors in the order of the interface file. A service may leave out the
+    `optional` methods."""
 
     name: str
     comment: str
     methods: tuple[type[Method[Any]], ...]
     errors: tuple[type[Failure], ...]
+    optional: frozenset[type[Method[Any]]] = frozenset()
 
     def method(self, method: type[Method[Any]]) -> str:
         """The full name of a method."""
@@ -194,7 +196,8 @@ def description(contract: Contract) -> str:
         members.append(_comment(declared.__doc__) + f"type {name} {_body(declared, set())}\n")
     for method in contract.methods:
         parameters, reply = _body(method, known), _body(reply_of(method), known)
-        members.append(_comment(method.__doc__) + f"method {method.__name__}{parameters} -> {reply}\n")
+        text = f"{method.__doc__}\n\nOptional." if method in contract.optional else method.__doc__
+        members.append(_comment(text) + f"method {method.__name__}{parameters} -> {reply}\n")
     members += [
         _comment(error.__doc__) + f"error {error_name(error)} {_body(error, set())}\n"
         for error in contract.errors

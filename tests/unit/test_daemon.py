@@ -9,14 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.base.errors import CoreUnavailable, Invalid, ListTooLarge, NotFound, Problem, StillConnected
+from gateway_api.base.errors import (
+    CoreLacksMethod,
+    CoreUnavailable,
+    Invalid,
+    ListTooLarge,
+    NotFound,
+    Problem,
+    StillConnected,
+)
 from gateway_api.daemon.calls import Listed
 from gateway_api.daemon.commands import Daemon, access_question
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.faults import ListFaults
-from gateway_api.wire.core.history import GetHistoryLimits
-from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.history import DEFAULT_LIMITS
+from gateway_api.wire.core.interface import CORE, REQUIRED
 from gateway_api.wire.core.jobs import ListJobs
 from gateway_api.wire.core.network import (
     GetBgpSummary,
@@ -29,6 +37,7 @@ from gateway_api.wire.core.network import (
     ListVlans,
 )
 from gateway_api.wire.core.sessions import GetHealth, GetStatistics
+from gateway_api.wire.core.traffic import WatchTraffic
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -44,7 +53,7 @@ QUESTIONS: dict[str, Ask] = {
     "GetLogin": lambda daemon: daemon.login("alice"),
     "GetDeniedNetworks": lambda daemon: daemon.denied_networks(),
     "GetTokenAccess": lambda daemon: daemon.token_access(),
-    "GetHistoryLimits": lambda daemon: daemon.reply(GetHistoryLimits()),
+    "GetHistoryLimits": lambda daemon: daemon.history_limits(),
     "GetSessionsVersion": lambda daemon: daemon.sessions_version(),
     "ListSessions": lambda daemon: daemon.list_sessions({}, None, None),
     "GetSession": lambda daemon: daemon.session(7),
@@ -198,14 +207,43 @@ def test_an_error_that_is_none_of_the_callers_is_core_unavailable(core: Core, da
         for name in (
             f"{CORE.name}.InternalError",
             f"{CORE.name}.NobodyKnows",
-            "org.varlink.service.MethodNotFound",
-            "org.varlink.service.MethodNotImplemented",
             "org.varlink.service.InterfaceNotFound",
             "",
         ):
             core.error = ErrorReply.of(name)
             with pytest.raises(CoreUnavailable):
                 QUESTIONS[method](daemon)
+
+
+@pytest.mark.parametrize("name", ["MethodNotFound", "MethodNotImplemented"])
+def test_a_core_that_lacks_a_required_method_is_unavailable(core: Core, daemon: Daemon, name: str) -> None:
+    core.error = ErrorReply.of(f"org.varlink.service.{name}")
+    for method in sorted(QUESTIONS.keys() & {one.__name__ for one in REQUIRED}):
+        with pytest.raises(CoreUnavailable, match=f"lacks the method {method}, which every") as caught:
+            QUESTIONS[method](daemon)
+        assert not isinstance(caught.value, CoreLacksMethod)
+
+
+@pytest.mark.parametrize("name", ["MethodNotFound", "MethodNotImplemented"])
+def test_a_core_that_lacks_an_optional_method_is_done_without_or_named(
+    core: Core, daemon: Daemon, name: str
+) -> None:
+    core.error = ErrorReply.of(f"org.varlink.service.{name}")
+    assert daemon.sessions_version() is None
+    assert daemon.history_limits() == DEFAULT_LIMITS
+    assert daemon.denied_networks() == daemon.dependencies() == ()
+    with pytest.raises(CoreLacksMethod, match="lacks the method ListFaults"):
+        daemon.listed(ListFaults())
+    with pytest.raises(CoreLacksMethod, match="lacks the method GetTokenAccess"):
+        daemon.token_access()
+    with pytest.raises(CoreLacksMethod, match="lacks the method WatchTraffic"):
+        daemon.require(WatchTraffic(7))
+
+
+def test_a_core_has_a_method_whatever_it_replies_to_it(core: Core, daemon: Daemon) -> None:
+    daemon.require(GetHealth())
+    core.error = ErrorReply.of("org.varlink.service.ExpectedMore")
+    daemon.require(GetHealth())
 
 
 @pytest.mark.parametrize("method", ["GetSession", "DisconnectSession", "SetSessionRate"])

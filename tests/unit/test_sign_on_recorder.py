@@ -114,6 +114,6 @@ def test_a_core_that_does_not_tell_of_failures_is_asked_each_minute_and_named_on
         recording.run()
     assert recording.pauses == [60.0] * 3
     assert [record.message for record in caplog.records] == [
-        "the history has no failed sign-ons: this core does not tell of any"
+        "the history has no failed sign-ons: The core daemon lacks the method SubscribeFailedSignOns"
     ]
     assert recording.usernames() == []

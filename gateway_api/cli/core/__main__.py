@@ -18,6 +18,7 @@ def main(words: Sequence[str] | None = None) -> int:
     commands.add_parser("lab", help="serve simulated subscribers", add_help=False)
     help = "check this machine for a gateway on Linux, and write its first configuration"
     commands.add_parser("setup", help=help, add_help=False)
+    commands.add_parser("check", help="try a core daemon against the interface of the API", add_help=False)
     arguments, options = parser.parse_known_args(words)
     # Late: a command imports what its own gateway needs, and nothing of another.
     match arguments.command:
@@ -29,6 +30,10 @@ def main(words: Sequence[str] | None = None) -> int:
             from gateway_api.cli.core import lab
 
             return lab.run(options)
+        case "check":
+            from gateway_api.cli.core import check
+
+            return check.run(options)
     from gateway_api.cli.core import setup
 
     return setup.run(options)

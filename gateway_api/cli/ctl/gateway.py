@@ -160,6 +160,9 @@ def _failure(response: requests.Response, document: Record) -> CommandFailure:
         status = ExitStatus.SIGN_IN
         if response.status_code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
             said.append("log in with: gatewayctl login")
+    elif response.status_code == HTTPStatus.NOT_IMPLEMENTED:
+        # Another attempt would get it, too.
+        status = ExitStatus.REFUSED
     elif response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         status = ExitStatus.UNREACHABLE
         said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"

@@ -15,6 +15,7 @@ from gateway_api.base.texts import parse_rate
 from gateway_api.core.configuration import fields
 from gateway_api.core.configuration.fields import Section
 from gateway_api.core.configuration.receivers import DeclaredReceiver
+from gateway_api.wire.core.history import DEFAULT_LIMITS
 
 #: Linux's own routing tables: default, main, local. Steering into one would take the gateway's own routes.
 _NOT_OF_LINUX = validate.NoneOf((253, 254, 255), error="must not be one of Linux's own: 253, 254, 255")
@@ -252,8 +253,8 @@ class Subscribers(Section):
 class History(Section):
     """How long the API keeps ended sessions, and in how much space. The oldest go first."""
 
-    days: int = fields.whole(1, 3650, load_default=90)
-    mebibytes: int = fields.whole(16, 1_048_576, load_default=1024)
+    days: int = fields.whole(1, 3650, load_default=DEFAULT_LIMITS.days)
+    mebibytes: int = fields.whole(16, 1_048_576, load_default=DEFAULT_LIMITS.mebibytes)
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,7 @@ _ERRORS = {
     500: _Shared(
         "InternalError", "The core daemon could not be reached, or something failed.", InternalError
     ),
+    501: _Shared("NotImplemented", "The core daemon lacks a method that the request requires."),
     # Retry-After comes with one of the two only. A header of the document is always there.
     503: _Shared(
         "ServiceUnavailable",

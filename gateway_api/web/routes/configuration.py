@@ -40,7 +40,7 @@ def running() -> Response:
 @routes.get("/candidate")
 @access.admin
 @access.together
-@responses.data(Candidate, headers=("ETag",))
+@responses.data(Candidate, headers=("ETag",), errors=(501,))
 def candidate() -> Response:
     """All sections of the candidate, secrets masked."""
     sections, etag = daemon().sections(wire.GetCandidate())
@@ -99,7 +99,7 @@ def commit(body: dict[str, Any]) -> Response:
 
 @routes.post("/confirm")
 @access.admin
-@responses.data(Message, errors=(409,))
+@responses.data(Message, errors=(409, 501))
 def confirm() -> Response:
     """Confirms a commit. 409 if no commit waits for a confirmation."""
     daemon().raw(wire.ConfirmCommit())
@@ -132,7 +132,7 @@ def discard() -> Response:
 @routes.get("/archive")
 @access.any_role
 @access.together
-@responses.data(listing(wire.ListArchive))
+@responses.data(listing(wire.ListArchive), errors=(501,))
 @parse.query(short_list_query(wire.ListArchive))
 def archive(query: dict[str, Any]) -> Response:
     """The commits of the archived revisions: author, time and comment, the newest first."""
@@ -142,7 +142,7 @@ def archive(query: dict[str, Any]) -> Response:
 @routes.get("/archive/<revision>")
 @access.any_role
 @access.together
-@responses.data(ArchivedConfiguration)
+@responses.data(ArchivedConfiguration, errors=(501,))
 def archived(revision: str) -> Response:
     """One archived revision, secrets masked."""
     return responses.ok(daemon().archived(parse.revision(revision)))

@@ -20,7 +20,9 @@ routes = Blueprint("jobs", __name__, url_prefix="/api/v1/subscribers")
 #: Sessions that a dry run lists.
 _FIRST = 100
 
-_starts = responses.ViewResponse((Job,), preview=JobPreview, status=202, headers=("Location",), errors=(409,))
+_starts = responses.ViewResponse(
+    (Job,), preview=JobPreview, status=202, headers=("Location",), errors=(409, 501)
+)
 
 
 @routes.post("/rate")
@@ -49,7 +51,7 @@ def disconnect(body: dict[str, Any]) -> Response:
 @routes.get("/jobs")
 @access.any_role
 @access.together
-@responses.data(listing(ListJobs))
+@responses.data(listing(ListJobs), errors=(501,))
 @lists.query(list_query(ListJobs))
 def index(query: dict[str, Any]) -> Response:
     """The last hundred jobs, the newest first."""
@@ -59,7 +61,7 @@ def index(query: dict[str, Any]) -> Response:
 @routes.get("/jobs/<job>")
 @access.any_role
 @access.together
-@responses.data(Job)
+@responses.data(Job, errors=(501,))
 def show(job: str) -> Response:
     """One job.
 
@@ -71,7 +73,7 @@ def show(job: str) -> Response:
 
 @routes.delete("/jobs/<job>")
 @access.admin
-@responses.data(Job, errors=(409,))
+@responses.data(Job, errors=(409, 501))
 def cancel(job: str) -> Response:
     """Cancels a job: it takes no further session. 409 if it has ended."""
     cancelled = daemon().reply(CancelJob(parse.job_id(job))).job

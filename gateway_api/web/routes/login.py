@@ -55,7 +55,7 @@ def log_out() -> Response:
 
 @routes.post("/logout-everywhere")
 @access.any_role
-@responses.data(Message, errors=(403, 404))
+@responses.data(Message, errors=(403, 404, 501))
 @parse.body(LogoutEverywhere, optional=True)
 def log_out_everywhere(body: dict[str, Any]) -> Response:
     """Ends all tokens of the caller; an admin may name another user. Event streams with these tokens end."""

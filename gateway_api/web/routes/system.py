@@ -54,7 +54,7 @@ def health_detail() -> Response:
 @routes.get("/system/faults")
 @access.any_role
 @access.together
-@responses.data(listing(ListFaults))
+@responses.data(listing(ListFaults), errors=(501,))
 @lists.query(list_query(ListFaults))
 def faults(query: dict[str, Any]) -> Response:
     """The faults of the data plane that the core could not repair, the oldest first."""

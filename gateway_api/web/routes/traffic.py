@@ -8,7 +8,7 @@ from flask import Blueprint, Response, request
 from gateway_api.web import access, parse, responses
 from gateway_api.web.schemas.queries import TalkersQuery
 from gateway_api.web.services import caller, daemon, services
-from gateway_api.wire.core.traffic import TalkersReply, TrafficReply
+from gateway_api.wire.core.traffic import TalkersReply, TrafficReply, WatchTraffic
 from gateway_api.wire.events import Ended
 
 routes = Blueprint("traffic", __name__, url_prefix="/api/v1/subscribers")
@@ -17,7 +17,7 @@ routes = Blueprint("traffic", __name__, url_prefix="/api/v1/subscribers")
 @routes.get("/traffic")
 @access.any_role
 @access.together
-@responses.data(TalkersReply)
+@responses.data(TalkersReply, errors=(501,))
 @parse.query(TalkersQuery)
 def index(query: dict[str, Any]) -> Response:
     """The sessions with the most traffic now, or the least.
@@ -34,7 +34,7 @@ def index(query: dict[str, Any]) -> Response:
     media_type=responses.EVENT_STREAM,
     events={"traffic": TrafficReply, "ended": Ended},
     resumable=False,
-    errors=(429,),
+    errors=(429, 501),
 )
 def watch(id: str) -> Response:
     """The traffic of a session each second, as an endless stream of events.
@@ -48,6 +48,7 @@ def watch(id: str) -> Response:
     """
     session, parts = parse.session_id(id), services()
     daemon().session(session)
+    daemon().require(WatchTraffic(session))
     parts.traffic.check(session)
     follow = partial(parts.traffic.pieces, id=session)
     client = request.remote_addr or ""

@@ -10,5 +10,9 @@ class HistoryLimits(Record, frozen=True):
     mebibytes: Annotated[int, about("Size of the history; the oldest sessions go first.", 1024, minimum=16)]
 
 
+#: Where the configuration has none.
+DEFAULT_LIMITS = HistoryLimits(days=90, mebibytes=1024)
+
+
 class GetHistoryLimits(Method[HistoryLimits], frozen=True):
     """The limits of the history of sessions in the running configuration."""

@@ -31,6 +31,37 @@ def _declared(kind: type[Any]) -> tuple[type[Any], ...]:
     )
 
 
+#: The methods without which the API cannot keep its own contract. All others are optional.
+REQUIRED: frozenset[type[Method[Any]]] = frozenset(
+    (
+        configuration.CheckAccess,
+        configuration.CommitCandidate,
+        configuration.CompareConfiguration,
+        configuration.DiscardCandidate,
+        configuration.EditCandidate,
+        configuration.GetConfiguration,
+        configuration.GetLogin,
+        configuration.RollbackCandidate,
+        network.GetBgpSummary,
+        network.GetDemuxState,
+        network.ListCgnatSessions,
+        network.ListInterfaces,
+        network.ListOverheadProfiles,
+        network.ListQos,
+        network.ListRoutes,
+        network.ListVlans,
+        sessions.DisconnectInterface,
+        sessions.DisconnectSession,
+        sessions.GetHealth,
+        sessions.GetSession,
+        sessions.GetStatistics,
+        sessions.ListSessions,
+        sessions.SetSessionRate,
+        sessions.SubscribeEvents,
+    )
+)
+_METHODS = _declared(Method)
+
 CORE = Contract(
     "org.gatewayapi.core",
     """The core daemon of a broadband subscriber gateway, as the management API needs it.
@@ -46,7 +77,12 @@ CORE = Contract(
     Lists come whole unless a page is asked for. A page holds at most limit records, tells how many there are
     in all, and gives a cursor for the next one, or null at the end. A whole list comes in several replies to
     a call with more: each has some of the records, and their count.
+
+    A core may leave out the methods that are marked as optional. It replies to a call of such a method with
+    org.varlink.service.MethodNotFound or MethodNotImplemented. The API then responds 501 to requests that
+    require the method, and does without it elsewhere.
     """,
-    _declared(Method),
+    _METHODS,
     _declared(Failure),
+    frozenset(_METHODS) - REQUIRED,
 )

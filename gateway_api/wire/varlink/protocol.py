@@ -27,6 +27,8 @@ _SO_PEERGROUPS = 59
 _GROUP = struct.Struct("I")
 _MOST_GROUPS = 256
 
+_LACKING = ("org.varlink.service.MethodNotFound", "org.varlink.service.MethodNotImplemented")
+
 #: The parameters of a message that has none.
 NOTHING = msgspec.Raw(b"{}")
 
@@ -52,6 +54,11 @@ class ErrorReply(GatewayApiError):
     def of(cls, name: str, **parameters: Any) -> "ErrorReply":
         """The error with these fields."""
         return cls(name, msgspec.Raw(msgspec.json.encode(parameters)))
+
+    @property
+    def lacks_method(self) -> bool:
+        """Whether the service does not have the method."""
+        return self.name in _LACKING
 
 
 class Call(msgspec.Struct, omit_defaults=True):
