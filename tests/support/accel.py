@@ -1,7 +1,8 @@
 """A stand-in for accel-ppp 1.14: its command line and its metrics module, with the faults of the real ones.
 
-`python -m tests.support.accel CLI_PORT [METRICS_PORT]` reads JSON objects from stdin, one a line, changes its
-world, and confirms each with a line on stdout. `running_accel` starts it for a test. Bytes of user names
+`python -m tests.support.accel CLI_PORT METRICS_PORT [PASSWORD_FILE]` reads JSON objects from stdin, one a
+line, changes its world, and confirms each with a line on stdout. The port 0 is none. It reads the file, which
+`[cli]` includes, at its start and at each `reload`. `running_accel` starts it for a test. Bytes of user names
 are the characters U+0000 to U+00FF.
 """
 
@@ -110,8 +111,11 @@ class Faults:
 class World:
     """Sessions, faults, and what was requested."""
 
-    def __init__(self) -> None:
+    def __init__(self, password_file: Path | None = None) -> None:
         self.faults = Faults()
+        self._password_file = password_file
+        self._password: str | None = None
+        self._read_password()
         self.commands: list[str] = []
         self.interfaces: set[str] = set()
         #: The interfaces of IPoE at each `reload`.
@@ -141,6 +145,11 @@ class World:
             now = time.monotonic()
             self._peers = {sid: peer for sid, peer in self._peers.items() if peer.gone > now}
             return list(self._peers.values())
+
+    @property
+    def password(self) -> str | None:
+        """That of the command line, for connections from now on."""
+        return self.faults.password or self._password
 
     def command(self, line: str) -> bytes:
         """The reply, as accel-ppp's."""
@@ -173,6 +182,7 @@ class World:
                 if self.faults.ipoe:
                     lines = Path(self.faults.ipoe).read_text().splitlines()
                     self.reloads.append([line.removeprefix("interface=") for line in lines])
+                self._read_password()
                 return self.faults.reload.encode()
             case ["show", "sessions", *_] | ["terminate", *_] | ["reload", *_]:
                 return b"syntax error\r\n"
@@ -186,6 +196,10 @@ class World:
         if self.faults.metrics == "json":
             found["session_details"] = [peer.detail(self._age(peer)) for peer in self.peers()]
         return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+    def _read_password(self) -> None:
+        if self._password_file is not None and self._password_file.exists():
+            self._password = self._password_file.read_text().strip().removeprefix("password=")
 
     def _age(self, peer: Peer) -> int:
         return peer.uptime if self.faults.still else peer.uptime + int(time.monotonic() - peer.born)
@@ -257,10 +271,11 @@ def _send(peer: socket.socket, reply: bytes, fault: str | int | None) -> None:
 def _command_line(world: World) -> Callable[[socket.socket], None]:
     def answer(peer: socket.socket) -> None:
         reply = b""
-        trusted = world.faults.password is None
+        password = world.password
+        trusted = password is None
         for line in _lines(peer):
             if not trusted:
-                if line != world.faults.password:
+                if line != password:
                     return
                 trusted = True
             elif line == "exit":
@@ -297,10 +312,11 @@ def _metrics(world: World) -> Callable[[socket.socket], None]:
 
 
 def _main() -> None:
-    world = World()
-    _serve(int(sys.argv[1]), _command_line(world))
-    if len(sys.argv) > 2:
-        _serve(int(sys.argv[2]), _metrics(world))
+    cli, metrics, *files = sys.argv[1:]
+    world = World(Path(files[0]) if files else None)
+    _serve(int(cli), _command_line(world))
+    if metrics != "0":
+        _serve(int(metrics), _metrics(world))
     print("{}", flush=True)
     for line in sys.stdin:
         print(json.dumps(world.change(json.loads(line))), flush=True)

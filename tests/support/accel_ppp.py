@@ -2,7 +2,7 @@
 
 Debian has no package of it. What its parser would treat otherwise than as plain text, these readers refuse:
 nested options, references to other options, lines that don't fit into its buffers. A file is included by the
-last line only: its lines belong to the section before them.
+last line of a section only: its lines belong to the section before them.
 """
 
 #: With the line's end and the closing NUL.
@@ -19,7 +19,6 @@ def configuration(text: str) -> dict[str, Options]:
     sections: dict[str, Options] = {}
     options: Options | None = None
     for line in text.splitlines():
-        _refuse(options is not None and options[-1:] != [] and options[-1][0] == _INCLUDE, line)
         _refuse(len(line) + 2 > _BUFFER, line)
         line = line.strip(_SPACE)
         if not line or line.startswith("#"):
@@ -29,6 +28,7 @@ def configuration(text: str) -> dict[str, Options]:
             _refuse(line != f"[{name}]" or name in sections, line)
             options = sections[name] = []
             continue
+        _refuse(options is not None and options[-1:] != [] and options[-1][0] == _INCLUDE, line)
         if line.startswith(f"{_INCLUDE} /"):
             _refuse(options is None or " " in line.removeprefix(f"{_INCLUDE} "), line)
             assert options is not None

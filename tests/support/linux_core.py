@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gateway_api.core.gateways.linux.services import places
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.support.accel import Peer
@@ -40,6 +41,9 @@ class LinuxCore:
 
     def __init__(self, folder: Path, holder: int, accel: Accel) -> None:
         self.accel = accel
+        #: The root of the file system that the core sees.
+        self.root = root_of(holder)
+        self.folder = folder
         self._socket = folder / "core.sock"
         factory = folder / "factory.json"
         # Without FRR.
@@ -129,7 +133,7 @@ def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
                 f"link set {far(VLAN)} up",
             ]
         )
-        accel = Accel(*_PORTS)
+        accel = Accel(*_PORTS, root_of(holder) / places.ACCEL_PPP_PASSWORD.relative_to("/"))
         core = None
         try:
             core = LinuxCore(folder, holder, accel)
@@ -138,6 +142,11 @@ def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
             if core is not None:
                 core.kill()
             accel.kill()
+
+
+def root_of(pid: int) -> Path:
+    """Of the mount namespace of a process."""
+    return Path(f"/proc/{pid}/root")
 
 
 def far(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, MetricsPage
@@ -17,18 +18,21 @@ LOCALHOST = IPv4Address("127.0.0.1")
 
 
 class Accel:
-    """A running stand-in. Without `metrics`, its module is not loaded."""
+    """A running stand-in. Without `metrics`, its module is not loaded. `[cli]` includes `password_file`."""
 
-    def __init__(self, cli: int, metrics: int | None) -> None:
+    def __init__(self, cli: int, metrics: int | None, password_file: Path | None = None) -> None:
         self.cli = Endpoint(LOCALHOST, cli)
         self.page = Endpoint(LOCALHOST, metrics or free_port())
         self._metrics = metrics
+        self._password_file = password_file
         self.start()
 
     def start(self) -> None:
-        ports = [str(self.cli.port), *([str(self._metrics)] if self._metrics else [])]
+        arguments = [str(self.cli.port), str(self._metrics or 0)]
+        if self._password_file is not None:
+            arguments.append(str(self._password_file))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.accel", *ports],
+            [sys.executable, "-m", "tests.support.accel", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         wait_for("the stand-in to listen", self._process.stdout.readline)

@@ -244,6 +244,12 @@ def test_the_right_password_opens_the_command_line(accel: Accel, make: Makes) ->
     assert keys(make(accel.command_line(password="right"))) == {ALICE.sid}
 
 
+def test_an_accel_ppp_that_has_no_password_yet_takes_commands(accel: Accel, make: Makes) -> None:
+    accel.up(ALICE)
+    assert keys(make(accel.command_line(password="right"))) == {ALICE.sid}
+    assert accel.command_line(password="right").run("show nothing") == b"command unknown\r\n"
+
+
 def test_a_table_cut_anywhere_is_unavailable(accel: Accel, by_table: AccelPpp) -> None:
     accel.up(ALICE)
     by_table.sessions()

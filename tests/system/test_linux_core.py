@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ import pytest
 
 from gateway_api.core.gateways.linux.netlink.messages import NoDevice
 from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.services.places import ACCEL_PPP_PASSWORD
 from gateway_api.core.gateways.linux.sources.accel_cli import TIMEOUT
 from gateway_api.wire.varlink.protocol import ErrorReply
+from tests.support.accel import VERSION
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
 from tests.support.namespaces import can, ip, tc
-from tests.support.stack import wait_for
+from tests.support.stack import PATIENCE, wait_for
 
 pytestmark = pytest.mark.skipif(
     not can(
@@ -29,6 +32,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 ALICE, BOB, CAROL = subscriber(0), subscriber(1), subscriber(2)
+PASSWORD = ACCEL_PPP_PASSWORD.relative_to("/")
 #: Of etc/factory.json.
 DEFAULT = (100_000_000, 20_000_000)
 
@@ -141,6 +145,40 @@ def test_a_silent_accel_ppp_makes_sessions_stale_and_ends_none(core: LinuxCore) 
     # What it lists no longer has ended, and nothing else.
     wait_for("its reply", lambda: core.states() == {1: "active"})
     assert core.told() == [("up", 1), ("up", 2), ("down", 2)]
+
+
+def hears(*lines: str) -> bytes:
+    """All that accel-ppp says to a local process that sends these lines."""
+    with socket.create_connection(("127.0.0.1", 2001), timeout=PATIENCE) as peer:
+        peer.sendall("".join(f"{line}\n" for line in (*lines, "exit")).encode())
+        return b"".join(iter(lambda: peer.recv(4096), b""))
+
+
+def test_a_local_process_without_the_password_ends_no_session(core: LinuxCore) -> None:
+    wait_for("the password", lambda: hears("show version") == b"")
+    assert hears(f"terminate sid {ALICE.sid} hard") == hears("guess", "show version") == b""
+    password = (core.root / PASSWORD).read_text().strip().removeprefix("password=")
+    assert hears(password, "show version") == f"{VERSION}\r\n".encode()
+    assert not [command for command in core.accel.commands() if command.startswith("terminate")]
+
+
+def test_the_password_of_accel_ppp_is_in_one_file_and_stays(core: LinuxCore) -> None:
+    wait_for("the password", lambda: hears("show version") == b"")
+    password = (core.root / PASSWORD).read_text().strip().removeprefix("password=")
+    core.kill()
+    core.start()
+    core.accel.kill()
+    core.accel.start()
+    core.accel.up(ALICE, BOB)
+    wait_for("the sessions", lambda: core.states() == {1: "active", 2: "active"})
+    assert (core.root / PASSWORD).read_text() == f"password={password}\n"
+    shown = json.dumps([core.call("GetConfiguration"), core.call("ListChanges")])
+    assert password not in core.log() + shown
+    with_it = subprocess.run(
+        ["grep", "-rlF", password, str(core.root / "var/lib"), str(core.root / "run"), str(core.folder)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert with_it.stdout == f"{core.root / PASSWORD}\n"
 
 
 def test_dependencies_are_told_at_once_while_accel_ppp_hangs(core: LinuxCore) -> None:

@@ -311,6 +311,7 @@ def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[
     assert "interface" not in dict(read["ipoe"])
     assert [*read][-1] == "ipoe"
     assert read["ipoe"][-1] == ("$include", str(places.IPOE_INTERFACES))
+    assert read["cli"][-1] == ("$include", str(places.ACCEL_PPP_PASSWORD))
 
 
 def test_accel_ppp_reads_every_secret_as_it_was_set(document: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What accel-ppp says of its sessions, as bytes. The replies were captured from 1.14.0-152-g89637ee2."""
 
 import json
+import re
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, http_body, reply_in
+from gateway_api.core.gateways.linux.sources.accel_cli import (
+    CommandLine,
+    Endpoint,
+    http_body,
+    kept_password,
+    reply_in,
+)
 from gateway_api.core.gateways.linux.sources.accel_formats import (
     COLUMNS,
     UnknownColumn,
@@ -21,7 +28,7 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     table_sessions,
 )
 from gateway_api.core.gateways.linux.sources.accel_ipoe import IpoeInterfaces
-from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.accel import Peer, World, table
 from tests.support.running_accel import LOCALHOST
@@ -312,6 +319,29 @@ def test_a_reply_without_both_versions_is_unreadable(received: bytes) -> None:
 def test_a_command_is_one_short_line(command: str) -> None:
     with pytest.raises(ValueError, match="not a command"):
         CommandLine(Endpoint(LOCALHOST, 1)).run(command)
+
+
+def test_a_password_is_made_once_and_only_for_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "services" / "accel-ppp-password"
+    password = kept_password(file)
+    assert file.read_text() == f"password={password}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert kept_password(file) == password
+    assert kept_password(tmp_path / "another") != password
+
+
+@pytest.mark.parametrize("damaged", [b"", b"password=\n", b"password=secret", b"\xff\n"])
+def test_a_damaged_password_is_made_again(tmp_path: Path, damaged: bytes) -> None:
+    file = tmp_path / "accel-ppp-password"
+    file.write_bytes(damaged)
+    assert re.fullmatch("[0-9a-f]{64}", kept_password(file))
+    assert file.read_text() == f"password={kept_password(file)}\n"
+
+
+def test_a_password_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "services").write_text("a file where the folder would be\n")
+    with pytest.raises(SourceRefused, match=r"cannot keep the password of accel-ppp in .*: File exists"):
+        kept_password(tmp_path / "services" / "accel-ppp-password")
 
 
 def test_a_password_is_one_line() -> None:

@@ -184,6 +184,18 @@ def test_accel_ppp_asks_the_radius_server(document: dict[str, Any]) -> None:
     assert "chap-secrets" not in section(document, "modules")
 
 
+def test_a_silent_radius_server_ends_no_session_of_accel_ppp(document: dict[str, Any]) -> None:
+    document["radius"] = RADIUS
+    # Without it, an update that is not answered ends the session after 3 s.
+    assert value(document, "radius", "acct-timeout") == "0"
+
+
+def test_accel_ppp_includes_the_password_of_its_command_line(document: dict[str, Any]) -> None:
+    *options, last = section(document, "cli")
+    assert options == ["tcp=127.0.0.1:2001", "verbose=0"]
+    assert last == "$include /var/lib/gateway-core/services/accel-ppp-password"
+
+
 def test_accel_ppp_reads_chap_secrets_without_a_radius_server(document: dict[str, Any]) -> None:
     assert value(document, "chap-secrets", "chap-secrets") == "/var/lib/gateway-core/services/chap-secrets"
     assert "chap-secrets" in section(document, "modules")

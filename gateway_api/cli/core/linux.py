@@ -4,11 +4,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.core.daemon import CoreOptions, Opened, parser_of, serve
 from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.assembly import LinuxMachine
-from gateway_api.core.gateways.linux.requirements import SOURCES, TwoSources, preferred
+from gateway_api.core.gateways.linux.requirements import SOURCES, preferred
 from gateway_api.core.journal import Journal
 
 
@@ -28,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments, LinuxOptions())
     try:
         machine = LinuxMachine(options.source or preferred(Path("/")))
-    except TwoSources as error:
+    except GatewayApiError as error:
         sys.stderr.write(f"gateway-core linux: {error}\n")
         return 1
 

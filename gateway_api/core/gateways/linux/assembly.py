@@ -1,6 +1,7 @@
 """Puts the Linux gateway together: which part gets which."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from ipaddress import IPv4Address
 
 from gateway_api.core.clock import Clock
@@ -30,7 +31,12 @@ from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
 from gateway_api.core.gateways.linux.services.systemd import Systemd
 from gateway_api.core.gateways.linux.session_store import SessionStore
 from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
-from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint, MetricsPage
+from gateway_api.core.gateways.linux.sources.accel_cli import (
+    CommandLine,
+    Endpoint,
+    MetricsPage,
+    kept_password,
+)
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
@@ -52,7 +58,7 @@ _METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
 
 class LinuxMachine:
     """A Debian machine with sources, by their names in `requirements.SOURCES`. `services` are what a commit
-    applies to. Raises TwoSources."""
+    applies to. Raises TwoSources, and SourceRefused where the disk does."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._serving = serving(names)
@@ -60,7 +66,6 @@ class LinuxMachine:
         self._names = dict.fromkeys(names)
         files, systemd = PlacedFiles(places.SERVICES), Systemd()
         self._pppoe = PppoeUnits(systemd, places.PPPOE_SETTINGS, is_source="pppoe-server" in self._names)
-        self._command_line = CommandLine(_COMMAND_LINE)
         daemons: list[ServiceDaemon] = [
             SignOnFiles(files),
             self._pppoe,
@@ -70,6 +75,11 @@ class LinuxMachine:
             daemons.append(AccelPppReload(files, self._command_line))
         daemons.append(FrrByDifference(files, FrrFolders()))
         self.services = LinuxServices(daemons, _APPLY, _PUT_BACK)
+
+    @cached_property
+    def _command_line(self) -> CommandLine:
+        """That of accel-ppp. Without accel-ppp, there is no password to keep."""
+        return CommandLine(_COMMAND_LINE, password=kept_password(places.ACCEL_PPP_PASSWORD))
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""

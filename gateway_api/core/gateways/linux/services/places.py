@@ -9,6 +9,8 @@ from gateway_api.core.configuration.services import SERVICES_FOLDER
 SERVICES = Path(SERVICES_FOLDER)
 #: The interfaces of accel-ppp's IPoE, which its configuration includes.
 IPOE_INTERFACES = SERVICES / "ipoe-interfaces"
+#: The password of accel-ppp's command line, which its configuration includes.
+ACCEL_PPP_PASSWORD = SERVICES / "accel-ppp-password"
 #: The sessions and their ids.
 SESSIONS = Path("/var/lib/gateway-core/sessions")
 #: One file for each access interface with a pppoe-server.

@@ -2,20 +2,28 @@
 
 The command line has neither a prompt nor an end marker, and says nothing to a wrong password. So a connection
 carries one command between two `show version`: the version before the reply is the proof of life, and the
-version after it proves that the reply is whole.
+version after it proves that the reply is whole. Before its first `reload` with a password, accel-ppp has
+none, and takes the password for a command that it does not know.
 """
 
 import math
 import re
+import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import NamedTuple
 
+from gateway_api.base import durable
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
-from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
+from gateway_api.core.gateways.linux.sources.source import (
+    SourceNotRunning,
+    SourceRefused,
+    SourceUnavailable,
+)
 
 #: Seconds for a command or a read of the metrics, with the connection and the wait for its turn.
 TIMEOUT = 10.0
@@ -26,7 +34,11 @@ _CHUNK = 256 << 10
 #: accel-ppp hangs up at a line of 1,023 bytes.
 _LINE = re.compile(r"[ -~]{1,1000}")
 _PROOF = "show version"
+_UNKNOWN = b"command unknown\r\n"
 _VERSION = re.compile(rb"[!-~]{1,64}")
+
+#: As an option of the section `[cli]`.
+_PASSWORD = re.compile(r"password=([0-9a-f]{64})\n")
 
 _GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
@@ -77,7 +89,8 @@ class CommandLine:
             if not self._turn.acquire(timeout=seconds):
                 raise UnreadableReply("another command took all the time")
             try:
-                return reply_in(_exchange(self._endpoint, request, deadline, self._clock))
+                received = _exchange(self._endpoint, request, deadline, self._clock)
+                return reply_in(received.removeprefix(_UNKNOWN) if self._login else received)
             finally:
                 self._turn.release()
         except ConnectionRefusedError as error:
@@ -105,6 +118,20 @@ class MetricsPage:
         except (OSError, UnreadableReply) as error:
             text = f"cannot read the metrics of accel-ppp at {self._endpoint}: {error}"
             raise SourceUnavailable(text) from error
+
+
+def kept_password(file: Path) -> str:
+    """The password in a file that `[cli]` includes. It is made once, for the owner of the file and root.
+    Raises SourceRefused."""
+    try:
+        if file.exists() and (kept := _PASSWORD.fullmatch(file.read_text("latin-1"))):
+            return kept[1]
+        password = secrets.token_hex(32)
+        durable.make_folder(file.parent)
+        durable.replace(file, f"password={password}\n".encode())
+    except OSError as error:
+        raise SourceRefused(f"cannot keep the password of accel-ppp in {file}: {error.strerror}") from error
+    return password
 
 
 def reply_in(received: bytes) -> bytes:
