@@ -128,6 +128,7 @@ class Server:
             f"link set trunk0.{tag} up",
             f"address add {GATEWAY}/32 dev trunk0.{tag}",
         )
+        Path(f"/proc/sys/net/ipv4/conf/trunk0.{tag}/proxy_arp").write_text("1\n")
         for change in ("address", mac), ("up",):
             command = inside(self._far_end, "ip", "link", "set", f"access{tag}", *change)
             subprocess.run(command, check=True)
@@ -169,6 +170,9 @@ def the_session(source: Dnsmasq) -> SourceSession:
 def running_dnsmasq(folder: Path) -> Iterator[Server]:
     """This thread, and what it starts, is in dnsmasq's network meanwhile."""
     with network_namespace(), neighbour() as far_end:
+        # As the gateway has it: no address without a session is reached.
+        ip("route add unreachable 100.64.9.0/24 metric 4294967295")
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
         server = Server(folder, far_end)
         try:
             yield server

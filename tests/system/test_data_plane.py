@@ -274,7 +274,7 @@ def test_an_address_that_a_newer_session_has_no_more_is_that_of_an_older_one(
 def test_after_another_configuration_all_is_read_again(plane: DataPlane) -> None:
     before = plane.read()
     plane.configure(configured(CGNAT, vrf_table=200))
-    assert plane.settle_steering(before) is None
+    assert plane.settle(before) is None
     assert plane.read(frozenset(), before) == plane.read()
 
 

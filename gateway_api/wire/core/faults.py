@@ -13,6 +13,7 @@ class FaultKind(Enumeration):
     HOST_ROUTE = "host_route", "The route to the address of a session."
     DELEGATED_PREFIX = "delegated_prefix", "The route to an IPv6 prefix that is delegated to a session."
     STEERING = "steering", "The rule and the routes that steer sessions through the CGNAT VRF."
+    POOL = "pool", "The unreachable route to the addresses of subscribers, for those without a session."
     VLAN = "vlan", "A VLAN sub-interface of a trunk."
 
 

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address
 
+from gateway_api.core.gateways.linux.netlink import changes
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
 from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.source import Source, SourceRefused
@@ -33,7 +34,9 @@ class AccessLines:
             raise SourceRefused(f"no source of this gateway serves {type}")
         if type is SessionType.DHCP:
             for interface in interfaces:
-                self._add_address(interface)
+                index = self._reader.link(interface).index
+                self._add_address(interface, index)
+                _answer_arp(interface, index)
         source.serve(interfaces, type)
 
     def release(self, interface: str) -> None:
@@ -41,13 +44,22 @@ class AccessLines:
         for source in dict.fromkeys(self._sources.values()):
             source.release(interface)
 
-    def _add_address(self, interface: str) -> None:
+    def _add_address(self, interface: str, index: int) -> None:
         """A DHCP server offers addresses only where the gateway has its own. With /32, many links can. One of
         a former `cgnat.source_range` stays until the VLAN goes: subscribers use it until they renew."""
-        index, address = self._reader.link(interface).index, str(self._address())
+        address = str(self._address())
         self._kernel.change(
             f"add {address} to {interface}",
             lambda ip: unless(
                 errno.EEXIST, change=lambda: ip.addr("add", index=index, address=address, prefixlen=32)
             ),
         )
+
+
+def _answer_arp(interface: str, index: int) -> None:
+    """Subscribers have the netmask of the whole range, and ask for each other by ARP. The kernel answers for
+    those that have a session, and for no other address of the range."""
+    step = f"answer ARP on {interface}"
+    (code,) = changes.make(step, [changes.proxy_arp(index)])
+    if code:
+        raise changes.refusal(step, code)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
+from gateway_api.core.gateways.linux.dataplane.pool import PoolRoute
 from gateway_api.core.gateways.linux.dataplane.routes import SessionRoutes, destination, surplus
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
 from gateway_api.core.gateways.linux.dataplane.steering import Steering
@@ -27,6 +28,7 @@ class DataPlane:
         self._reader = reader
         self._shaper = Shaper(kernel, reader)
         self._routes = SessionRoutes(reader)
+        self._pool = PoolRoute()
         self._steering = Steering(reader)
         self._lock = threading.RLock()
         self._applied: dict[int, WantedSession] = {}
@@ -36,10 +38,11 @@ class DataPlane:
         self._revision = 0
 
     def configure(self, cgnat: Cgnat) -> None:
-        """Steers by another configuration: its routes and rule come first, then the former ones go. What the
-        kernel refuses, the next comparison finds."""
+        """Has the pool and the steering of another configuration: its routes and rule come first, then the
+        former ones go. What the kernel refuses, the next comparison finds."""
         with self._lock:
             self._revision += 1
+            self._pool.configure(cgnat.source_range)
             unused = self._steering.configure(cgnat)
             links = self._reader.link_entries()
             self._routes.replace(
@@ -50,8 +53,14 @@ class DataPlane:
                 if kind == FaultKind.STEERING
             )
             own = self._routes.own()
+            self._pool.settle(own)
             self._steering.settle(self._reader.rules(), own)
-            self._routes.remove(route for route in own if route.table == unused)
+            kept = self._routes_of_no_session()
+            self._routes.remove(
+                route
+                for route in own
+                if route.table == unused or (route.is_unreachable and route not in kept)
+            )
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
         """Makes all of a session, and returns the kinds that were missing or different. Raises NoDevice when
@@ -126,13 +135,15 @@ class DataPlane:
             state = state._replace(rules=self._reader.rules())
         return state
 
-    def settle_steering(self, state: KernelState) -> Outcome | None:
-        """Repairs the rule and the default routes of steering. None for a reading of before the last
-        configuration."""
+    def settle(self, state: KernelState) -> Outcome | None:
+        """Repairs what belongs to no session: the route of the pool, the rule and the routes of steering.
+        None for a reading of before the last configuration."""
         with self._lock:
             if state.revision != self._revision:
                 return None
-            return self._steering.settle(state.rules, state.routes.own)
+            pool = self._pool.settle(state.routes.own)
+            steering = self._steering.settle(state.rules, state.routes.own)
+            return Outcome(pool.changed + steering.changed, {**pool.failed, **steering.failed})
 
     def differs(self, wanted: WantedSession, state: KernelState, routes: Iterable[FibEntry]) -> bool:
         """True when something of a session with a device is missing or different, as far as `state` shows.
@@ -175,11 +186,12 @@ class DataPlane:
         with self._lock:
             if state.revision != self._revision:
                 return []
-            routes = self._routes.remove(
-                surplus(state.routes.own, expected | self._steering.default_routes())
-            )
+            routes = self._routes.remove(surplus(state.routes.own, expected | self._routes_of_no_session()))
             shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._holders.keys())
             return [*map(destination, routes), *shaped]
+
+    def _routes_of_no_session(self) -> set[FibEntry]:
+        return self._pool.routes() | self._steering.routes()
 
     def _make(self, wanted: WantedSession, set_host_route: bool) -> Outcome:
         before = self._applied.get(wanted.session_id)

@@ -122,7 +122,7 @@ class Reconciler:
             self._forget([wanted for id, wanted in applied.items() if id not in present], present)
         found = self._comparison.compare(present, applied, changed, self._shaped(), self.findings.faulty())
         self._note_missing(found.missing, started, is_fresh)
-        self._settle_steering(self._comparison.state)
+        self._settle(self._comparison.state)
         self._rest_until = self._now() + _REST * (self._now() - started)
         is_done = self._repair(found.to_make)
         if is_complete and found.routes is not None:
@@ -224,8 +224,8 @@ class Reconciler:
         self.findings.repaired([Place(FaultKind.VLAN, vlan)])
         return None
 
-    def _settle_steering(self, state: KernelState) -> None:
-        outcome = self._plane.settle_steering(state)
+    def _settle(self, state: KernelState) -> None:
+        outcome = self._plane.settle(state)
         if outcome is None:
             return
         self.findings.settle(None, outcome.failed)

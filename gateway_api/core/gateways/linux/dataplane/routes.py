@@ -3,6 +3,7 @@
 import errno
 import socket
 from collections.abc import Iterable, Iterator, Set
+from ipaddress import IPv4Network
 
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.wanted import MAIN_TABLE, RouteState
@@ -92,6 +93,13 @@ def surplus(found: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
         for route in found - expected
         if (route.table, route.destination, route.length, route.ifindex) not in kept
     ]
+
+
+def unreachable(table: int, network: IPv4Network) -> FibEntry:
+    """Packets to the network are refused where no other route of the table has the address."""
+    return FibEntry(
+        table, network.network_address.packed, network.prefixlen, 0, None, None, is_unreachable=True
+    )
 
 
 def destination(route: FibEntry) -> str:

@@ -2,10 +2,11 @@
 
 `ip rule from SOURCE_RANGE lookup TABLE`: what comes from an address of the range goes by the table. The
 table has the route to the appliance, and a host route for each steered session: a packet from one of them to
-another, or from an address of the gateway in the range, must not go to the appliance. While the route to the
-appliance is missing, an unreachable default route keeps packets from the main table: shared addresses must
-not leave the provider's network (RFC 6598 section 4). The links stay as they are: to enslave one to a VRF
-would take it down and up.
+another, or from an address of the gateway in the range, must not go to the appliance. Nor must one to an
+address of the range without a session, which the appliance would send back: for these, the route to the range
+is unreachable. While the route to the appliance is missing, an unreachable default route keeps packets from
+the main table: shared addresses must not leave the provider's network (RFC 6598 section 4). The links stay as
+they are: to enslave one to a VRF would take it down and up.
 
 The kernel compares each packet with all rules, one after the other. A rule `iif DEVICE` for each of 10,000
 sessions would add 55 us to every packet. This one rule adds nothing that can be measured, and the table finds
@@ -14,11 +15,11 @@ a host route by the bits of the address.
 
 import errno
 from collections.abc import Iterable, Set
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
-from gateway_api.core.gateways.linux.dataplane.routes import destination
+from gateway_api.core.gateways.linux.dataplane.routes import destination, unreachable
 from gateway_api.core.gateways.linux.netlink import changes
 from gateway_api.core.gateways.linux.netlink.entries import FibEntry
 from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, Rule
@@ -30,6 +31,7 @@ from gateway_api.wire.core.faults import FaultKind
 _PRIORITY = 1500
 _HOST = 32
 _ANY = bytes(4)
+_EVERYTHING = IPv4Network("0.0.0.0/0")
 _TO_APPLIANCE = "0.0.0.0/0"
 
 
@@ -56,25 +58,25 @@ class Steering:
             return None
         return before.vrf_table
 
-    def default_routes(self) -> set[FibEntry]:
-        """Those of the table, without the one to the appliance if its interface is gone."""
+    def routes(self) -> set[FibEntry]:
+        """Those of no session, without the one to the appliance if its interface is gone."""
         if self._cgnat is None:
             return set()
         try:
-            return {self._handoff(self._cgnat), _unreachable(self._cgnat)}
+            return {self._handoff(self._cgnat), *_unreachable(self._cgnat)}
         except NoDevice:
-            return {_unreachable(self._cgnat)}
+            return set(_unreachable(self._cgnat))
 
     def settle(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
-        """Makes the rule and the default routes, of those that the kernel has, what they must be. Rules of
-        another life, or another configuration, go after the new one is there."""
+        """Makes the rule and the routes of no session, of those that the kernel has, what they must be. Rules
+        of another life, or another configuration, go after the new one is there."""
         cgnat, failed = self._cgnat, dict[Place, KernelError]()
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_PRIORITY, OWN_PROTOCOL)]
         missing: list[tuple[str, changes.KernelChange]] = []
         wanted: Rule | None = None
         if cgnat is not None:
             # Before the rule: a packet for which the table has no route would go by the main table.
-            routes = [_unreachable(cgnat)]
+            routes = [*_unreachable(cgnat)]
             try:
                 routes.insert(0, self._handoff(cgnat))
             except NoDevice as error:
@@ -102,8 +104,9 @@ class Steering:
         return FibEntry(cgnat.vrf_table, _ANY, 0, index, cgnat.handoff_gateway.packed, None)
 
 
-def _unreachable(cgnat: Cgnat) -> FibEntry:
-    return FibEntry(cgnat.vrf_table, _ANY, 0, 0, None, None, is_unreachable=True)
+def _unreachable(cgnat: Cgnat) -> tuple[FibEntry, FibEntry]:
+    table = cgnat.vrf_table
+    return unreachable(table, _EVERYTHING), unreachable(table, cgnat.source_range)
 
 
 def _name(rule: Rule) -> str:

@@ -1,4 +1,4 @@
-"""Changes of routes and rules, many in one message to the kernel (rtnetlink(7)).
+"""Changes of routes, rules and settings of devices, many in one message to the kernel (rtnetlink(7)).
 
 pyroute2 takes a third of a millisecond for each; 10,000 routes of sessions must move in less than a second.
 """
@@ -16,7 +16,7 @@ from gateway_api.core.gateways.linux.netlink.entries import UNREACHABLE, FibEntr
 from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, Rule
 from gateway_api.core.gateways.linux.netlink.messages import KernelError
 
-_NEW_ROUTE, _DEL_ROUTE, _NEW_RULE, _DEL_RULE = 24, 25, 32, 33
+_SET_LINK, _NEW_ROUTE, _DEL_ROUTE, _NEW_RULE, _DEL_RULE = 19, 24, 25, 32, 33
 _REPLACE, _EXCLUSIVE, _CREATE = 0x100, 0x200, 0x400
 
 #: Of linux/rtnetlink.h, for routes, and linux/fib_rules.h, for rules.
@@ -27,6 +27,10 @@ _UNICAST, _LOOK_UP = 1, 1
 _UNIVERSE, _ON_LINK, _ANY_SCOPE = 0, 253, 255
 _WORST_METRIC = 0xFFFFFFFF
 _SHORT_TABLES = 256
+
+#: Of linux/rtnetlink.h, if_link.h and ip.h, for a device and its settings of IPv4.
+_LINK = struct.Struct("=BxHiII")
+_SETTINGS, _OF_IPV4, _PROXY_ARP = 26, 1, 3
 
 #: Replies to so many fit into the buffer of a socket.
 _AT_ONCE = 100
@@ -64,6 +68,14 @@ def add_rule(rule: Rule) -> KernelChange:
 
 def delete_rule(rule: Rule) -> KernelChange:
     return KernelChange(_DEL_RULE, 0, _rule(rule))
+
+
+def proxy_arp(ifindex: int) -> KernelChange:
+    """Has the kernel answer ARP requests on a device for addresses that it reaches by another (ip-sysctl).
+    The service of the core cannot write to /proc/sys."""
+    setting = nl.attribute(_OF_IPV4, _u32(_PROXY_ARP, 1))
+    settings = nl.attribute(_SETTINGS, nl.attribute(socket.AF_INET, setting))
+    return KernelChange(_SET_LINK, 0, _LINK.pack(0, 0, ifindex, 0, 0) + settings)
 
 
 def make(step: str, changes: Sequence[KernelChange]) -> list[int]:

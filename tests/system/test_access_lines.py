@@ -1,0 +1,119 @@
+"""VLANs of DHCP: the gateway's address on them, and subscribers that reach each other."""
+
+import subprocess
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.access import AccessLines
+from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
+from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.wire.core.sessions import SessionType
+from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
+from tests.support.sources import ListedSource
+from tests.system.test_steering import session
+
+pytestmark = pytest.mark.skipif(
+    not can("ip link add v type veth peer name w"), reason="needs to be root, and a kernel with veth"
+)
+
+GATEWAY, ALICE, BOB = (IPv4Address(f"100.64.0.{number}") for number in (1, 9, 10))
+OFFLINE = IPv4Address("100.64.0.77")
+CGNAT = Cgnat(True, "cgnat", 100, "cgnat0", IPv4Address("10.255.1.2"), IPv4Network("100.64.0.0/16"))
+VLANS = ("acc0", "acc1")
+_ECHO = "import socket; s = socket.socket(2, 2); s.bind(('0.0.0.0', 7)); print(flush=True)\n"
+_ECHO += "while True: s.sendto(*s.recvfrom(99))"
+#: Sends three packets, one after the other, and prints how many came back.
+_ASK = "import socket, sys; s = socket.socket(2, 2); s.settimeout(float(sys.argv[2])); count = 0\n"
+_ASK += """for _ in range(3):
+    s.sendto(b'x', (sys.argv[1], 7))
+    try:
+        count += len(s.recv(9))
+    except OSError:
+        pass
+print(count)"""
+
+
+@pytest.fixture
+def subscribers() -> Iterator[tuple[int, int]]:
+    """The pids of Alice and Bob, each on a VLAN of its own, with the netmask of the whole range."""
+    with network_namespace(), neighbour() as alice, neighbour() as bob:
+        subprocess.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], check=True)
+        for vlan, pid, address in zip(VLANS, (alice, bob), (ALICE, BOB), strict=True):
+            ip(f"link add {vlan} type veth peer name cpe0 netns {pid}", f"link set {vlan} up")
+            for command in (f"address add {address}/16 dev cpe0", "link set cpe0 up"):
+                subprocess.run(inside(pid, "ip", *command.split()), check=True)
+        yield alice, bob
+
+
+@pytest.fixture
+def kernel(subscribers: tuple[int, int]) -> Iterator[Kernel]:
+    with Kernel() as kernel:
+        yield kernel
+
+
+@pytest.fixture
+def lines(kernel: Kernel) -> AccessLines:
+    """With the sessions of both."""
+    plane = DataPlane(kernel, KernelReader())
+    plane.configure(CGNAT)
+    for number, (vlan, address) in enumerate(zip(VLANS, (ALICE, BOB), strict=True), 1):
+        plane.apply(session(number, vlan, address))
+    return AccessLines({SessionType.DHCP: ListedSource()}, kernel, KernelReader(), lambda: GATEWAY)
+
+
+@pytest.fixture
+def echo(subscribers: tuple[int, int]) -> Iterator[None]:
+    """Bob answers."""
+    command = inside(subscribers[1], "python3", "-c", _ECHO)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline() == b"\n"
+            yield
+        finally:
+            server.kill()
+
+
+def replies(pid: int, address: IPv4Address, patience: float) -> int:
+    """Of three packets."""
+    command = inside(pid, "python3", "-c", _ASK, str(address), str(patience))
+    return int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def known(pid: int, address: IPv4Address) -> bool:
+    """Whether somebody has answered its ARP request for the address."""
+    command = inside(pid, "ip", "neighbour", "show", str(address))
+    return "lladdr" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_subscribers_of_two_vlans_reach_each_other(
+    lines: AccessLines, subscribers: tuple[int, int], echo: None
+) -> None:
+    alice, _ = subscribers
+    assert replies(alice, BOB, 1) == 0
+    lines.serve(VLANS, SessionType.DHCP)
+    assert replies(alice, BOB, 30) == 3
+
+
+def test_nobody_answers_for_an_address_without_a_session(
+    lines: AccessLines, subscribers: tuple[int, int], echo: None
+) -> None:
+    """Also not the way to the appliance, by which a new subscriber would find its own address in use."""
+    alice, _ = subscribers
+    ip("link add cgnat0 type veth peer name appliance0", "address add 10.255.1.1/24 dev cgnat0")
+    ip("link set cgnat0 up", "link set appliance0 up", "route add default via 10.255.1.2")
+    ip("route add default via 10.255.1.2 table 100")
+    lines.serve(VLANS, SessionType.DHCP)
+    assert (replies(alice, OFFLINE, 1), replies(alice, BOB, 30)) == (0, 3)
+    assert (known(alice, OFFLINE), known(alice, BOB)) == (False, True)
+
+
+def test_a_vlan_of_pppoe_answers_no_arp(lines: AccessLines, kernel: Kernel) -> None:
+    pppoe = AccessLines({SessionType.PPPOE: ListedSource()}, kernel, KernelReader(), lambda: GATEWAY)
+    lines.serve(VLANS[:1], SessionType.DHCP)
+    pppoe.serve(VLANS[1:], SessionType.PPPOE)
+    command = "cat /proc/sys/net/ipv4/conf/acc0/proxy_arp /proc/sys/net/ipv4/conf/acc1/proxy_arp"
+    assert subprocess.run(command.split(), check=True, capture_output=True).stdout == b"1\n0\n"
