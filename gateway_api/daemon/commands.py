@@ -148,9 +148,12 @@ class Daemon(Calls):
         reply = self.fields(call, "configuration", "etag")
         return decoded(Sections, reply["configuration"]), decoded(str, reply["etag"])
 
-    def compare(self, revision: int | None) -> wire.ComparisonReply:
-        """From the running configuration, or from an archived revision, to the candidate. Raises NotFound."""
-        return self.reply(wire.CompareConfiguration(None if revision is None else _revision(revision)))
+    def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
+        """From an archived revision, or from the running configuration for None, to the candidate for None,
+        to the running configuration for 0, or to an archived revision. Raises NotFound."""
+        return self.reply(
+            wire.CompareConfiguration(None if revision is None else _revision(revision), to and _revision(to))
+        )
 
     def edit(self, edits: Sequence[Edit], if_match: IfMatch) -> wire.EditReply:
         """Stages all or none. Raises EditRefused, Invalid and EditNotFound."""

@@ -763,6 +763,31 @@ def test_an_archived_revision_that_is_none_is_404(stack: Api, revision: str) -> 
     refused(stack.send("GET", f"{CONFIG}/archive/{revision}"), 404)
 
 
+def test_revisions_are_compared_with_one_another_and_with_the_running_configuration(stack: Api) -> None:
+    two, one, now = (commit_a_name(stack) for _ in range(3))
+
+    def difference(before: str, after: str) -> list[str]:
+        return [f'- system.hostname = "{before}"', f'+ system.hostname = "{after}"']
+
+    assert compared(stack, revision=2, to=1) == difference(two, one)
+    assert compared(stack, revision=1, to=0) == difference(one, now)
+    assert compared(stack, to=2) == difference(now, two)
+    assert compared(stack, revision=2, to=2) == []
+
+
+def test_the_archive_has_the_commit_of_the_running_configuration(stack: Api) -> None:
+    began = time.time()
+    commit_a_name(stack, comment="the one that runs")
+    running = stack.get(f"{CONFIG}/archive")["running"]
+    assert (running["author"], running["comment"]) == ("admin", "the one that runs")
+    assert began - 1 <= running["committed_at"] <= time.time() + 1
+
+
+@pytest.mark.parametrize("revision", ["50", "999"])
+def test_a_comparison_to_no_revision_is_404(stack: Api, revision: str) -> None:
+    refused(stack.send("GET", f"{CONFIG}/compare", params={"to": revision}), 404)
+
+
 @pytest.mark.parametrize("revision", ["0", "50", "999"])
 def test_a_comparison_with_no_revision_is_404(stack: Api, revision: str) -> None:
     refused(stack.send("GET", f"{CONFIG}/compare", params={"revision": revision}), 404)

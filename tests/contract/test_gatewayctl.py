@@ -374,7 +374,7 @@ def test_the_order_is_the_one_asked_for(operator: Desk) -> None:
 def test_a_filter_that_the_gateway_refuses_is_named_with_its_rule(operator: Desk) -> None:
     ended = operator.run("subscribers", "list", "--ip", "somewhere")
     assert ended.status == FAILED
-    assert ended.err.startswith("gatewayctl: ip_address: must be an IP address")
+    assert ended.err.startswith("gatewayctl: --ip: must be an IP address")
 
 
 def test_nobody_found_is_no_success(operator: Desk) -> None:

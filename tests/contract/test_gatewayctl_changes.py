@@ -654,8 +654,8 @@ def test_webhooks_are_listed_with_the_events_they_get(admin: Desk) -> None:
 def test_what_is_wrong_with_a_webhook_is_named_field_by_field(admin: Desk) -> None:
     ended = admin.run("webhooks", "add", "--event", "session.sideways", "gopher://x")
     assert ended.status == FAILED
-    assert "gatewayctl: url: must begin with http" in ended.err
-    assert "gatewayctl: events.0: must be one of" in ended.err
+    assert "gatewayctl: URL: must begin with http" in ended.err
+    assert "gatewayctl: --event: must be one of" in ended.err
 
 
 @pytest.mark.parametrize("command", ["test", "deliveries", "remove"])
@@ -690,7 +690,7 @@ def test_a_value_is_set_compared_committed_and_confirmed(clean: Desk) -> None:
     assert "unless confirmed" in said
     clean.done("config", "confirm")
     assert clean.done("config", "show", "qos.default_down") == 'qos.default_down = "77mbit"\n'
-    assert clean.json("config", "archive")[0]["revision"] == 1
+    assert [each["revision"] for each in clean.json("config", "archive")[:2]] == [0, 1]
     clean.done("config", "rollback", "1")
     clean.done("config", "commit", "--yes")
     assert clean.api.get("/system/config")["qos"]["default_down"] == before
@@ -790,6 +790,55 @@ def test_a_revision_is_shown_and_compared(clean: Desk) -> None:
     clean.done("config", "show", "--revision", "1", "qos")
     clean.done("config", "rollback", "1")
     clean.done("config", "commit", "--yes")
+
+
+@pytest.fixture
+def former_rate(clean: Desk) -> Iterator[None]:
+    """Puts back the default rate upstream, which a test commits."""
+    before = clean.api.get("/system/config")["qos"]["default_up"]
+    yield
+    set_value(clean.api, "qos.default_up", before)
+    commit(clean.api)
+
+
+@pytest.mark.usefixtures("former_rate")
+def test_the_archive_begins_with_the_running_configuration(clean: Desk) -> None:
+    set_value(clean.api, "qos.default_up", "12mbit")
+    clean.done("config", "commit", "--yes", "--comment", "faster")
+    first, second, *_ = clean.json("config", "archive")
+    assert (first["revision"], first["author"], first["comment"]) == (0, "admin", "faster")
+    assert second["revision"] == 1
+    assert clean.json("config", "archive", "0") == {**first, "configuration": clean.api.get("/system/config")}
+    assert clean.done("config", "show", "--revision", "0") == clean.done("config", "show")
+
+
+@pytest.mark.usefixtures("former_rate")
+def test_two_revisions_are_compared(clean: Desk) -> None:
+    for rate in ("12mbit", "13mbit"):
+        set_value(clean.api, "qos.default_up", rate)
+        commit(clean.api)
+    set_value(clean.api, "qos.default_up", "14mbit")
+
+    def difference(*revisions: str) -> list[str]:
+        shown = clean.done("config", "compare", *revisions).splitlines()
+        return re.findall(r'[-+] qos.default_up = "(\w+)"', "\n".join(shown))
+
+    assert difference("1", "0") == ["12mbit", "13mbit"]
+    assert difference("0", "1") == ["13mbit", "12mbit"]
+    assert difference("1") == ["12mbit", "14mbit"]
+    assert difference() == difference("0") == ["13mbit", "14mbit"]
+    clean.done("config", "discard", "--yes")
+    assert clean.done("config", "compare", "1", "1") == "no changes\n"
+    assert clean.run("config", "compare", "0", "99").status == FAILED
+
+
+@pytest.mark.usefixtures("former_rate")
+def test_the_audit_log_shows_the_difference_of_a_commit(clean: Desk) -> None:
+    before = clean.api.get("/system/config")["qos"]["default_up"]
+    set_value(clean.api, "qos.default_up", "15mbit")
+    clean.done("config", "commit", "--yes")
+    shown = clean.done("audit", "--action", "configuration.commit", "--limit", "1")
+    assert f'Committed 1 change: - qos.default_up = "{before}", + qos.default_up = "15mbit"\n' in shown
 
 
 def test_a_path_with_nothing_is_refused(clean: Desk) -> None:

@@ -124,7 +124,7 @@ def test_a_token_revoked_meanwhile_ends_the_following(leaver: Desk) -> None:
 
 def test_a_type_that_is_none_ends_the_following_with_the_rule(operator: Desk) -> None:
     ended = operator.run("events", "--type", "isdn")
-    assert (ended.status, ended.err) == (FAILED, "gatewayctl: type: must be pppoe or dhcp\n")
+    assert (ended.status, ended.err) == (FAILED, "gatewayctl: --type: must be pppoe or dhcp\n")
 
 
 def test_nothing_is_left_running_after_it(operator: Desk) -> None:

@@ -41,18 +41,26 @@ class Gateway(NamedTuple):
         return context
 
     @contextmanager
-    def replaced(self, reply: Callable[[str, str], Reply]) -> Iterator[str]:
+    def replaced(
+        self, reply: Callable[[str, str], Reply], seen: list[tuple[Any, ...]] | None = None
+    ) -> Iterator[str]:
         """Something else that answers with the gateway's certificate; gives its address. `reply` makes the
-        status and the document for a method and a path."""
+        status and the document for a method and a path. `seen` gets method, path, body and some headers of
+        each request."""
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                if seen is not None:
+                    told = [self.headers[name] for name in ("Authorization", "If-Match", "Last-Event-ID")]
+                    seen.append((self.command, self.path, body, *told))
                 status, document = reply(self.command, self.path)
-                body = document if isinstance(document, bytes) else json.dumps(document).encode()
-                self.wfile.write(answer(status, "Content-Type: application/json", body=body))
+                sent = document if isinstance(document, bytes) else json.dumps(document).encode()
+                # The end of the connection may come after the client has sent its next request there.
+                heads = ("Content-Type: application/json", "Connection: close")
+                self.wfile.write(answer(status, *heads, body=sent))
 
-            do_GET = do_POST = do_PUT = _answer
+            do_GET = do_POST = do_PUT = do_DELETE = _answer
 
             def log_message(self, *_: object) -> None:
                 pass

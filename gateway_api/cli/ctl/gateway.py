@@ -34,12 +34,19 @@ Renewal = Callable[["RemoteGateway"], str | None]
 
 
 class RemoteGateway:
-    """Sends requests with the token of the context."""
+    """Sends requests with the token of the context. `spelled` makes the user's word of a field's path."""
 
-    def __init__(self, context: Context, renew: Renewal | None = None, timeout: float = _TIMEOUT) -> None:
+    def __init__(
+        self,
+        context: Context,
+        renew: Renewal | None = None,
+        timeout: float = _TIMEOUT,
+        spelled: Callable[[str], str] = str,
+    ) -> None:
         self.context = context
         self._token = context.token
         self._renew = renew
+        self._spelled = spelled
         self._timeout = timeout
         self._http = requests.Session()
         # The environment's proxies and passwords (.netrc) are not the user's choice for a gateway.
@@ -67,7 +74,7 @@ class RemoteGateway:
         """One request; a second one if the token had expired and could be renewed. Raises Failure."""
         headers = {} if if_match is None else {"If-Match": if_match}
         response = self._request(method, path, json=body, params=query, headers=headers)
-        return _answer_of(response)
+        return _answer_of(response, self._spelled)
 
     def pages(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
         """The records of a list, of all pages, at most `limit`. `key` names the list in the data. Raises
@@ -91,7 +98,7 @@ class RemoteGateway:
             "GET", path, params=query, headers=headers, stream=True, timeout=(_CONNECT_TIMEOUT, silence)
         ) as response:
             if response.status_code != HTTPStatus.OK:
-                _answer_of(response)
+                _answer_of(response, self._spelled)
             yield _lines(response)
 
     def _request(self, method: str, path: str, **more: Any) -> requests.Response:
@@ -138,7 +145,7 @@ def _reason(error: BaseException) -> str:
     return line(getattr(error, "strerror", None) or error)
 
 
-def _answer_of(response: requests.Response) -> Answer:
+def _answer_of(response: requests.Response, spelled: Callable[[str], str]) -> Answer:
     """Raises Failure."""
     try:
         document = json.loads(response.content)
@@ -149,12 +156,12 @@ def _answer_of(response: requests.Response) -> Answer:
             ExitStatus.UNREACHABLE, f"the response from {response.url} is not from a gateway"
         ) from error
     if not response.ok:
-        raise _failure(response, document)
+        raise _failure(response, document, spelled)
     return Answer(document.get("data") if "status" in document else document, response.headers.get("ETag"))
 
 
-def _failure(response: requests.Response, document: Record) -> CommandFailure:
-    said = _complaint(document)
+def _failure(response: requests.Response, document: Record, spelled: Callable[[str], str]) -> CommandFailure:
+    said = _complaint(document, spelled)
     status = ExitStatus.REFUSED
     if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
         status = ExitStatus.SIGN_IN
@@ -171,14 +178,16 @@ def _failure(response: requests.Response, document: Record) -> CommandFailure:
     return CommandFailure(status, *said)
 
 
-def _complaint(document: Record) -> list[str]:
-    """An error response as lines: the field and the rule of each problem."""
+def _complaint(document: Record, spelled: Callable[[str], str]) -> list[str]:
+    """An error response as lines: the option or field, and the rule, of each problem."""
     match document:
         case {"detail": str(detail)}:
             return [line(detail)]
         case {"errors": [_, *_] as errors}:
             return [
-                line(f"{each['path']}: {each['message']}" if each.get("path") else each.get("message"))
+                line(
+                    f"{spelled(each['path'])}: {each['message']}" if each.get("path") else each.get("message")
+                )
                 for each in errors
             ]
         case {"message": str(message), "hint": str(hint)}:

@@ -15,15 +15,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from gateway_api.cli.ctl import printing, terminal
+from gateway_api.cli.ctl.command import SHARED, Command
 from gateway_api.cli.ctl.contexts import Context, ContextsFile
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.formats import TABLE, Format, FormatType
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway, Renewal
 from gateway_api.cli.ctl.printing import Of
 from gateway_api.cli.ctl.results import Report, Result
 from gateway_api.cli.ctl.signin import ask, has_terminal, renewal
 
-Command = Callable[..., Result | None]
+Function = Callable[..., Result | None]
 
 #: Gateways that are asked at the same time.
 _AT_ONCE = 16
@@ -32,7 +33,7 @@ _AT_ONCE = 16
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """The option of the innermost command outdoes that of `gatewayctl`."""
     if value and param.name:
-        ctx.meta[f"gatewayctl.{param.name}"] = value
+        ctx.meta[f"{SHARED}{param.name}"] = value
 
 
 def _contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -98,8 +99,8 @@ class ColumnsType(click.ParamType[tuple[str, ...]]):
 
 def chosen_format(ctx: click.Context) -> Format:
     """Raises UsageError for columns of a format that has none."""
-    found: Format = ctx.meta.get("gatewayctl.output") or Format()
-    columns = ctx.meta.get("gatewayctl.columns", ())
+    found: Format = ctx.meta.get(f"{SHARED}output") or Format()
+    columns = ctx.meta.get(f"{SHARED}columns", ())
     if columns and (found.name != TABLE or found.is_wide):
         raise click.UsageError("--columns chooses those of a table: -o with another format is not possible.")
     return replace(found, columns=columns)
@@ -107,15 +108,13 @@ def chosen_format(ctx: click.Context) -> Format:
 
 def chosen_context(ctx: click.Context) -> Context:
     """Raises Failure."""
-    return ContextsFile(os.environ).read().chosen(ctx.meta.get("gatewayctl.context"), os.environ)
+    return ContextsFile(os.environ).read().chosen(ctx.meta.get(f"{SHARED}context"), os.environ)
 
 
 def chosen_contexts(ctx: click.Context) -> list[Context]:
     """All of them with `--all`. Raises Failure."""
-    if not ctx.meta.get("gatewayctl.all"):
+    if not ctx.meta.get(f"{SHARED}all"):
         return [chosen_context(ctx)]
-    if ctx.meta.get("gatewayctl.context"):
-        raise CommandFailure(ExitStatus.USAGE, "--context and --all exclude each other")
     known = ContextsFile(os.environ).read().known
     if not known:
         raise CommandFailure(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
@@ -124,41 +123,44 @@ def chosen_contexts(ctx: click.Context) -> list[Context]:
 
 def chosen_gateway(ctx: click.Context) -> RemoteGateway:
     """Raises Failure."""
-    return RemoteGateway(chosen_context(ctx), renewal(ContextsFile(os.environ), os.environ))
+    return gateway_of(ctx, chosen_context(ctx), renewal(ContextsFile(os.environ), os.environ))
 
 
-def reads(function: Command) -> Callable[..., None]:
+def gateway_of(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
+    """A gateway, whose errors name the options of the command."""
+    spelled = ctx.command.spelled if isinstance(ctx.command, Command) else str
+    return RemoteGateway(context, renew, spelled=spelled)
+
+
+def reads(function: Function) -> Callable[..., None]:
     """A command that reads. The function gets a gateway and the options, and returns a result."""
 
     @wraps(function)
     @click.pass_context
     def command(ctx: click.Context, /, **arguments: Any) -> None:
         format = chosen_format(ctx)
-        if not ctx.meta.get("gatewayctl.all"):
+        if not ctx.meta.get(f"{SHARED}all"):
             _show(function(chosen_gateway(ctx), **arguments), format)
         else:
-            _ask_all(chosen_contexts(ctx), partial(function, **arguments), format)
+            gateways = [gateway_of(ctx, each) for each in chosen_contexts(ctx)]
+            _ask_all(gateways, partial(function, **arguments), format)
 
     return _with(command, function, (context_option(), all_option(), output_option(), columns_option()))
 
 
-def acts(function: Command) -> Callable[..., None]:
+def acts(function: Function) -> Callable[..., None]:
     """As `reads`, for a command that changes one gateway."""
 
     @wraps(function)
     @click.pass_context
     def command(ctx: click.Context, /, **arguments: Any) -> None:
-        if ctx.meta.get("gatewayctl.all"):
-            raise CommandFailure(ExitStatus.USAGE, "this command changes one gateway: --all is not possible")
-        if ctx.meta.get("gatewayctl.columns"):
-            raise click.UsageError("--columns: this command prints no table.")
         _show(function(chosen_gateway(ctx), **arguments), chosen_format(ctx))
 
     return _with(command, function, (context_option(), output_option()))
 
 
 def _with(
-    command: Callable[..., None], function: Command, options: Sequence[click.Option]
+    command: Callable[..., None], function: Function, options: Sequence[click.Option]
 ) -> Callable[..., None]:
     own = getattr(function, "__click_params__", [])
     # click reverses them.
@@ -174,11 +176,11 @@ def _show(result: Result | None, format: Format) -> None:
 
 
 def _ask_all(
-    contexts: Sequence[Context], ask: Callable[[RemoteGateway], Result | None], format: Format
+    gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None], format: Format
 ) -> None:
     """Shows what those reply that can; the exit status is the highest of all. Raises Failure."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        asked = [(context.name, pool.submit(ask, RemoteGateway(context))) for context in contexts]
+        asked = [(gateway.context.name, pool.submit(ask, gateway)) for gateway in gateways]
         results, worst = [], ExitStatus.DONE
         for name, future in asked:
             try:

@@ -25,7 +25,7 @@ def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--per-second", metavar="N", type=int, help="The most sessions of a job per second."),
         click.option(
-            "--where", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
+            "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
             help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
         ),
     ):  # fmt: skip

@@ -2,6 +2,7 @@
 
 import click
 
+from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.commands import (
     audit,
     backup,
@@ -27,7 +28,7 @@ from gateway_api.version import VERSION
 _EPILOG = "Exit status: " + "; ".join(f"{int(status)}, {about}" for status, about in MEANINGS.items()) + "."
 
 
-@click.group(params=[context_option(), all_option(), output_option(), columns_option()], epilog=_EPILOG)
+@group(params=[context_option(), all_option(), output_option(), columns_option()], epilog=_EPILOG)
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.
@@ -37,42 +38,36 @@ def gatewayctl() -> None:
     """
 
 
-for _command in (
-    login.login,
-    login.logout,
-    login.contexts,
-    subscribers.subscribers,
-    jobs.jobs,
-    configuration.config,
-    network.interfaces,
-    network.vlans,
-    network.qos,
-    network.routes,
-    network.bgp,
-    network.cgnat,
-    network.demux,
-    network.faults,
-    traffic.over_time,
-    events.events,
-    webhooks.webhooks,
-    users.users,
-    audit.audit,
-    health.health,
-    health.version,
-    backup.backup,
-    backup.restore,
-    rescue.rescue,
-    completion.completion,
-):
-    gatewayctl.add_command(_command)
+for _title, _commands in {
+    "Login": (login.login, login.logout, login.contexts),
+    "Subscribers": (subscribers.subscribers, jobs.jobs, events.events),
+    "Network": (
+        network.interfaces,
+        network.vlans,
+        network.qos,
+        network.routes,
+        network.bgp,
+        network.cgnat,
+        network.demux,
+        network.faults,
+        traffic.over_time,
+    ),
+    "Configuration": (configuration.config, users.users, backup.backup, backup.restore),
+    "Operation": (
+        health.health,
+        health.version,
+        audit.audit,
+        webhooks.webhooks,
+        rescue.rescue,
+        completion.completion,
+    ),
+}.items():
+    gatewayctl.add_section(_title, _commands)
 
-for _command in (
-    rates.rate,
-    history.history,
-    history.timeline,
-    history.failed_sign_ons,
-    history.flapping,
-    traffic.watch,
-    traffic.top,
-):
-    subscribers.subscribers.add_command(_command)
+for _title, _commands in {
+    "Sessions": (subscribers.list_, subscribers.find, subscribers.show, subscribers.summary),
+    "Changes": (subscribers.disconnect, rates.rate),
+    "Past": (history.history, history.timeline, history.failed_sign_ons, history.flapping),
+    "Traffic": (traffic.watch, traffic.top),
+}.items():
+    subscribers.subscribers.add_section(_title, _commands)

@@ -93,7 +93,7 @@ class ConfigurationService:
 
     def compare_configuration(self, call: wire.CompareConfiguration) -> wire.ComparisonReply:
         with self._errors(call.revision):
-            return self._workspace.compare(call.revision)
+            return self._workspace.compare(call.revision, call.to_revision)
 
     def commit_candidate(self, call: wire.CommitCandidate, peer: Peer | None) -> wire.CommitReply:
         with self._errors():
@@ -117,9 +117,11 @@ class ConfigurationService:
             return self._workspace.restore(call.revision, _request("restore", call, peer))
 
     def list_archive(self, _: Method[Any]) -> wire.ArchiveReply:
-        commits = enumerate(self._workspace.view.commits[1:], 1)
+        running, *archived = self._workspace.view.commits
+        commits = enumerate(archived, 1)
         revisions = [wire.ArchivedRevision(n, c.committed_at, c.author, c.comment) for n, c in commits]
-        return wire.ArchiveReply(tuple(revisions), len(revisions))
+        last = wire.RunningCommit(running.committed_at, running.author, running.comment)
+        return wire.ArchiveReply(tuple(revisions), len(revisions), last)
 
     def get_archived_revision(self, call: wire.GetArchivedRevision) -> wire.ArchivedRevisionReply:
         with self._errors(call.revision):

@@ -107,15 +107,20 @@ class Workspace(Publisher):
             self._stage(self.archived(revision)[1], request)
             return wire.RollbackReply(len(self.view.changes()), self.view.etag, before)
 
-    def compare(self, revision: int | None) -> wire.ComparisonReply:
-        """From the running configuration, or from an archived one, to the candidate. Raises NotFound and
-        Unreadable."""
+    def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
+        """From the running configuration, or from an archived one, to the candidate; or to an archived one,
+        or with 0 to the running one. Raises NotFound and Unreadable."""
         view = self.view
-        if revision is None:
-            found, impact = view.changes(), self._foreseen(view)
+        before = view.running.document if revision is None else self._archived(view, revision)
+        if to is None:
+            after = view.candidate
         else:
-            found, impact = changes(self._store.document(view.archived(revision)), view.candidate), None
-        return wire.ComparisonReply(**asdict(self._difference(view, found)), impact=impact)
+            after = view.running.document if to == 0 else self._archived(view, to)
+        impact = self._foreseen(view) if revision is None and to is None else None
+        return wire.ComparisonReply(**asdict(self._difference(view, changes(before, after))), impact=impact)
+
+    def _archived(self, view: View, revision: int) -> dict[str, Any]:
+        return self._store.document(view.archived(revision))
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
         """Makes the candidate run. With `confirm_seconds`, the former configuration returns after that time

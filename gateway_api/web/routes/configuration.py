@@ -53,10 +53,11 @@ def candidate() -> Response:
 @responses.data(Difference, headers=("ETag",), errors=(404,), conditional=False)
 @parse.query(CompareQuery)
 def compare(query: dict[str, Any]) -> Response:
-    """The difference from the running configuration, or from an archived revision, to the candidate, and what
-    a commit would do to services and sessions. The entity tag is for If-Match: it stands for both
-    configurations, not for the deadline, the archive or the sessions."""
-    found = msgspec.structs.asdict(daemon().compare(query.get("revision")))
+    """The difference from the running configuration, or from an archived revision, to the candidate, or to
+    another revision. From the running configuration to the candidate, also what a commit would do to services
+    and sessions. The entity tag is for If-Match: it stands for the running configuration and the candidate,
+    not for the deadline, the archive or the sessions."""
+    found = msgspec.structs.asdict(daemon().compare(query.get("revision"), query.get("to")))
     return responses.ok(found, etag=found.pop("etag"))
 
 
@@ -135,7 +136,8 @@ def discard() -> Response:
 @responses.data(listing(wire.ListArchive), errors=(501,))
 @parse.query(short_list_query(wire.ListArchive))
 def archive(query: dict[str, Any]) -> Response:
-    """The commits of the archived revisions: author, time and comment, the newest first."""
+    """The commits of the archived revisions, the newest first: author, time and comment. `running` is that of
+    the running configuration."""
     return responses.ok(selected(wire.ListArchive, daemon().reply(wire.ListArchive()), **query))
 
 

@@ -98,16 +98,21 @@ def session_type(description: str) -> Text:
     return Text(validate=rule, metadata=says(description, "pppoe"))
 
 
+def _number_of_revision(rule: str, description: str, example: int) -> Parsed:
+    about = says(description, example, type="integer", minimum=0, maximum=_MOST_REVISIONS)
+    return Parsed(_whole(range(_MOST_REVISIONS + 1), rule), metadata=about)
+
+
 class CompareQuery(Schema):
-    revision = Parsed(
-        _whole(range(_MOST_REVISIONS + 1), "must be the number of an archived revision"),
-        metadata=says(
-            "Archived revision to compare with, instead of the running configuration.",
-            1,
-            type="integer",
-            minimum=0,
-            maximum=_MOST_REVISIONS,
-        ),
+    revision = _number_of_revision(
+        "must be the number of an archived revision",
+        "Archived revision to compare with, instead of the running configuration.",
+        1,
+    )
+    to = _number_of_revision(
+        "must be the number of an archived revision, or 0 for the running configuration",
+        "Archived revision, or 0 for the running configuration, to compare instead of the candidate.",
+        0,
     )
 
 

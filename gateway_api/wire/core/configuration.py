@@ -175,10 +175,15 @@ class ComparisonReply(ConfigurationDifference, frozen=True):
 
 
 class CompareConfiguration(Method[ComparisonReply], frozen=True):
-    """The difference from the running configuration, or from an archived one, to the candidate, secrets
-    masked; and whom a commit would hurt."""
+    """The difference from the running configuration, or from an archived one, to the candidate, or to another
+    one of them, secrets masked. With the difference from the running configuration to the candidate: whom a
+    commit would hurt."""
 
     revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
+    to_revision: Annotated[
+        int | None,
+        about("The archived one, or 0 for the running one, instead of the candidate.", 1, minimum=0),
+    ] = None
 
 
 # Commits
@@ -304,15 +309,30 @@ class ArchivedRevision(Record, frozen=True):
     comment: Comment
 
 
+class RunningCommit(Record, frozen=True):
+    """The commit of the running configuration."""
+
+    committed_at: CommittedAt
+    author: Author
+    comment: Comment
+
+
 class ArchiveReply(Record, frozen=True):
     """The archived configurations."""
 
     revisions: Annotated[tuple[ArchivedRevision, ...], about("The newest first.")]
-    count: Annotated[int, count("Number of records in this reply.", 1)]
+    count: Annotated[int, count("Number of archived revisions in this reply.", 1)]
+    running: Annotated[
+        RunningCommit | None,
+        about(
+            "The commit of the running configuration.",
+            {"committed_at": 1795271513, "author": "admin", "comment": "faster for everybody"},
+        ),
+    ] = None
 
 
 class ListArchive(Method[ArchiveReply], frozen=True):
-    """The archived configurations, newest first."""
+    """The archived configurations, newest first, and the commit of the running one."""
 
 
 class ArchivedRevisionReply(ArchivedRevision, frozen=True):

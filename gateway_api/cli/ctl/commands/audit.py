@@ -4,17 +4,25 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
-from gateway_api.cli.ctl.texts import plain
+from gateway_api.cli.ctl.texts import line, plain
 
 #: Records without `--limit`: the log may have a hundred thousand.
 _DEFAULT_LIMIT = 100
 
 
 def _what(record: Record) -> str:
-    return plain(record.get("message") or record.get("path"))
+    """The message of the response, with the difference that a commit made."""
+    said = plain(record.get("message") or record.get("path"))
+    match record:
+        case {"before": {"diff": str(diff)}, "after": {"committed": True}} if diff:
+            return f"{said}: {line(', '.join(diff.splitlines()))}"
+        case {"action": str(action), "before": {"cut": True}} if action.endswith(".commit"):
+            return f"{said}; the difference is too long for the audit log: gatewayctl config compare has it"
+    return said
 
 
 _COLUMNS = (
@@ -30,7 +38,7 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@command()
 @reads
 @click.option("--user", metavar="NAME", help="Records of this user.")
 @click.option("--action", metavar="ACTION", help="Of this action, such as subscribers.change_rate.")

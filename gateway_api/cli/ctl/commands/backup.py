@@ -14,6 +14,7 @@ import click
 from gateway_api.base import durable
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.candidate import Candidate, effect
+from gateway_api.cli.ctl.command import SHARED, command
 from gateway_api.cli.ctl.difference import Missing, filled, operations, secret_paths
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
@@ -24,16 +25,19 @@ from gateway_api.cli.ctl.signin import STANDARD_INPUT
 _LONGEST_COMMENT = 256
 
 
-@click.command()
+@command()
 @acts
 @click.argument("file", required=False)
-def backup(gateway: RemoteGateway, file: str | None) -> Report | None:
+@click.pass_context
+def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Report | None:
     """Writes the running configuration to FILE, as JSON.
 
     FILE is HOSTNAME-TIME.json by default; - is standard output. The API shows no secrets, so the file has
     none: keep them elsewhere, or restore on a gateway that still runs them. Their paths are on standard
     error.
     """
+    if file == STANDARD_INPUT and f"{SHARED}output" in ctx.meta:
+        raise click.UsageError("--output does not go with FILE -: a backup is always JSON.", ctx)
     document = gateway.get("/system/config")
     if secrets := sorted(secret_paths(document)):
         complain(["not in the backup, because the API shows no secrets:", *(f"  {path}" for path in secrets)])
@@ -55,7 +59,7 @@ def _name_of(document: Record) -> str:
     return f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
 
 
-@click.command()
+@command()
 @acts
 @click.argument("file")
 @click.option("--secrets", metavar="FILE", help='JSON of paths and secrets: {"radius.secret": "..."}.')
@@ -64,11 +68,11 @@ def _name_of(document: Record) -> str:
     "--discard", is_flag=True, help="Discards changes in the candidate; otherwise they are an error."
 )
 @click.option(
-    "--within", metavar="SECONDS", type=click.IntRange(1, 86400), default=120, show_default=True,
-    help="The time to confirm.",
+    "--within", "confirm_seconds", metavar="SECONDS", type=click.IntRange(1, 86400),
+    default=120, show_default=True, help="The time to confirm.",
 )  # fmt: skip
 @click.option(
-    "--max-dropped", metavar="N", type=click.IntRange(0),
+    "--max-dropped", "max_sessions_dropped", metavar="N", type=click.IntRange(0),
     help="Fails if more sessions would end; by default, if more would end than were shown.",
 )  # fmt: skip
 @dry_run_option
@@ -79,8 +83,8 @@ def restore(
     secrets: str | None,
     leave_out: bool,
     discard: bool,
-    within: int,
-    max_dropped: int | None,
+    confirm_seconds: int,
+    max_sessions_dropped: int | None,
     dry_run: bool,
     yes: bool,
 ) -> Report:
@@ -96,7 +100,9 @@ def restore(
     document, given = _backup_in(file), _secrets_in(secrets)
     _require_known(given, document)
     candidate = Candidate(gateway)
-    candidate.require_clean(discard=discard and not dry_run, remedy="--discard")
+    # A dry run leaves the changes of others where they are, so it cannot show what would follow.
+    remedy = "--discard without --dry-run" if dry_run else "--discard"
+    candidate.require_clean(discard=discard and not dry_run, remedy=remedy)
     steps = list(operations(filled(document, given), candidate.read("")))
     _report_missing([each.path for each in steps if isinstance(each, Missing)], leave_out=leave_out)
     changes = [each for each in steps if not isinstance(each, Missing)]
@@ -114,10 +120,12 @@ def restore(
         comment = f"restored from {Path(file).name}"
         body = {
             "comment": "".join(filter(str.isprintable, comment))[:_LONGEST_COMMENT],
-            "confirm_seconds": within,
+            "confirm_seconds": confirm_seconds,
         }
         dropped = (
-            max_dropped if max_dropped is not None else (difference["impact"] or {}).get("sessions_dropped")
+            max_sessions_dropped
+            if max_sessions_dropped is not None
+            else (difference["impact"] or {}).get("sessions_dropped")
         )
         committed = candidate.commit(body | ({} if dropped is None else {"max_sessions_dropped": dropped}))
     finally:

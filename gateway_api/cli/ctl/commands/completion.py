@@ -4,6 +4,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from gateway_api.cli.ctl import terminal
+from gateway_api.cli.ctl.command import command
 
 #: The variable by which a shell asks for completions.
 VARIABLE = "_GATEWAYCTL_COMPLETE"
@@ -11,7 +12,7 @@ VARIABLE = "_GATEWAYCTL_COMPLETE"
 FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
 
 
-@click.command()
+@command()
 @click.argument("shell", type=click.Choice(tuple(FILES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

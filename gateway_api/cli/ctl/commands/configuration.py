@@ -9,7 +9,8 @@ import click
 
 from gateway_api.base.texts import parse_path
 from gateway_api.cli.ctl.candidate import ROOT, Candidate, effect
-from gateway_api.cli.ctl.completion import Offered, listed
+from gateway_api.cli.ctl.command import group
+from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.difference import Missing, operations, values
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
@@ -18,6 +19,8 @@ from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, S
 from gateway_api.cli.ctl.signin import STANDARD_INPUT, first_line
 from gateway_api.cli.ctl.texts import compact, line, moment
 
+#: The running configuration, where a revision is meant.
+_RUNNING = "0"
 _ARCHIVE = (
     ShownColumn("revision", importance=Importance.IDENTITY),
     ShownColumn("committed_at", importance=Importance.IDENTITY),
@@ -31,13 +34,18 @@ def _paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]
 
 
 path_type = Offered(_paths)
-revision_type = listed(f"{ROOT}/archive", "revisions", "revision", "comment")
+revision_type = Offered(
+    lambda gateway, _: [(str(each["revision"]), each["comment"] or "") for each in _revisions(gateway)]
+)
 revision_option = click.option(
-    "--revision", metavar="N", type=revision_type, help="An archived revision; 1 is the newest."
+    "--revision",
+    metavar="N",
+    type=revision_type,
+    help="An archived revision: 1 is the newest, 0 the running configuration.",
 )
 
 
-@click.group()
+@group()
 def config() -> None:
     """Reads and changes the configuration.
 
@@ -56,8 +64,6 @@ def show(
     gateway: RemoteGateway, path: str | None, candidate: bool, revision: str | None
 ) -> ResultList | Report:
     """Shows the running configuration, or the part of it at PATH. Secrets are masked."""
-    if candidate and revision is not None:
-        raise click.UsageError("--candidate and --revision exclude each other.")
     document = _document(gateway, candidate, revision)
     held = [(each, value) for each, value in values(document) if path is None or _is_below(each, path)]
     if path is not None and not held:
@@ -68,7 +74,7 @@ def show(
 
 
 def _document(gateway: RemoteGateway, candidate: bool, revision: str | None) -> Any:
-    if revision is not None:
+    if revision not in (None, _RUNNING):
         return gateway.get(f"{ROOT}/archive/{revision}")["configuration"]
     return gateway.get(f"{ROOT}/candidate") if candidate else gateway.get(ROOT)
 
@@ -154,10 +160,19 @@ def _parsed(text: str) -> Record:
 
 @config.command()
 @reads
-@revision_option
-def compare(gateway: RemoteGateway, revision: str | None) -> Report:
-    """Shows the changes of the candidate and the effect of a commit."""
-    return _compared(gateway.get(f"{ROOT}/compare", revision=revision))
+@click.argument("revision", metavar="[FROM]", required=False, type=revision_type)
+@click.argument("to", metavar="[TO]", required=False, type=revision_type)
+@click.option("--revision", "former", metavar="N", type=revision_type, help="As FROM.")
+def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former: str | None) -> Report:
+    """Shows the changes of the candidate and the effect of a commit.
+
+    FROM and TO are archived revisions, and 0 is the running configuration. With FROM, it shows the difference
+    from there to the candidate; with TO, to there.
+    """
+    start = revision or former
+    # Without a revision, the difference is from the running configuration.
+    start = None if start == _RUNNING else start
+    return _compared(gateway.get(f"{ROOT}/compare", revision=start, to=to))
 
 
 def _compared(difference: Record) -> Report:
@@ -231,7 +246,18 @@ def discard(gateway: RemoteGateway, yes: bool) -> Report:
 @reads
 @click.argument("revision", required=False, type=revision_type)
 def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
-    """Lists the archived revisions, or shows REVISION: when and by whom it was committed, and its values."""
+    """Lists the running configuration, which is 0, and the archived revisions, the newest first.
+
+    Or shows REVISION: when and by whom it was committed, and its values.
+    """
     if revision is None:
-        return ResultList(gateway.get(f"{ROOT}/archive")["revisions"], _ARCHIVE)
+        return ResultList(_revisions(gateway), _ARCHIVE)
+    if revision == _RUNNING:
+        return Sheet({**_revisions(gateway)[0], "configuration": gateway.get(ROOT)})
     return Sheet(gateway.get(f"{ROOT}/archive/{revision}"))
+
+
+def _revisions(gateway: RemoteGateway) -> list[Record]:
+    """The commits of the running configuration and of the archived ones."""
+    found = gateway.get(f"{ROOT}/archive")
+    return [{"revision": int(_RUNNING), **found["running"]}, *found["revisions"]]

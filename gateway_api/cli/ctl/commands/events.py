@@ -9,15 +9,17 @@ from typing import Any, NoReturn
 
 import click
 
+from gateway_api.cli.ctl.command import SHARED, command
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.follower import EventFollower, Say
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
+from gateway_api.cli.ctl.gateway import Record
 from gateway_api.cli.ctl.invocation import (
     all_option,
     chosen_contexts,
     chosen_format,
     chosen_gateway,
     context_option,
+    gateway_of,
     output_option,
 )
 from gateway_api.cli.ctl.printing import CONTEXT, StreamPrinter
@@ -28,7 +30,7 @@ _ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
 _REMEDY = "list the sessions again"
 
 
-@click.command(params=[context_option(), all_option(), output_option()])
+@command(params=[context_option(), all_option(), output_option()])
 @click.option("--event", "events", metavar="NAME", help="session_up or session_down; both by default.")
 @click.option("--type", metavar="TYPE", help="Of sessions of this type: pppoe or dhcp.")
 @click.option(
@@ -47,10 +49,8 @@ def events(ctx: click.Context, events: str | None, type: str | None, after: str 
     query = {"events": events, "type": type}
     signal.signal(signal.SIGTERM, _terminated)
     printer = StreamPrinter(chosen_format(ctx), _FIELDS)
-    if not ctx.meta.get("gatewayctl.all"):
+    if not ctx.meta.get(f"{SHARED}all"):
         _follow_one(EventFollower(chosen_gateway(ctx), query, after, _saying()), printer)
-    elif after is not None:
-        raise click.UsageError("--after is the event of one gateway: --all is not possible.")
     else:
         _follow_all(ctx, query, printer)
 
@@ -85,7 +85,7 @@ def _follow_all(ctx: click.Context, query: Record, printer: StreamPrinter) -> No
 
     contexts = chosen_contexts(ctx)
     for context in contexts:
-        follower = EventFollower(RemoteGateway(context), query, None, _saying(context.name))
+        follower = EventFollower(gateway_of(ctx, context), query, None, _saying(context.name))
         threading.Thread(target=follow, args=(context.name, follower), daemon=True).start()
     left, worst = len(contexts), ExitStatus.DONE
     while left:

@@ -2,6 +2,7 @@
 
 import click
 
+from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.failures import ExitStatus
 from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
@@ -16,7 +17,7 @@ _DEPENDENCIES = (
 )
 
 
-@click.command()
+@command()
 @reads
 @click.option("--detail", is_flag=True, help="Lists what the gateway depends on, each with a sentence.")
 def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
@@ -34,7 +35,7 @@ def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     return Sheet(found, status)
 
 
-@click.command()
+@command()
 @reads
 def version(gateway: RemoteGateway) -> Sheet:
     """Shows the version of the gateway; `gatewayctl --version` shows that of this command."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
@@ -75,7 +76,7 @@ _limit = click.option(
 )  # fmt: skip
 
 
-@click.command()
+@command()
 @reads
 @click.argument("search", metavar="[TEXT]", required=False)
 @click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="Sessions of this type.")
@@ -100,7 +101,7 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     return ResultList(found, _SESSIONS)
 
 
-@click.command("failed-sign-ons")
+@command("failed-sign-ons")
 @reads
 @click.argument("search", metavar="[TEXT]", required=False)
 @click.option("--type", type=click.Choice(("pppoe", "dhcp")), help="For sessions of this type.")
@@ -123,7 +124,7 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
     return ResultList(found, _FAILURES)
 
 
-@click.command()
+@command()
 @reads
 @click.argument("target", type=TargetType())
 @_limit
@@ -133,7 +134,7 @@ def timeline(gateway: RemoteGateway, target: str, limit: int) -> ResultList:
     return ResultList(gateway.pages(path, "entries", {}, limit), _TIMELINE)
 
 
-@click.command()
+@command()
 @reads
 @_since
 @_until

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import click
 
+from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, reads
@@ -33,7 +34,7 @@ def _path(job: str) -> str:
     return f"{PATH}/{quote(job, safe='')}"
 
 
-@click.group()
+@group()
 def jobs() -> None:
     """Shows and cancels jobs: work on many sessions, which `--where` starts."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gateway_api.cli.ctl import terminal
+from gateway_api.cli.ctl.command import SHARED, command, group
 from gateway_api.cli.ctl.contexts import DEFAULT_URL, Context, ContextsFile
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import RemoteGateway
@@ -17,6 +18,7 @@ from gateway_api.cli.ctl.invocation import (
     chosen_format,
     columns_option,
     context_option,
+    gateway_of,
     output_option,
 )
 from gateway_api.cli.ctl.printing import show
@@ -34,14 +36,16 @@ _COLUMNS = (
 )
 
 
-@click.command(params=[context_option()])
+@command(params=[context_option()])
 @click.option("--url", metavar="URL", help="The gateway; GATEWAY_URL by default.")
 @click.option(
     "--ca", metavar="FILE", help="The CA certificate for its certificate, in PEM; GATEWAY_CA by default."
 )
-@click.option("--user", metavar="NAME", envvar="GATEWAY_USER", help="The user; GATEWAY_USER by default.")
 @click.option(
-    "--password-file", metavar="FILE", envvar="GATEWAY_PASSWORD_FILE",
+    "--user", "username", metavar="NAME", envvar="GATEWAY_USER", help="The user; GATEWAY_USER by default."
+)
+@click.option(
+    "--password-file", "password", metavar="FILE", envvar="GATEWAY_PASSWORD_FILE",
     help="The password is its first line; - is standard input.",
 )  # fmt: skip
 @click.option("--if-needed", is_flag=True, help="Does nothing while the token is valid.")
@@ -50,8 +54,8 @@ def login(
     ctx: click.Context,
     url: str | None,
     ca: str | None,
-    user: str | None,
-    password_file: str | None,
+    username: str | None,
+    password: str | None,
     if_needed: bool,
 ) -> None:
     """Logs in to a gateway, and keeps the token in its context.
@@ -62,18 +66,18 @@ def login(
     """
     file = ContextsFile(os.environ)
     context = _context(ctx, file, url, ca)
-    gateway = RemoteGateway(context)
+    gateway = gateway_of(ctx, context)
     if if_needed and context.token and _is_valid(gateway):
         terminal.show(line(f"still logged in to {context.url}"))
         return
-    username = username_for(context, user or context.username)
-    made = log_in(gateway, file, username, password_for(username, password_file), current=True)
-    terminal.show(line(f"logged in to {made.url} as {username}, context {made.name}"))
+    name = username_for(context, username or context.username)
+    made = log_in(gateway, file, name, password_for(name, password), current=True)
+    terminal.show(line(f"logged in to {made.url} as {name}, context {made.name}"))
 
 
 def _context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
     """The context to log in to, with an absolute path to its CA certificate."""
-    name = ctx.meta.get("gatewayctl.context")
+    name = ctx.meta.get(f"{SHARED}context")
     contexts = file.read()
     if url is None and (name is None or name in contexts.known):
         context = contexts.chosen(name, os.environ)
@@ -95,7 +99,7 @@ def _is_valid(gateway: RemoteGateway) -> bool:
     return True
 
 
-@click.command(params=[context_option()])
+@command(params=[context_option()])
 @click.option("--everywhere", is_flag=True, help="Ends all tokens of the user.")
 @click.pass_context
 def logout(ctx: click.Context, everywhere: bool) -> None:
@@ -103,7 +107,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
     context = chosen_context(ctx)
     if context.token is None:
         raise CommandFailure(ExitStatus.SIGN_IN, f"not logged in to {context.url}")
-    gateway = RemoteGateway(context)
+    gateway = gateway_of(ctx, context)
     try:
         if everywhere:
             gateway.send("POST", "/auth/logout-everywhere", {})
@@ -117,7 +121,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
     terminal.show(line(f"logged out of {context.url}"))
 
 
-@click.group()
+@group()
 def contexts() -> None:
     """Manages the contexts: the gateways that you know.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.lists import list_options, listing
@@ -109,7 +110,7 @@ _FAULTS = (
 )
 
 
-@click.command()
+@command()
 @reads
 @list_options
 def interfaces(gateway: RemoteGateway, **query: Any) -> ResultList:
@@ -117,7 +118,7 @@ def interfaces(gateway: RemoteGateway, **query: Any) -> ResultList:
     return listing(gateway, "/interfaces", "interfaces", _INTERFACES, **query)
 
 
-@click.command()
+@command()
 @reads
 @list_options
 def vlans(gateway: RemoteGateway, **query: Any) -> ResultList:
@@ -125,7 +126,7 @@ def vlans(gateway: RemoteGateway, **query: Any) -> ResultList:
     return listing(gateway, "/interfaces/vlans", "vlans", _VLANS, **query)
 
 
-@click.command()
+@command()
 @reads
 @click.option("--profiles", is_flag=True, help="Lists the overhead profiles instead.")
 @list_options
@@ -136,7 +137,7 @@ def qos(gateway: RemoteGateway, profiles: bool, **query: Any) -> ResultList:
     return listing(gateway, "/qos", "sessions", _QOS, **query)
 
 
-@click.command()
+@command()
 @reads
 @list_options
 def routes(gateway: RemoteGateway, **query: Any) -> ResultList:
@@ -144,7 +145,7 @@ def routes(gateway: RemoteGateway, **query: Any) -> ResultList:
     return listing(gateway, "/routing/routes", "routes", _ROUTES, **query)
 
 
-@click.command()
+@command()
 @reads
 def bgp(gateway: RemoteGateway) -> ResultList:
     """Lists the BGP neighbours, as FRR shows them."""
@@ -159,7 +160,7 @@ def bgp(gateway: RemoteGateway) -> ResultList:
     )
 
 
-@click.command()
+@command()
 @reads
 @click.option("--stats", is_flag=True, help="Counts the sessions instead.")
 @list_options
@@ -170,7 +171,7 @@ def cgnat(gateway: RemoteGateway, stats: bool, **query: Any) -> ResultList | She
     return listing(gateway, "/cgnat/sessions", "sessions", _CGNAT, **query)
 
 
-@click.command()
+@command()
 @reads
 @click.option("--config", is_flag=True, help="Shows the demux section of the running configuration instead.")
 @list_options
@@ -181,7 +182,7 @@ def demux(gateway: RemoteGateway, config: bool, **query: Any) -> ResultList | Sh
     return listing(gateway, "/demux/state", "vlans", _DEMUX, **query)
 
 
-@click.command()
+@command()
 @reads
 @list_options
 def faults(gateway: RemoteGateway, **query: Any) -> ResultList:

@@ -6,6 +6,7 @@ import click
 
 from gateway_api.base.texts import parse_rate
 from gateway_api.cli.ctl import jobs
+from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, dry_run_option, yes_option
 from gateway_api.cli.ctl.rate_changes import RateChanges, change_all
@@ -13,8 +14,6 @@ from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
 from gateway_api.cli.ctl.texts import moment, parse_duration
 from gateway_api.cli.ctl.texts import rate as shown
-
-_ONE_OF = "Name a session or --where with --down or --up, or a --file."
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
@@ -37,7 +36,7 @@ def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     return text
 
 
-@click.command()
+@command()
 @acts
 @click.argument("target", required=False, type=TargetType())
 @click.option(
@@ -62,7 +61,7 @@ def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 def rate(
     gateway: RemoteGateway,
     target: str | None,
-    where: Record,
+    filter: Record,
     per_second: int | None,
     file: str | None,
     skip_bad: bool,
@@ -83,13 +82,11 @@ def rate(
     """
     terms = {name: given[name] for name in ("expires_in", "until") if given[name] is not None}
     rates = {name: given[name] for name in ("rate_down", "rate_up") if given[name] is not None}
-    if bool(target) + bool(where) + bool(file) != 1 or bool(file) == bool(rates):
-        raise click.UsageError(_ONE_OF)
     if file is not None:
         changes = RateChanges(gateway, file, skip_bad=skip_bad, offline_ok=offline_ok)
         return change_all(gateway, changes, terms, dry_run=dry_run, yes=yes)
-    if where:
-        job = jobs.Job("/subscribers/rate", {"filter": where, **rates, **terms}, per_second)
+    if filter:
+        job = jobs.Job("/subscribers/rate", {"filter": filter, **rates, **terms}, per_second)
         return job.run(gateway, "Change their rates?", dry_run=dry_run, yes=yes)
     id = session_id(gateway, str(target))
     if dry_run:

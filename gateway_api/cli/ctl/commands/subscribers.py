@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl import jobs
+from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
@@ -25,7 +26,7 @@ limit_option = click.option(
 interface_type = listed("/interfaces/vlans", "vlans", "name", "oper_state")
 
 
-@click.group()
+@group()
 def subscribers() -> None:
     """Finds and changes the sessions of subscribers.
 
@@ -95,16 +96,14 @@ def disconnect(
     gateway: RemoteGateway,
     targets: Sequence[str],
     interface: str | None,
-    where: Record,
+    filter: Record,
     per_second: int | None,
     dry_run: bool,
     yes: bool,
 ) -> Report:
     """Disconnects sessions, after it has shown them and asked."""
-    if bool(targets) + bool(interface) + bool(where) != 1:
-        raise click.UsageError("Name sessions, an --interface, or --where.")
-    if where:
-        job = jobs.Job(f"{_LIST}/disconnect", {"filter": where}, per_second)
+    if filter:
+        job = jobs.Job(f"{_LIST}/disconnect", {"filter": filter}, per_second)
         return job.run(gateway, "Disconnect them?", dry_run=dry_run, yes=yes)
     if interface is not None:
         return _disconnect_interface(gateway, interface, dry_run, yes)

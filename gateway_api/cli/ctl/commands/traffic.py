@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.failures import complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import (
@@ -46,7 +47,7 @@ _SILENCE = 45.0
 _PAUSE = 1.0
 
 
-@click.command()
+@command()
 @reads
 @click.option("--sort", metavar="ORDER", help="-down, -up, down or up: by traffic; -down by default.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="The most sessions; 20 by default.")
@@ -55,7 +56,7 @@ def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultLi
     return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
 
 
-@click.command("traffic")
+@command("traffic")
 @reads
 @click.option("--since", metavar="TIME", help="From then on; an hour ago by default.")
 @click.option("--until", metavar="TIME", help="Before then; now by default.")
@@ -68,7 +69,7 @@ def over_time(gateway: RemoteGateway, **query: Any) -> ResultList:
     return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
 
 
-@click.command(params=[context_option(), output_option()])
+@command(params=[context_option(), output_option()])
 @click.argument("target", type=TargetType())
 @click.pass_context
 def watch(ctx: click.Context, target: str) -> None:

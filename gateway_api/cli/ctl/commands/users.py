@@ -6,6 +6,7 @@ import click
 
 from gateway_api.base.texts import Segment, path_text
 from gateway_api.cli.ctl.candidate import Candidate
+from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
@@ -45,7 +46,7 @@ commit_option = click.option(
 )
 
 
-@click.group()
+@group()
 def users() -> None:
     """Manages the users of the API and their roles.
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
@@ -56,7 +57,7 @@ def _path(webhook: str) -> str:
     return f"{_LIST}/{quote(webhook, safe='')}"
 
 
-@click.group()
+@group()
 def webhooks() -> None:
     """Registers and tests the receivers of events.
 
@@ -84,13 +85,16 @@ def list_(gateway: RemoteGateway) -> ResultList:
     help="session.up or session.down; both by default.",
 )
 @click.option(
-    "--secret-file", metavar="FILE", help="Its first line is the secret for signatures; - is standard input."
+    "--secret-file",
+    "secret",
+    metavar="FILE",
+    help="Its first line is the secret for signatures; - is standard input.",
 )
-def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret_file: str | None) -> Report:
+def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | None) -> Report:
     """Registers a receiver, and prints the id of the webhook."""
     body: dict[str, Any] = {"url": url, "events": list(events)}
-    if secret_file is not None:
-        body["secret"] = first_line(secret_file, "secret")
+    if secret is not None:
+        body["secret"] = first_line(secret, "secret")
     made = gateway.send("POST", _LIST, body)
     return Report(made["id"], made)
 

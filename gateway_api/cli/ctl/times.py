@@ -1,0 +1,119 @@
+"""Times and durations as people write them: `2h`, `02:13`, `yesterday 02:13`.
+
+A time without a zone is in that of this machine, and the command says which time it takes.
+"""
+
+import re
+import time
+from datetime import date, datetime, timedelta, tzinfo
+from typing import Any, NamedTuple
+
+import click
+
+from gateway_api.base.texts import epoch_seconds
+from gateway_api.cli.ctl.command import label
+from gateway_api.cli.ctl.failures import complain
+from gateway_api.cli.ctl.texts import parse_duration
+
+#: For the help of what takes a time.
+FORMS = "2h (ago), 02:13, yesterday 02:13, 2026-03-01, ISO 8601 or epoch seconds"
+_RULE = "must be a time, such as 2h, 02:13, yesterday 02:13, 2026-03-01 02:13, ISO 8601 or epoch seconds"
+_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d))?"
+_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1}
+_TEXT = re.compile(
+    rf"(?:(?P<day>{'|'.join(_DAYS)})|(?P<date>\d{{4}}-\d\d-\d\d))?(?:(?:^|[ T]){_CLOCK})?", re.ASCII
+)
+
+
+class Moment(NamedTuple):
+    """A time in epoch seconds. `is_local` tells that its text was in the zone of the machine."""
+
+    at: float
+    is_local: bool = False
+
+
+def parse_moment(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> Moment:
+    """The time of a text. A duration is before `now`, and a time of day is the last one; `ahead`, both are
+    after it. `zone` is that of the machine for None. Raises ValueError with the rule."""
+    if text == "now":
+        return Moment(now)
+    try:
+        seconds = parse_duration(text.removesuffix(" ago"))
+        return Moment(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
+    except ValueError:
+        pass
+    try:
+        return Moment(epoch_seconds(text))
+    except ValueError:
+        pass
+    match = _TEXT.fullmatch(text)
+    if match is None or not text:
+        raise ValueError(_RULE)
+    try:
+        return Moment(
+            _local(match, datetime.fromtimestamp(now, zone).date(), now, zone, ahead), is_local=True
+        )
+    except (ValueError, OverflowError) as error:
+        raise ValueError(_RULE) from error
+
+
+def _local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:
+    """Raises ValueError and OverflowError for a date or time that does not exist."""
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    day = (
+        date.fromisoformat(match["date"]) if match["date"] else today + timedelta(_DAYS.get(match["day"], 0))
+    )
+
+    def on(day: date) -> float:
+        return datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=zone).timestamp()
+
+    if match["date"] or match["day"]:
+        return on(day)
+    if ahead:
+        return on(day) if on(day) > now else on(day + timedelta(1))
+    return on(day) if on(day) <= now else on(day - timedelta(1))
+
+
+class TimeType(click.ParamType[str]):
+    """A time for the API, as ISO 8601 or epoch seconds. `ahead` is for one that must be in the future."""
+
+    name = "time"
+
+    def __init__(self, *, ahead: bool = False) -> None:
+        self._ahead = ahead
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        now = time.time()
+        try:
+            found = parse_moment(value, now, ahead=self._ahead)
+            if self._ahead and found.at <= now:
+                raise ValueError("must be in the future")
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if found.is_local and param is not None and not (ctx and ctx.resilient_parsing):
+            taken = datetime.fromtimestamp(found.at).astimezone()
+            complain([f"{label(param)} is {taken:%Y-%m-%d %H:%M:%S %z (%Z)}"])
+        try:
+            # What the API takes stays as it is, with its fractions of a second.
+            epoch_seconds(value)
+        except ValueError:
+            return str(int(found.at))
+        return str(value)
+
+
+class DurationType(click.ParamType[int]):
+    """Seconds, from a number with s, m, h or d; a number alone is seconds, unless it `needs_unit`."""
+
+    name = "duration"
+
+    def __init__(self, *, needs_unit: bool = False) -> None:
+        self._needs_unit = needs_unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        is_bare = not self._needs_unit and value.isascii() and value.isdigit() and len(value) <= 9
+        try:
+            return int(value) if is_bare else parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

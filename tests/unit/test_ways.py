@@ -1,0 +1,127 @@
+"""The options of gatewayctl that go together: the table has them all, and what it leaves out is refused."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gateway_api.cli.ctl.command import Command, label
+from gateway_api.cli.ctl.tree import gatewayctl
+from gateway_api.cli.ctl.ways import APART, WAYS, broken_rules
+
+USAGE = 2
+SHARED = {"--context", "--all", "--output", "--columns"}
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, inner in group.commands.items():
+        at = f"{path} {name}".strip()
+        if isinstance(inner, click.Group):
+            yield from commands(inner, at)
+        else:
+            yield at, inner
+
+
+COMMANDS = dict(commands(gatewayctl))
+
+
+def own(path: str) -> set[str]:
+    return {label(each) for each in COMMANDS[path].params} - SHARED
+
+
+def refused() -> Iterator[tuple[str, str, str]]:
+    """Each command with a way, and each option that another way uses."""
+    for path, ways in WAYS.items():
+        for way in ways:
+            if way.by is not None:
+                yield from ((path, way.by, name) for name in own(path) - set(way.names))
+
+
+def test_every_command_refuses_by_the_table() -> None:
+    assert all(isinstance(each, Command) for each in COMMANDS.values())
+
+
+@pytest.mark.parametrize("path", WAYS)
+def test_each_option_of_a_command_with_ways_is_in_the_table_and_no_other_word_is(path: str) -> None:
+    named = {name for way in WAYS[path] for name in way.names if name is not None}
+    assert named == own(path)
+
+
+@pytest.mark.parametrize(("path", "pair"), [(path, pair) for path, pairs in APART.items() for pair in pairs])
+def test_pairs_are_of_options_that_exist(path: str, pair: tuple[str, str]) -> None:
+    assert set(pair) <= SHARED | (own(path) if path else set())
+
+
+@pytest.mark.parametrize(("path", "by", "name"), sorted(refused()))
+def test_an_option_that_a_way_does_not_use_is_refused_with_both_names(path: str, by: str, name: str) -> None:
+    said = list(broken_rules(path, {by, name}))
+    assert any(by in rule and name in rule for rule in said), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (
+            "subscribers disconnect --interface x --per-second 1",
+            "--per-second does not go with --interface: it is for --where.",
+        ),
+        (
+            "subscribers disconnect 7 --per-second 1",
+            "--per-second does not go with TARGET: it is for --where.",
+        ),
+        ("subscribers disconnect", "One of TARGET, --interface, --where is required."),
+        (
+            "subscribers rate --file x --per-second 1",
+            "--per-second does not go with --file: it is for --where.",
+        ),
+        (
+            "subscribers rate 7 --down 9mbit --yes",
+            "--yes does not go with TARGET: it is for --where and --file.",
+        ),
+        ("subscribers rate 7 --where type=dhcp --up 9mbit", "TARGET and --where exclude each other."),
+        ("subscribers rate 7", "TARGET requires --down or --up."),
+        ("subscribers rate 7 --up 9mbit --for 1h --until 2h", "--for and --until exclude each other."),
+        ("config show --candidate --revision 1", "--candidate and --revision exclude each other."),
+        ("cgnat --stats --limit 1", "--limit does not go with --stats."),
+        ("--all events --after 1-1", "--after and --all exclude each other."),
+        ("--context x health --all", "--context and --all exclude each other."),
+        ("--all config confirm", "--all does not go with gatewayctl config confirm: it is for one gateway."),
+        ("--context x rescue undo", "--context does not go with gatewayctl rescue undo."),
+        ("-o json login", "--output does not go with gatewayctl login."),
+        ("-o json backup -", "--output does not go with FILE -: a backup is always JSON."),
+    ],
+)
+def test_a_broken_rule_is_an_error_of_usage(arguments: str, rule: str) -> None:
+    ended = CliRunner().invoke(gatewayctl, arguments.split(" "), prog_name="gatewayctl")
+    assert ended.exit_code == USAGE
+    assert f"Error: {rule}\n" in ended.output
+
+
+def test_the_help_of_a_group_has_sections_and_cuts_nothing() -> None:
+    shown = CliRunner().invoke(gatewayctl, ["--help"]).output
+    assert {"Login:", "Subscribers:", "Network:", "Configuration:", "Operation:"} <= set(shown.splitlines())
+    assert "..." not in shown.partition("Login:")[2]
+    assert "subscribers  Finds and changes the sessions of subscribers." in shown
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "option"),
+    [
+        ("subscribers history", "at", "--at"),
+        ("subscribers history", "search", "TEXT"),
+        ("subscribers list", "mac_address", "--mac"),
+        ("subscribers rate", "expires_in", "--for"),
+        ("subscribers rate", "filter.color", "--where color"),
+        ("subscribers disconnect", "per_second", "--per-second"),
+        ("webhooks add", "events.0", "--event"),
+        ("webhooks add", "secret", "--secret-file"),
+        ("vlans", "color", "--filter color"),
+        ("config commit", "confirm_seconds", "--confirm-within"),
+        ("config set", "qos.default_down", "qos.default_down"),
+    ],
+)
+def test_an_error_of_the_api_names_the_option_that_set_the_field(path: str, field: str, option: str) -> None:
+    command = COMMANDS[path]
+    assert isinstance(command, Command)
+    assert command.spelled(field) == option
