@@ -18,4 +18,17 @@ html_title = f"Subscriber gateway {version}"
 html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["style"]
-html_css_files = ["tables.css"]
+html_css_files = ["site.css"]
+html_js_files = [("code.js", {"defer": "defer"})]
+html_search_scorer = str(Path(__file__).with_name("style") / "scorer.js")
+templates_path = ["templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "live-page.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
