@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from gateway_api.audit.log import AuditLog
-from gateway_api.audit.record import AuditEntry, gap, masked
+from gateway_api.audit.record import AuditEntry, gap, masked, of_session
 from gateway_api.audit.trail import LogPlace
 from gateway_api.base.errors import CoreLacksMethod, GatewayApiError
 from gateway_api.daemon.commands import Daemon
@@ -83,6 +83,7 @@ def _records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:
 
 def _record(log: str, change: ChangeRecord) -> AuditEntry:
     made = {"author": change.author, "comment": change.comment}
+    before, after = masked(change.before), masked(change.after)
     by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
     return AuditEntry(
         at=float(change.at),
@@ -96,10 +97,10 @@ def _record(log: str, change: ChangeRecord) -> AuditEntry:
         path="",
         status=None,
         result="done",
-        message=f"By {by}",
+        message=f"By {by}{of_session(before, after)}",
         body=None if change.author is None else masked(made),
-        before=masked(change.before),
-        after=masked(change.after),
+        before=before,
+        after=after,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway_api.base.logs import MASK, is_secret, masked_text
-from gateway_api.base.texts import parse_path, path_text
+from gateway_api.base.texts import parse_path, path_text, rate_text, utc_text
 from gateway_api.wire.contract import about
 
 #: Characters of JSON that a body, or the values before or after, may have.
@@ -45,7 +45,13 @@ class AuditEntry(msgspec.Struct, frozen=True):
     path: Annotated[str, about("Path as it was sent, empty without a request.", "/api/v1/subscribers/7/rate")]
     status: Annotated[int | None, about("HTTP status, null when it broke off, or without a request.", 200)]
     result: Annotated[Result, about("Result: `unanswered` if the request broke off.", "done", type="string")]
-    message: Annotated[str | None, about("Message of the response.", "Rate change requested for session 7")]
+    message: Annotated[
+        str | None,
+        about(
+            "Message of the response; with the username of a session that was changed, and its new rates.",
+            "Rate change requested for session 7 (alice, 250 Mbit/s down, 50 Mbit/s up)",
+        ),
+    ]
     body: Annotated[
         Any, about("Body of the request, secrets masked.", {"rate_down": "250 Mbit", "rate_up": "50mbps"})
     ] = None
@@ -133,6 +139,21 @@ def gap(
         result="failed",
         message=message,
     )
+
+
+def of_session(before: Any, after: Any) -> str:
+    """The end of a message about the change of one session, from its values before and after: the username,
+    and the new rates if there are any. Empty for any other change."""
+    if not isinstance(before, dict) or not {"id", "username"} <= before.keys():
+        return ""
+    parts = [str(before["username"])]
+    match after:
+        case {"rate_down_bps": int(down), "rate_up_bps": int(up)}:
+            parts += [f"{rate_text(down)} down", f"{rate_text(up)} up"]
+    match after:
+        case {"rate_expires_at": int(expires_at)}:
+            parts.append(f"until {utc_text(expires_at)}")
+    return f" ({', '.join(parts)})"
 
 
 def result_of(status: int | None) -> Result:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from flask import Flask, Response, g, request
 
-from gateway_api.audit.record import AuditEntry, masked, result_of
+from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http, logs
 from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
@@ -67,6 +67,7 @@ def _record(status: int | None, message: str | None) -> None:
     g.recorded = True
     role = request.environ.get(http.ROLE)
     result = result_of(status)
+    noted = masked(g.get("noted", {"before": None, "after": None}))
     record = AuditEntry(
         at=round(time.time(), 3),
         user=request.environ.get(http.USER) or _claimed(),
@@ -79,9 +80,9 @@ def _record(status: int | None, message: str | None) -> None:
         path=masked_text(request.path),
         status=status,
         result=result,
-        message=message,
+        message=None if message is None else message + of_session(**noted),
         body=_body(refused=result != "done"),
-        **masked(g.get("noted", {})),
+        **noted,
     )
     try:
         parts().audit.add(record)

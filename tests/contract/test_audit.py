@@ -118,6 +118,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 def test_a_change_says_who_did_what_from_where_and_what_came_of_it(gateway: Gateway) -> None:
     id = next(gateway.ids)
     began = time.time()
+    username = gateway.api.get(f"/subscribers/{id}")["username"]
     record = gateway.record("PUT", f"/subscribers/{id}/rate", json=RATES)
     assert began - 1 < record.pop("at") < time.time() + 1
     assert re.fullmatch(r"known-\d+", record.pop("id"))
@@ -133,7 +134,7 @@ def test_a_change_says_who_did_what_from_where_and_what_came_of_it(gateway: Gate
         "path": f"/api/v1/subscribers/{id}/rate",
         "status": 200,
         "result": "done",
-        "message": f"Rate change requested for session {id}",
+        "message": f"Rate change requested for session {id} ({username}, 50 Mbit/s down, 10 Mbit/s up)",
         "body": RATES,
         "after": {"rate_down_bps": 50_000_000, "rate_up_bps": 10_000_000},
         "count": 1,
@@ -153,7 +154,9 @@ def test_reading_is_no_change(gateway: Gateway) -> None:
 def test_a_disconnect_keeps_who_it_was(gateway: Gateway) -> None:
     id = next(gateway.ids)
     session = gateway.api.get(f"/subscribers/{id}")
-    before = gateway.record("DELETE", f"/subscribers/{id}")["before"]
+    record = gateway.record("DELETE", f"/subscribers/{id}")
+    before = record["before"]
+    assert record["message"] == f"Session {id} disconnected ({session['username']})"
     assert before == {name: session[name] for name in before}
     assert {"id", "username", "ip_address", "access_interface"} <= set(before)
 

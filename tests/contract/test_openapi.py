@@ -166,6 +166,13 @@ def test_it_has_the_body_that_works(route: Route) -> None:
     assert SCHEMAS[name]["additionalProperties"] is False
 
 
+@pytest.mark.parametrize(("path", "method"), [("/events/subscribers", "get"), ("/webhooks", "post")])
+def test_the_stream_and_webhooks_name_the_events_of_both(path: str, method: str) -> None:
+    description = DOCUMENT["paths"][f"/api/v1{path}"][method]["description"]
+    for name in ("session_up", "session_down", "session.up", "session.down"):
+        assert f"`{name}`" in description
+
+
 def test_it_has_304_where_that_is_possible() -> None:
     for route in DESCRIBED:
         described = operation(route)

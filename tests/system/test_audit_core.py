@@ -93,6 +93,7 @@ def test_rates_and_interfaces_that_are_changed_at_the_core_are_recorded(gateway:
     record = told(gateway, "subscribers.change_rate")
     assert record["before"]["id"] == 8
     assert record["after"] == RATES
+    assert f"socket ({record['before']['username']}, " in record["message"]
     interface = gateway.api.get("/subscribers/8")["access_interface"]
     core(gateway, "DisconnectInterface", interface=interface, dry_run=True)
     core(gateway, "DisconnectInterface", interface=interface, dry_run=False)

@@ -33,6 +33,9 @@ def subscribers(query: dict[str, Any]) -> Response:
     token. A client that reconnects with the id of its last event gets exactly the events after it. If the
     core daemon no longer holds them, it gets one `gap`: list the sessions again, and continue.
 
+    The names of the events are `session_up` and `session_down`. Webhooks send the same events with the names
+    `session.up` and `session.down`.
+
         id: 84a7e8343baf37f9-57
         event: session_up
         data: {"id":7,"type":"PPPoE","username":"alice","ip_address":"100.64.0.5","at":1795271513,...}
@@ -65,7 +68,11 @@ def list_webhooks(query: dict[str, Any]) -> Response:
 @responses.data(wire.Webhook, status=201, headers=("Location",), errors=(409,))
 @parse.body(NewWebhook)
 def register(body: dict[str, Any]) -> Response:
-    """Registers a receiver. 409 when there are too many."""
+    """Registers a receiver. 409 when there are too many.
+
+    The names of the events are `session.up` and `session.down`. The event stream has the same events with the
+    names `session_up` and `session_down`.
+    """
     record = hub().reply(wire.AddWebhook(**body)).webhook
     audit.note(after=record)
     response = responses.ok(record, 201)
