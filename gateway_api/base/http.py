@@ -11,7 +11,13 @@ from gateway_api.base.logs import masked_text
 USER, ROLE = "gateway_api.user", "gateway_api.role"
 
 #: Paths that monitoring polls, with or without a token. A successful poll is logged at debug.
-_WATCHED = ("/api/v1/health", "/api/v1/system/health", "/api/v1/system/status", "/metrics")
+_WATCHED = (
+    "/api/v1/health",
+    "/api/v1/system/health",
+    "/api/v1/system/status",
+    "/api/v1/system/version",
+    "/metrics",
+)
 #: The page marks its polls with this header. Any client can send it, so these paths are always logged.
 _POLL = "HTTP_X_POLL"
 _NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")

@@ -45,10 +45,10 @@ def main() -> int:
         log = state.new_log() if sys.stdout.isatty() else None
         words = "above" if log is None else f"in {log}"
         children.append(_start_core(options, state, log))
-        _wait(stop, children, state.core_socket.exists, "the core daemon did not start", words)
+        _wait(stop, children, partial(_core_lacks, state), "the core daemon did not start", words)
         children.append(_start_api(options, state, log))
-        is_up = partial(_is_up, options.port, state.certificate)
-        _wait(stop, children, is_up, "the API did not respond", words)
+        lacks = partial(_api_lacks, options.port, state.certificate)
+        _wait(stop, children, lacks, "the API did not respond", words)
         if not stop.wait(0):
             state.publish(url)
             sys.stdout.write(greeting(state, url, log))
@@ -164,24 +164,35 @@ def _check_port(port: int) -> None:
             raise CannotRun(f"cannot listen on port {port}: {error.strerror}; set PORT to another") from error
 
 
-def _wait(stop: Stop, children: list[Child], ready: Callable[[], bool], failure: str, words: str) -> None:
-    """Waits until it is ready, or stopped. `words` says where the children's output is. Raises CannotRun."""
+def _wait(
+    stop: Stop, children: list[Child], lacks: Callable[[], str | None], failure: str, words: str
+) -> None:
+    """Waits until nothing lacks, or it is stopped. `lacks` tells why it is not ready, `words` where the
+    children's output is. Raises CannotRun."""
     deadline = time.monotonic() + _START_TIMEOUT
-    while not (ready() or stop.wait(0.1)):
+    while (reason := lacks()) is not None and not stop.wait(0.1):
         if any(child.process.poll() is not None for child in children):
             raise CannotRun(f"{failure}; its output is {words}")
         if time.monotonic() > deadline:
-            raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s")
+            raise CannotRun(f"{failure} within {_START_TIMEOUT:g} s: {reason}; its output is {words}")
 
 
-def _is_up(port: int, certificate: Path) -> bool:
+def _core_lacks(state: RunFolder) -> str | None:
+    return None if state.core_socket.exists() else f"it has no socket {state.core_socket}"
+
+
+def _api_lacks(port: int, certificate: Path) -> str | None:
     context = ssl.create_default_context(cafile=certificate)
-    connection = HTTPSConnection("localhost", port, timeout=5, context=context)
+    connection = HTTPSConnection("localhost", port, context=context)
     try:
+        # By its address: a machine may have no /etc/hosts with the name.
+        plain = socket.create_connection(("127.0.0.1", port), timeout=5)
+        connection.sock = context.wrap_socket(plain, server_hostname="localhost")
         connection.request("GET", "/api/v1/health")
-        return connection.getresponse().status == HTTPStatus.OK
-    except (OSError, HTTPException):
-        return False
+        response = connection.getresponse()
+        return None if response.status == HTTPStatus.OK else f"it responds {response.status}"
+    except (OSError, HTTPException) as error:
+        return str(error) or type(error).__name__
     finally:
         connection.close()
 

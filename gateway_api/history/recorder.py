@@ -79,7 +79,7 @@ class Recorder:
         after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
         for batch in self._events.after(*after):
             if batch.gap:
-                return self._compare(store, batch)
+                return self._compare(store, batch, after[0] == batch.boot_id)
             sequence = batch.events[-1].sequence if batch.events else place.sequence if place else 0
             place = FeedPlace(batch.boot_id, sequence, int(self._clock()))
             on_thread(self._pool, store.add, batch.events, place)
@@ -88,7 +88,7 @@ class Recorder:
                 break
         return place
 
-    def _compare(self, store: HistoryStore, batch: EventsReply) -> FeedPlace:
+    def _compare(self, store: HistoryStore, batch: EventsReply, same_run: bool) -> FeedPlace:
         """Closes a hole. Events that the core still holds come next: those that are known change nothing."""
         place = FeedPlace(batch.boot_id, batch.oldest - 1, int(self._clock()))
         on_thread(self._pool, store.begin_comparison)
@@ -100,8 +100,11 @@ class Recorder:
             if cursor is None:
                 break
         lost = on_thread(self._pool, store.end_comparison, place)
-        if lost:
+        if lost and same_run:
             _log.warning("the history has a hole: %d sessions ended, and their ends are not known", lost)
+        elif lost:
+            # Expected: the sessions of the lab end with its process.
+            _log.info("the core was restarted: %d sessions ended, and their ends are not known", lost)
         return place
 
     def _trim(self, store: HistoryStore) -> None:

@@ -63,6 +63,10 @@ class Registry:
         #: One for each thread. The thread of a removed webhook ends with its last attempt.
         self._senders: set[Sender] = set()
 
+    def __len__(self) -> int:
+        """The number of webhooks."""
+        return len(self._entries)
+
     def get_counts(self, _: wire.GetCounts) -> wire.WebhookCounts:
         with self._lock:
             queues = [entry.queue for entry in self._entries.values()]

@@ -64,6 +64,23 @@ def test_every_line_works_when_pasted_and_prints_what_is_shown(tmp_path: Path) -
     assert "svc_active_sessions_total" in ended.stdout
 
 
+def test_the_quick_start_names_the_package_of_each_program_that_the_readme_runs() -> None:
+    (sentence,) = re.findall(r"(?m)^On Debian 12 or 13 with (.*):$", (ROOT / "README.md").read_text())
+    packages = set(re.findall(r"`([a-z0-9-]+)`", sentence))
+    lines = "".join(block.lines for block in BLOCKS if block.where.startswith("README.md"))
+    programs = set(re.findall(r"(?m)(?:^|\$\(|\| )([a-z][a-z0-9-]*)(?= )", lines))
+    # Of the shell and coreutils, and what `make run` installs.
+    assert programs - {"export", "cut", "gatewayctl"} <= packages
+    assert "curl" in programs
+
+
+@pytest.mark.parametrize("page", ["events", "webhooks"])
+def test_the_stream_and_webhooks_name_the_events_of_both(page: str) -> None:
+    text = (DOCS / "reference" / f"{page}.md").read_text()
+    for name in ("session_up", "session_down", "session.up", "session.down"):
+        assert f"`{name}`" in text
+
+
 def test_the_index_has_every_page() -> None:
     assert {*PAGES[1:], DOCS / "index.md"} == set(DOCS.rglob("*.md"))
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 GUIDE = (REPOSITORY / "docs/how-to/another-core.md").read_text()
 #: What README.md asks for, and the program of a unit.
-NEEDED = ("python3", "python3-venv", "make", "openssl", "dnsmasq-base")
+NEEDED = ("python3", "python3-venv", "make", "openssl", "curl", "dnsmasq-base")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 

@@ -155,6 +155,8 @@ def test_only_what_goes_to_the_journal_has_priorities() -> None:
         ({"PATH_INFO": "/api/v1/system/health"}, 200, logging.DEBUG),
         ({"PATH_INFO": "/metrics", "REQUEST_METHOD": "HEAD"}, 200, logging.DEBUG),
         ({"PATH_INFO": "/api/v1/system/status"}, 200, logging.DEBUG),
+        ({"PATH_INFO": "/api/v1/system/version"}, 200, logging.DEBUG),
+        ({"PATH_INFO": "/api/v1/system/version"}, 400, logging.INFO),
         ({"PATH_INFO": "/api/v1/interfaces", "HTTP_X_POLL": "1"}, 200, logging.DEBUG),
         ({"PATH_INFO": "/api/v1/system/config/compare", "HTTP_X_POLL": "1"}, 304, logging.DEBUG),
         ({"PATH_INFO": "/api/v1/system/config", "HTTP_X_POLL": "1"}, 200, logging.INFO),

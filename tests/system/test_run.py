@@ -11,11 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 import requests
 
+from gateway_api.cli import certificates, run
+from gateway_api.cli.run_folder import CannotRun
 from tests.support.stack import (
     Api,
     core_of,
@@ -236,18 +239,57 @@ def test_ctrl_c_stops_everything_soon(tmp_path: Path) -> None:
 
 def test_started_again_it_keeps_what_it_had(tmp_path: Path) -> None:
     kept = {}
-    for run in ("first", "second"):
+    for number in ("first", "second"):
         with running_stack(tmp_path, sessions=3) as (api, _):
             names = ("certificate.pem", "key.pem", "factory.json", "passwords.json", "secret")
-            kept[run] = [(tmp_path / name).read_bytes() for name in names]
+            kept[number] = [(tmp_path / name).read_bytes() for name in names]
             assert api.get("/subscribers/summary")["total"] == 3
     assert kept["first"] == kept["second"]
 
 
-def test_a_start_and_a_stop_give_nobody_a_warning(tmp_path: Path) -> None:
-    with running_stack(tmp_path, sessions=3) as (api, _):
+def test_two_runs_in_a_folder_give_nobody_a_warning(tmp_path: Path) -> None:
+    for known in (3, 6):
+        with running_stack(tmp_path, sessions=3) as (api, _):
+            assert api.get("/subscribers")["count"] == 3
+            # Those of the first run have ended with it.
+            wait_for(
+                "the history", lambda api=api, known=known: api.get("/subscribers/history")["count"] == known
+            )
+            with api.send("GET", "/events/subscribers", stream=True) as stream:
+                assert stream.status_code == 200
+    log = (tmp_path / "log").read_text()
+    assert "3 sessions ended" in log
+    assert not re.search("warn|error|traceback|lost a connection", log, re.IGNORECASE)
+
+
+def test_it_starts_where_no_file_has_the_name_localhost(tmp_path: Path) -> None:
+    without_hosts = 'mount --bind /dev/null /etc/hosts && exec "$@"'
+    wrap = ("unshare", "--mount", "bash", "-c", without_hosts, "bash")
+    with running_stack(tmp_path, sessions=3, wrap=wrap) as (api, _):
         assert api.get("/subscribers")["count"] == 3
-    assert not re.search("warn|error|traceback", (tmp_path / "log").read_text(), re.IGNORECASE)
+
+
+class GoesOn(run.Stop):
+    """Gets no signal, and blocks none."""
+
+    def __init__(self) -> None:
+        pass
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+
+def test_an_api_that_does_not_respond_in_time_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = tmp_path / "certificate.pem"
+    certificates.ensure(certificate, tmp_path / "key.pem", "localhost")
+    lacks = partial(run._api_lacks, free_port(), certificate)
+    monkeypatch.setattr(run, "_START_TIMEOUT", 0.0)
+    with pytest.raises(CannotRun) as caught:
+        run._wait(GoesOn(), [], lacks, "the API did not respond", "above")
+    reason = "[Errno 111] Connection refused"
+    assert str(caught.value) == f"the API did not respond within 0 s: {reason}; its output is above"
 
 
 def test_a_core_that_was_killed_is_started_again(tmp_path: Path) -> None:

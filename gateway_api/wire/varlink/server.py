@@ -102,6 +102,9 @@ class Server:
             self._converse(connection, peer)
         except (Stranger, ProtocolError) as error:
             _log.warning("closed a connection: %s", error)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            # So a client ends the replies of a stream.
+            _log.debug("a client closed its connection: %s", error)
         except OSError as error:
             _log.info("lost a connection: %s", error)
         finally:
