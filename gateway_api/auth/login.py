@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 
-from gateway_api.auth.fair_queue import FairQueue
 from gateway_api.auth.passwords import COST, cost, decoy_hash, verify
 from gateway_api.auth.throttle import Throttle
-from gateway_api.base.errors import WrongCredentials
+from gateway_api.base.errors import TooManyAttempts, WrongCredentials
+from gateway_api.base.fair_queue import FairQueue
 from gateway_api.base.process import ThreadPool
+from gateway_api.base.texts import client_network
 from gateway_api.wire.core.configuration import ApiUser, LoginReply
 
 #: Logins in the queue, and those of one address. More would wait for seconds.
 _MOST_WAITING = 16
 _MOST_WAITING_FROM_ONE = 4
+#: Seconds after which a rejected client should try again.
+_RETRY_AFTER = 2
 
 
 class Login:
@@ -23,12 +26,12 @@ class Login:
         self._throttle = throttle
         self._pool = pool
         self._verify = verify
-        self._turns = FairQueue(_MOST_WAITING, _MOST_WAITING_FROM_ONE)
+        self._turns = FairQueue(_MOST_WAITING, _MOST_WAITING_FROM_ONE, lambda: TooManyAttempts(_RETRY_AFTER))
 
     def authenticate(self, known: LoginReply, username: str, password: str, address: str) -> ApiUser:
         """The user. `known` is the core's reply for the name. Raises WrongCredentials and TooManyAttempts."""
         self._throttle.check(username, address)
-        with self._turns.turn(address):
+        with self._turns.turn(client_network(address)):
             # Again, as other logins may have failed in the meantime.
             self._throttle.check(username, address)
             right = self._pool.apply(self._check, (password, _hashes(known)))

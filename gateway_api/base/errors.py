@@ -124,6 +124,17 @@ class HistoryUnavailable(GatewayApiError):
         super().__init__(f"cannot read the history: {reason}")
 
 
+class SearchTooLong(GatewayApiError):
+    """A search in the history did not end in time. `retry_after` is in seconds."""
+
+    def __init__(self, seconds: float, retry_after: int) -> None:
+        self.retry_after = retry_after
+        super().__init__(
+            f"The search takes more than {seconds:.0f} s: narrow it to a subscriber, an address, an "
+            f"interface or a shorter time, or try again in {retry_after} s"
+        )
+
+
 class LedgerUnavailable(GatewayApiError):
     """The login ledger cannot be used. The message may be shown to a client, the reason is for the log."""
 

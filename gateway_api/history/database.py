@@ -112,7 +112,7 @@ _MODE = 0o640
 #: Bytes.
 _ROOM = 16 << 20
 #: Seconds that a commit waits for a reader that copies the log, and a reader for a commit.
-_WRITER_WAITS, _READER_WAITS = 30.0, 1.0
+WRITER_WAITS, _READER_WAITS = 30.0, 1.0
 
 
 def require_room(path: Path) -> None:
@@ -142,7 +142,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _prepared(path: Path) -> tuple[sqlite3.Connection, int]:
-    connection = durable.database(path, timeout=_WRITER_WAITS, mode=_MODE)
+    connection = durable.database(path, timeout=WRITER_WAITS, mode=_MODE)
     try:
         for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
             connection.execute(f"PRAGMA {pragma}").fetchall()

@@ -3,19 +3,20 @@
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
 import sqlite3
-import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, NotFound, Problem
-from gateway_api.base.process import ThreadPool, on_thread
+from msgspec import json
+
+from gateway_api.base.errors import HistoryUnavailable, ListTooLarge, NotFound
+from gateway_api.base.process import ThreadPool
 from gateway_api.history import cursors, keys
-from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, open_to_read
+from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX
 from gateway_api.history.record import FlappingSubscriber, HistoryFilter, PastSession, WantedFailures
 from gateway_api.history.search import among_names, ipv4_network
+from gateway_api.history.searches import Searches
 from gateway_api.history.sign_ons import FoundFailures, failed_sign_ons
 from gateway_api.history.timeline import Entries, timeline
 from gateway_api.history.traffic import FoundTraffic, TrafficSpan, traffic
@@ -25,10 +26,6 @@ T = TypeVar("T")
 
 #: Sessions in one response.
 MOST = 10_000
-#: Seconds that a search may take: a response comes within 5 s.
-_DEADLINE = 3.0
-#: SQLite's steps between two looks at the clock: about a millisecond.
-_STEPS = 20_000
 
 _COLUMNS = """
 session.number, session.id, type, name.text, mac.text, ip, own.text, access.text, outer_vlan, inner_vlan,
@@ -52,6 +49,11 @@ SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
     ORDER BY sessions DESC, started DESC LIMIT ?
 ) AS {_TABLES} ORDER BY sessions DESC, started DESC
 """
+_OF_SESSIONS = """
+SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))
+ORDER BY session, network
+"""
+_Networks: TypeAlias = Mapping[int, list[tuple[bytes, int]]]
 
 
 class Found(NamedTuple):
@@ -62,59 +64,49 @@ class Found(NamedTuple):
 
 
 class Reader:
-    """The history in the database at `path`. Methods raise HistoryUnavailable, and Invalid if a search takes
-    too long. Any greenlet may call."""
+    """The history in the database at `path`, for a user. Methods raise HistoryUnavailable and SearchTooLong.
+    Any greenlet may call."""
 
     def __init__(self, path: Path, pool: ThreadPool) -> None:
-        self._path = path
-        self._pool = pool
-        # One at a time, as the pool has few threads.
-        self._reading = threading.Lock()
+        self._searches = Searches(path, pool)
+        self._user = ""
+
+    def for_user(self, user: str) -> "Reader":
+        """The same, for the searches of another user."""
+        reader = copy(self)
+        reader._user = user
+        return reader
 
     def sessions(self, wanted: HistoryFilter, page: Page | None) -> Found:
         """The matching sessions, newest first: a page of them, or all. Raises Invalid for a wrong cursor, and
         ListTooLarge."""
-        return self._on_thread(_sessions, wanted, page)
+        return self._result(_sessions, wanted, page)
 
     def failed_sign_ons(self, wanted: WantedFailures, page: Page) -> FoundFailures:
         """The matching attempts, the newest first. Raises Invalid for a wrong cursor."""
-        return self._on_thread(failed_sign_ons, wanted, page)
+        return self._result(failed_sign_ons, wanted, page)
 
     def traffic(self, span: TrafficSpan) -> FoundTraffic:
         """The traffic of all trunks in a span. Raises Invalid for too small a step."""
-        return self._on_thread(traffic, span)
+        return self._result(traffic, span)
 
     def flapping(self, since: float, until: float, limit: int) -> list[FlappingSubscriber]:
         """The subscribers with the most sessions that started in the window, and more than one."""
-        return self._on_thread(_flapping, since, until, limit)
+        return self._result(_flapping, since, until, limit)
 
     def timeline(self, id: int, page: Page) -> Entries:
         """What happened to the subscriber that has or had a session. Raises NotFound if no session had this
         id, and Invalid for a wrong cursor."""
-        found = self._on_thread(timeline, id, page)
+        found = self._result(timeline, id, page)
         if found is None:
             raise NotFound("No such session")
         return found
 
-    def _on_thread(self, search: Callable[..., T], *arguments: Any) -> T:
-        with self._reading:
-            try:
-                found: T = on_thread(self._pool, _with_connection, self._path, search, *arguments)
-                return found
-            except (OSError, sqlite3.Error) as error:
-                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
-                    rule = f"the search takes more than {_DEADLINE:.0f} s: name a subscriber, or a time"
-                    raise Invalid(Problem("", "invalid", rule)) from error
-                raise HistoryUnavailable(error) from error
-
-
-def _with_connection(path: Path, search: Callable[..., T], *arguments: Any) -> T:
-    with closing(open_to_read(path)) as connection:
-        deadline = time.monotonic() + _DEADLINE
-        connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
-        # All reads are of one moment.
-        connection.execute("BEGIN")
-        return search(connection, *arguments)
+    def _result(self, search: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return self._searches.result(self._user, search, *arguments)
+        except (OSError, sqlite3.Error) as error:
+            raise HistoryUnavailable(error) from error
 
 
 def _sessions(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None) -> Found:
@@ -126,7 +118,8 @@ def _sessions(connection: sqlite3.Connection, wanted: HistoryFilter, page: Page 
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, most + 1)).fetchall()
-    sessions = [_record(connection, row) for row in rows[:most]]
+    networks = _networks(connection, [row[0] for row in rows[:most]])
+    sessions = [_record(row, networks.get(row[0], ())) for row in rows[:most]]
     if len(rows) == len(sessions):
         return Found(sessions, None)
     if page is None:
@@ -191,11 +184,23 @@ def _with_address(address: str) -> list[Any]:
     return [f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", *around]
 
 
-def _record(connection: sqlite3.Connection, row: Sequence[Any]) -> PastSession:
-    (number, id, type, username, mac, ip, interface, access, outer, inner, started, ended, seen, reason,
+def _networks(
+    connection: sqlite3.Connection, numbers: Sequence[int]
+) -> Mapping[int, list[tuple[bytes, int]]]:
+    """The networks of sessions, with their kinds, by the number of the session. In one query: a query for
+    each of many sessions would keep other threads from the interpreter."""
+    query = "SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))"
+    found: dict[int, list[tuple[bytes, int]]] = {}
+    for number, key, kind in connection.execute(query, (json.encode(numbers).decode(),)):
+        found.setdefault(number, []).append((key, kind))
+    return found
+
+
+def _record(row: Sequence[Any], found: Sequence[tuple[bytes, int]]) -> PastSession:
+    (_, id, type, username, mac, ip, interface, access, outer, inner, started, ended, seen, reason,
      *counters) = row  # fmt: skip
     networks: dict[int, list[str]] = {ADDRESS: [], PREFIX: [], DELEGATED: []}
-    for key, kind in connection.execute("SELECT network, kind FROM network WHERE session = ?", (number,)):
+    for key, kind in found:
         networks[kind].append(keys.network_text(key))
     is_whole = ended is not None and seen is None
     return PastSession(

@@ -30,8 +30,8 @@ _log = logging.getLogger("gunicorn.error")
 _CALL_TIMEOUT = 3.0
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
 _AT_ONCE = 1000
-#: Seconds between two looks at the limits, and at most so many removals of a thousand sessions each time.
-_TRIM = 60.0
+#: Seconds between two looks at the limits, and at most so many removals of some sessions each time.
+_TRIM = 10.0
 _MOST_REMOVALS = 100
 #: No run of the core has this name.
 _NO_BOOT = "none"

@@ -9,6 +9,7 @@ disk.
 
 import logging
 import sqlite3
+import time
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -42,7 +43,7 @@ _NOT_LISTED = f"""
 _UP = "SELECT number FROM session WHERE id = ? AND +ended IS NULL ORDER BY started = ? DESC"
 _OLDEST = """
 DELETE FROM session WHERE number IN (
-    SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT 1000
+    SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT 250
 ) RETURNING number, username, mac, interface, access
 """
 _UNUSED = """
@@ -60,6 +61,13 @@ DELETE FROM text WHERE number = :text
 _FAILURES_SHARE, _FAILURE_BYTES = 4, 256
 #: The traffic gets an eighth.
 _TRAFFIC_SHARE, _SAMPLE_BYTES = 8, 32
+#: SQLite's log of writes gets three eighths, at most so many bytes. It is emptied at half of that: the rest
+#: is for what is written until then.
+_LOG_EIGHTHS, _LOG_BYTES = 3, 32 << 20
+#: Attempts to empty it, and the milliseconds that each waits for readers: together, twice the deadline of a
+#: search. An attempt that has failed at its begin does not succeed later, but the next one does (measured
+#: with SQLite 3.40). Seconds until more attempts, where a backup reads for longer.
+_ATTEMPTS, _READERS, _NEXT_ATTEMPTS = 10, 1000, 30.0
 _DAY = 86_400
 _EVER = 1 << 62
 
@@ -88,6 +96,9 @@ class HistoryStore(Writer):
         super().__init__(path, *database.open_to_write(path))
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost = 0
+        self._log = path.with_name(f"{path.name}-wal")
+        #: Bytes of the log at which it is emptied, and when that may be tried, monotonic seconds.
+        self._log_bytes, self._may_empty = _LOG_BYTES // 2, 0.0
 
     def place(self) -> FeedPlace | None:
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
@@ -106,6 +117,7 @@ class HistoryStore(Writer):
                     case EventName.RATE:
                         self._change(event)
             self._set_place(place)
+        self._bound_log()
 
     def begin_comparison(self) -> None:
         """Begins a comparison with the sessions that are up: `compare` gets each of them once."""
@@ -135,7 +147,9 @@ class HistoryStore(Writer):
         """Removes some of the oldest ended sessions, failed sign-ons and samples of the traffic, where there
         are too many or too old ones. True if there may be more of them."""
         pages = self._pragma("page_count") - self._pragma("freelist_count")
-        too_large = pages * self._pragma("page_size") > limits.mebibytes << 20
+        log = min((limits.mebibytes << 20) * _LOG_EIGHTHS // 8, _LOG_BYTES)
+        self._log_bytes = log // 2
+        too_large = pages * self._pragma("page_size") > (limits.mebibytes << 20) - log
         with self._transaction():
             before = now - limits.days * _DAY
             removed = self._connection.execute(_OLDEST, (_EVER if too_large else before,)).fetchall()
@@ -150,7 +164,21 @@ class HistoryStore(Writer):
                 self._connection.execute(_UNUSED, {"text": text})
         # As a script: `execute` would free one page only.
         self._connection.executescript("PRAGMA incremental_vacuum")
+        self._bound_log()
         return bool(removed or failures or has_more)
+
+    def _bound_log(self) -> None:
+        """Empties a log that is too long. SQLite does so by itself only in a moment without any reader of the
+        log, which may never come. This waits for the readers of now, and new ones don't read the log."""
+        if self._log.stat().st_size <= self._log_bytes or time.monotonic() < self._may_empty:
+            return
+        self._connection.execute(f"PRAGMA busy_timeout = {_READERS}")
+        checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)"
+        # The first column is 0 when the log is empty.
+        is_empty = any(self._connection.execute(checkpoint).fetchone()[0] == 0 for _ in range(_ATTEMPTS))
+        self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * database.WRITER_WAITS)}")
+        if not is_empty:
+            self._may_empty = time.monotonic() + _NEXT_ATTEMPTS
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
         """The number of the session, which is new unless it is there."""

@@ -47,7 +47,7 @@ def _stale(error: errors.Stale) -> Response:
     return response
 
 
-def _too_many(status: int) -> Callable[[errors.TooMany], Response]:
+def _too_many(status: int) -> Callable[[errors.TooMany | errors.SearchTooLong], Response]:
     return lambda error: responses.error(status, str(error), {"Retry-After": str(error.retry_after)})
 
 
@@ -74,6 +74,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.TooMany: _too_many(429),
     # The requests of all clients cause it, not those of this one.
     errors.TooManyLists: _too_many(503),
+    errors.SearchTooLong: _too_many(503),
     errors.Disabled: lambda error: disabled_page(str(error)) or responses.error(503, str(error)),
     errors.NotDone: _failure(str),
     errors.StillConnected: _failure(str),

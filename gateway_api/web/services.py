@@ -119,6 +119,11 @@ def hub() -> Hub:
     return services().hub
 
 
+def history() -> Reader:
+    """The history, for the user of this request."""
+    return services().history.for_user(author() or "")
+
+
 def caller() -> Claims:
     """The caller of this request. In views that require a user's token."""
     return cast(Claims, g.caller)

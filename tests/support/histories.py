@@ -1,5 +1,6 @@
 """Events of sessions, and histories of them."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -99,6 +100,34 @@ def remember_failures(path: Path, *failures: FailedSignOn) -> None:
     """As `remember`, of failed sign-ons."""
     with closing(SignOnStore(path)) as store:
         store.add(failures, store.place() or sign_on_store.SignOnPlace(BOOT, 0))
+
+
+_NAMES = """
+INSERT OR IGNORE INTO text SELECT value, printf('subscriber%06d@lab.example', value)
+FROM generated WHERE value <= 2000
+"""
+_SESSIONS = """
+INSERT INTO session (id, type, username, mac, ip, interface, access, started, ended, reason)
+SELECT value, 'PPPoE', 1 + value % 2000, NULL, 1681915904 + value % 60000, 1 + value % 1000, 1 + value % 100,
+    :until - 30 * (:sessions - value), :until - 20 * (:sessions - value), 'user_request'
+FROM generated
+"""
+
+
+def crowd(path: Path, sessions: int, until: int) -> None:
+    """As many sessions that have ended, as a store would keep them, but faster. The last one started at
+    `until`, epoch seconds."""
+    HistoryStore(path).close()
+    numbers = f"""
+    WITH RECURSIVE generated (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM generated
+    WHERE value < {sessions})
+    """
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN")
+        connection.execute(f"{numbers} {_NAMES}")
+        connection.execute(f"{numbers} {_SESSIONS}", {"until": until, "sessions": sessions})
+        connection.execute("COMMIT")
 
 
 class History:

@@ -6,16 +6,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway_api.auth.fair_queue import FairQueue
 from gateway_api.base.errors import TooManyAttempts
+from gateway_api.base.fair_queue import FairQueue
 from tests.support.stack import wait_for
+
+
+def full() -> TooManyAttempts:
+    return TooManyAttempts(2)
 
 
 class Line:
     """Everybody who has come, and the order in which they were served."""
 
     def __init__(self, most: int = 16, most_from_one: int = 16) -> None:
-        self.turns = FairQueue(most, most_from_one)
+        self.turns = FairQueue(most, most_from_one, full)
         self.served: list[str] = []
         self.sent_away: list[str] = []
         self._threads: list[threading.Thread] = []
@@ -82,7 +86,7 @@ def test_many_from_one_address_let_others_in_between() -> None:
 
 
 def test_one_at_a_time_is_served() -> None:
-    turns, at_once, most = FairQueue(20, 20), [0], [0]
+    turns, at_once, most = FairQueue(20, 20, full), [0], [0]
 
     def visit(number: int) -> None:
         for _ in range(50):
@@ -101,7 +105,7 @@ def test_one_at_a_time_is_served() -> None:
 
 
 def test_a_turn_whose_work_failed_is_over() -> None:
-    turns = FairQueue(1, 1)
+    turns = FairQueue(1, 1, full)
     for _ in range(3):
         with pytest.raises(RuntimeError), turns.turn("a"):
             raise RuntimeError
@@ -154,17 +158,30 @@ def test_nobody_gives_up_a_place_for_one_who_has_had_as_much() -> None:
     assert line.served == ["b", "c"]
 
 
-def test_the_addresses_of_a_network_are_one() -> None:
-    line = Line(most_from_one=2)
-    with line.held("2001:db8::1"):
-        line.comes("2001:db8::2")
-        with pytest.raises(TooManyAttempts), line.turns.turn("2001:db8::3"):
+def test_several_are_served_at_a_time_but_one_of_each() -> None:
+    turns = FairQueue(9, 9, full, at_once=2)
+    with turns.turn("a"):
+        with pytest.raises(TooManyAttempts), turns.turn("a", timeout=0.01):
             pass
-        line.comes("2001:db8:0:1::3")
+        with turns.turn("b", timeout=5):
+            assert turns.is_serving
+            with pytest.raises(TooManyAttempts), turns.turn("c", timeout=0.01):
+                pass
+    assert not turns.is_serving
+
+
+def test_who_waits_too_long_leaves_the_line() -> None:
+    turns = FairQueue(9, 9, full)
+    with turns.turn("a"):
+        with pytest.raises(TooManyAttempts), turns.turn("b", timeout=0.01):
+            pass
+        assert not turns.has_waiting
+    with turns.turn("c", timeout=5):
+        pass
 
 
 def test_a_line_remembers_only_so_many_addresses() -> None:
-    turns = FairQueue(1, 1)
+    turns = FairQueue(1, 1, full)
     for number in range(2000):
         with turns.turn(str(number)):
             pass

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge
-from gateway_api.history import reader, search
+from gateway_api.base.errors import HistoryUnavailable, Invalid, ListTooLarge, SearchTooLong
+from gateway_api.history import reader, search, searches
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import HistoryFilter
 from gateway_api.wire.contract import Page
@@ -135,10 +135,10 @@ def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: p
 def test_a_search_over_its_time_is_refused_with_what_to_do(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_DEADLINE", -1.0)
-    monkeypatch.setattr(reader, "_STEPS", 1)
-    with pytest.raises(Invalid, match="name a subscriber, or a time"):
-        past.found()
+    monkeypatch.setattr(searches, "_STEPS", 1)
+    monkeypatch.setattr(searches, "DEADLINE", 0.0)
+    with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
+        Reader(past.path, Here()).sessions(HistoryFilter(), None)
 
 
 def test_a_history_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:

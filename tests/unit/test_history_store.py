@@ -2,12 +2,15 @@
 
 import logging
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from gateway_api.history.database import open_to_read
 from gateway_api.history.store import FeedPlace, prepare
 from gateway_api.wire.core.history import HistoryLimits
 from tests.support.histories import BOOT, History, down, history, listed, up
@@ -130,6 +133,39 @@ def test_over_its_size_the_sessions_that_ended_first_go_and_the_file_shrinks(pas
     assert 0 < len(left) < 3000
     past.store.close()
     assert past.path.stat().st_size < large * 3 / 4
+
+
+def test_the_limit_holds_with_the_log_of_the_database_beside_readers_without_a_pause(past: History) -> None:
+    limits, ended = HistoryLimits(90, 16), threading.Event()
+    past.store.trim(limits, 0)
+
+    def read() -> None:
+        """Half a second each time: with two of them, there is no moment without a reader."""
+        while not ended.is_set():
+            with closing(open_to_read(past.path)) as connection:
+                connection.execute("BEGIN")
+                connection.execute("SELECT count(*) FROM session").fetchone()
+                ended.wait(0.5)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    readers[0].start()
+    sizes, ids = [], iter(range(1, 1 << 62))
+    try:
+        for batch in range(75):
+            if batch == 1:
+                readers[1].start()
+            past.add(*(down(id, id, id + 1, username=f"{id:>100}") for id in islice(ids, 500)))
+            if batch % 5 == 0:
+                while past.store.trim(limits, 0):
+                    pass
+            sizes.append(sum(path.stat().st_size for path in past.path.parent.iterdir()) / (1 << 20))
+    finally:
+        ended.set()
+        for reader in readers:
+            reader.join()
+    assert max(sizes) <= 16, sizes
+    # The limit is used.
+    assert max(sizes) >= 10, sizes
 
 
 def test_with_its_last_session_a_name_goes(past: History) -> None:

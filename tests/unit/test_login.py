@@ -119,7 +119,13 @@ def test_any_text_for_a_name_is_an_unknown_user(login: Login, username: str) -> 
 
 
 def together(
-    login: Login, pool: InlinePool, attempts: int, password: str, addresses: int, refused: int = 1
+    login: Login,
+    pool: InlinePool,
+    attempts: int,
+    password: str,
+    addresses: int,
+    refused: int = 1,
+    address: str = "192.0.2.{}",
 ) -> list[str]:
     """What comes of so many logins at once, from so many addresses in turn. Each user and address is
     another, unless there is one address. No check ends before so many logins were sent away."""
@@ -129,7 +135,7 @@ def together(
     def attempt(number: int) -> str:
         username = "alice" if addresses == 1 else f"user{number}"
         try:
-            log_in(login, username, password, f"192.0.2.{number % addresses}")
+            log_in(login, username, password, address.format(number % addresses))
         except (TooManyAttempts, WrongCredentials) as error:
             sent_away.release()
             return type(error).__name__
@@ -157,6 +163,11 @@ def test_the_seventeenth_waiting_login_is_sent_away(login: Login, pool: InlinePo
 
 def test_the_fifth_waiting_login_from_one_address_is_sent_away(login: Login, pool: InlinePool) -> None:
     assert together(login, pool, 5, "secret", addresses=1) == ["TooManyAttempts", *["in"] * 4]
+
+
+def test_the_addresses_of_an_ipv6_network_are_one(login: Login, pool: InlinePool) -> None:
+    outcomes = together(login, pool, 5, "secret", addresses=5, address="2001:db8::{}")
+    assert outcomes == ["TooManyAttempts", *["in"] * 4]
 
 
 def test_a_full_line_from_one_address_leaves_places_for_others(login: Login, pool: InlinePool) -> None:

@@ -202,11 +202,11 @@ _ERRORS = {
         "InternalError", "The core daemon could not be reached, or something failed.", InternalError
     ),
     501: _Shared("NotImplemented", "The core daemon lacks a method that the request requires."),
-    # Retry-After comes with one of the two only. A header of the document is always there.
+    # Retry-After does not come with the first. A header of the document is always there.
     503: _Shared(
         "ServiceUnavailable",
         "The running configuration disables the API; or, with `Retry-After`, too many whole lists are being "
-        "sent: request a page with `limit`.",
+        "sent: request a page with `limit`; or a search in the history takes too long: narrow it.",
     ),
 }
 

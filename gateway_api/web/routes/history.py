@@ -12,7 +12,7 @@ from gateway_api.web.history_records import (
     TimelineEntryList,
 )
 from gateway_api.web.schemas.history import FailedSignOnsQuery, FlappingQuery, HistoryQuery, TimelineQuery
-from gateway_api.web.services import services
+from gateway_api.web.services import history
 
 routes = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
 
@@ -23,7 +23,7 @@ routes = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
 @parse.query(HistoryQuery)
 def index(query: dict[str, Any]) -> Response:
     """Sessions that are up or have ended, the newest first, or a page of them."""
-    found = services().history.sessions(**query)
+    found = history().sessions(**query)
     paged = {} if query["page"] is None else {"next_cursor": found.next_cursor}
     return responses.ok({"sessions": found.sessions, "count": len(found.sessions), **paged})
 
@@ -34,7 +34,7 @@ def index(query: dict[str, Any]) -> Response:
 @parse.query(TimelineQuery)
 def timeline(query: dict[str, Any], id: str) -> Response:
     """What happened to the subscriber that has or had a session, the newest first."""
-    found = services().history.timeline(parse.session_id(id), **query)
+    found = history().timeline(parse.session_id(id), **query)
     return responses.ok(found._asdict() | {"count": len(found.entries)})
 
 
@@ -45,7 +45,7 @@ def timeline(query: dict[str, Any], id: str) -> Response:
 def failed_sign_ons(query: dict[str, Any]) -> Response:
     """Attempts to sign on that failed, and why, the newest first. Those that follow one another are one
     record."""
-    found = services().history.failed_sign_ons(**query)
+    found = history().failed_sign_ons(**query)
     return responses.ok(found._asdict() | {"count": len(found.failures)})
 
 
@@ -55,5 +55,5 @@ def failed_sign_ons(query: dict[str, Any]) -> Response:
 @parse.query(FlappingQuery)
 def flapping(query: dict[str, Any]) -> Response:
     """The subscribers with the most sessions in a window of time, those with one session left out."""
-    found = services().history.flapping(**query)
+    found = history().flapping(**query)
     return responses.ok({"subscribers": found, "count": len(found)})

@@ -11,7 +11,7 @@ from gateway_api.web.history_records import TrafficSampleList
 from gateway_api.web.records import CgnatStats, FrrSummary, listing
 from gateway_api.web.schemas.history import NetworkTrafficQuery
 from gateway_api.web.schemas.queries import list_query
-from gateway_api.web.services import daemon, services
+from gateway_api.web.services import daemon, history
 from gateway_api.wire.core import network as wire
 from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.sessions import GetStatistics
@@ -39,7 +39,7 @@ def all_interfaces(query: dict[str, Any]) -> Response:
 @parse.query(NetworkTrafficQuery)
 def traffic(query: dict[str, Any]) -> Response:
     """The traffic of all trunks over time: the mean of each step, the oldest first."""
-    found = services().history.traffic(TrafficSpan(**query))
+    found = history().traffic(TrafficSpan(**query))
     return responses.ok(found._asdict() | {"count": len(found.samples)})
 
 

@@ -1,0 +1,132 @@
+"""Which search in the history runs next: a quick one never waits for a long one, nor a user for another.
+
+Each search begins in the queue of quick ones. One that takes longer begins again in the queue of long ones,
+and pauses there while a quick one runs. Both queues are fair to users. The long searches of all workers share
+one processor core, a slice of time each. Its deadline ends a search wherever it is, so that no reader holds
+an old state of the file for longer.
+"""
+
+import fcntl
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway_api.base.errors import SearchTooLong
+from gateway_api.base.fair_queue import FairQueue
+from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.history.database import open_to_read
+
+T = TypeVar("T")
+
+#: Seconds from the request of a search to its end.
+DEADLINE = 5.0
+#: Seconds after which a client should try again.
+_RETRY_AFTER = 5
+#: Seconds that a quick search takes at most, and that it has even if others wait.
+_QUICK, _LEAST = 0.1, 0.02
+#: Seconds of a slice of a long search, and of a pause.
+_SLICE, _PAUSE = 0.01, 0.002
+#: Searches in each queue, and of one user. Long searches at a time, of different users: the pool has few
+#: threads.
+_MOST, _MOST_FROM_ONE, _LONG_AT_ONCE = 256, 64, 2
+#: SQLite's steps between two looks at the clock: about half a millisecond.
+_STEPS = 10_000
+
+
+class Searches:
+    """The searches of one process in the database at `path`. Any greenlet may call."""
+
+    def __init__(self, path: Path, pool: ThreadPool) -> None:
+        self._path = path
+        self._pool = pool
+        self._quick = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long)
+        self._long = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long, at_once=_LONG_AT_ONCE)
+
+    def result(self, user: str, search: Callable[..., T], *arguments: Any) -> T:
+        """What `search` returns for a connection and the arguments; all its reads are of one moment. Raises
+        SearchTooLong, sqlite3.Error, and what the search raises."""
+        deadline = time.monotonic() + DEADLINE
+        try:
+            with self._quick.turn(user, DEADLINE):
+                began = time.monotonic()
+                least, most = began + _LEAST, min(began + _QUICK, deadline)
+                return self._run(lambda: self._is_too_long(least, most), search, *arguments)
+        except sqlite3.OperationalError as error:
+            if not _is_interrupted(error) or time.monotonic() >= deadline:
+                raise self._known(error) from error
+        with self._long.turn(user, max(0.0, deadline - time.monotonic())):
+            try:
+                with closing(_Slices(self._path.parent)) as slices:
+                    return self._run(lambda: self._is_late(slices, deadline), search, *arguments)
+            except sqlite3.OperationalError as error:
+                raise self._known(error) from error
+
+    def _is_too_long(self, least: float, most: float) -> bool:
+        now = time.monotonic()
+        return now >= most or (now >= least and self._quick.has_waiting)
+
+    def _is_late(self, slices: "_Slices", deadline: float) -> bool:
+        """Whether a long search must end. It returns in a slice."""
+        if slices.is_over or self._quick.is_serving:
+            slices.end()
+        while (now := time.monotonic()) < deadline and (self._quick.is_serving or not slices.begin()):
+            # `time.sleep` is gevent's in a worker, and this is a native thread.
+            signal.sigtimedwait((), _PAUSE)
+        return now >= deadline
+
+    def _run(self, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:
+        found: T = on_thread(self._pool, _with_connection, self._path, stop, search, *arguments)
+        return found
+
+    def _known(self, error: sqlite3.OperationalError) -> Exception:
+        return self._too_long() if _is_interrupted(error) else error
+
+    def _too_long(self) -> SearchTooLong:
+        return SearchTooLong(DEADLINE, _RETRY_AFTER)
+
+
+class _Slices:
+    """The slices of one long search: of all workers with a history in the folder, one has one at a time. The
+    folder is the lock, so that a full disk is no reason to have none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        #: The end of the slice, monotonic seconds. None between slices.
+        self._end: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+    def begin(self) -> bool:
+        """True in a slice."""
+        if self._end is None:
+            with suppress(BlockingIOError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._end = time.monotonic() + _SLICE
+        return self._end is not None
+
+    def end(self) -> None:
+        if self._end is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self._end = None
+
+    def close(self) -> None:
+        """Ends the slice, too."""
+        os.close(self._lock)
+
+
+def _is_interrupted(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
+
+
+def _with_connection(path: Path, stop: Callable[[], bool], search: Callable[..., T], *arguments: Any) -> T:
+    with closing(open_to_read(path)) as connection:
+        connection.set_progress_handler(stop, _STEPS)
+        connection.execute("BEGIN")
+        return search(connection, *arguments)
