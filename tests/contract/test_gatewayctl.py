@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -219,6 +220,51 @@ def test_a_token_that_holds_no_more_is_refused(
     ended = leaver.run("subscribers", "list")
     assert ended.status == DENIED
     assert "Could not validate credentials" in ended.err
+
+
+def of_claims(claims: str) -> str:
+    return f"e30.{urlsafe_b64encode(claims.encode()).decode().rstrip('=')}.c2ln"
+
+
+@pytest.mark.parametrize(
+    ("token", "sentence"),
+    [
+        (of_claims('{"exp": 100}'), "the token expired at 1970-01-01 00:01:40+00:00"),
+        (of_claims("{}"), "the token does not say when it expires"),
+        (of_claims('{"exp": 1%s}' % ("0" * 400)), "the token does not expire at a time: its exp is not one"),
+        ("rubbish\r\nX-Evil: 1", "the token is not a JSON Web Token (RFC 7519)"),
+        ("\u20ac.\u20ac.\u20ac", "the token is not a JSON Web Token (RFC 7519)"),
+        ("", "there is no token: nobody is logged in"),
+    ],
+    ids=["expired", "endless", "huge", "lines", "euros", "none"],
+)
+def test_why_a_token_is_not_valid_is_said(desk: Desk, token: str, sentence: str) -> None:
+    desk.has(token, username="operator")
+    ended = desk.run("subscribers", "summary")
+    assert (ended.status, ended.out) == (DENIED, "")
+    said = ["Could not validate credentials", sentence, "log in with: gatewayctl login"]
+    assert ended.err == "".join(f"gatewayctl: {each}\n" for each in said)
+    (row,) = desk.json("contexts", "list")
+    assert (row["logged_in"], row["reason"]) == (False, sentence)
+    assert sentence in desk.done("contexts", "list")
+    assert desk.run("health").status == 0
+
+
+def test_a_login_that_gives_no_token_is_no_login(gateway: Gateway, desk: Desk) -> None:
+    for document in ({"access_token": 7}, {"access_token": "x\ny"}, {"token": "x"}):
+        with gateway.replaced(lambda *_, held=document: (200, held)) as url:  # type: ignore[misc]
+            desk.environment["GATEWAY_URL"] = url
+            ended = desk.run("login", "--user", "operator", "--password-file", "-", feed="secret")
+        assert (ended.status, ended.out) == (AWAY, "")
+        assert "is not from a gateway" in ended.err
+
+
+def test_a_context_whose_token_is_no_text_is_no_traceback(desk: Desk) -> None:
+    desk.has("x")
+    desk.contexts.write_text(desk.contexts.read_text().replace('"token": "x"', '"token": 7'))
+    ended = desk.run("subscribers", "summary")
+    assert ended.status == USAGE
+    assert "token of localhost:" in ended.err
 
 
 def test_a_token_that_holds_no_more_is_renewed_from_the_password_file(gateway: Gateway, leaver: Desk) -> None:

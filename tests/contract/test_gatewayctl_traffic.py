@@ -1,12 +1,14 @@
 """The traffic, with `gatewayctl`."""
 
 import json
+import re
 from itertools import pairwise
 
 import pytest
 
 from tests.support.by_api import with_a_name
 from tests.support.desk import Desk
+from tests.support.pretender import Gateway
 from tests.support.stack import wait_for
 
 pytestmark = pytest.mark.slow
@@ -20,6 +22,61 @@ def test_the_sessions_with_the_most_traffic_are_listed(operator: Desk) -> None:
     ups = [session["up_bps"] for session in found]
     assert ups == sorted(ups, reverse=True)
     assert len(operator.done("subscribers", "top").splitlines()) == 21
+
+
+def pictures(shown: str) -> list[list[str]]:
+    """The lines of each picture at a terminal, but of one that is not complete yet."""
+    text = re.sub("\x1b\\[(K|[0-9]*m)", "", shown.replace("\r\n", "\n"))
+    return [each.removeprefix("\x1b[H").splitlines() for each in text.split("\x1b[J")[:-1]]
+
+
+def test_on_a_terminal_the_most_traffic_is_shown_anew_until_ctrl_c(operator: Desk) -> None:
+    terminal = operator.at_terminal("subscribers", "top", columns=80, lines=24)
+    while len(pictures(terminal.shown)) < 3:
+        terminal.expect("\x1b[J")
+        terminal.read()
+    terminal.type("\x03")
+    assert terminal.end() == 0
+    for picture in pictures(terminal.shown)[:3]:
+        assert len(picture) < 24
+        assert picture[0].endswith("every 2 s; Ctrl-C ends")
+        assert picture[1].split()[:2] == ["ID", "USERNAME"]
+    times = [picture[0] for picture in pictures(terminal.shown)]
+    assert len(set(times)) > 1
+
+
+def test_what_has_no_room_on_a_terminal_is_counted(operator: Desk) -> None:
+    terminal = operator.at_terminal("subscribers", "top", "--limit", "50", columns=150, lines=12)
+    terminal.expect("\x1b[J")
+    terminal.type("\x03")
+    assert terminal.end() == 0
+    picture = pictures(terminal.shown)[0]
+    assert len(picture) == 11
+    assert picture[-1] == "42 more lines have no room"
+
+
+def test_a_gateway_that_goes_away_is_asked_again(gateway: Gateway, operator: Desk) -> None:
+    terminal = operator.at_terminal("subscribers", "top", "--limit", "2", columns=80, lines=24)
+    terminal.expect("\x1b[J")
+    with gateway.without_core():
+        terminal.expect("Core daemon unreachable")
+    shown = len(terminal.shown)
+    while "USERNAME" not in terminal.shown[shown:]:
+        terminal.read()
+    terminal.type("\x03")
+    assert terminal.end() == 0
+
+
+def test_a_gateway_that_never_replies_ends_it(desk: Desk) -> None:
+    desk.environment["GATEWAY_URL"] = "https://localhost:1"
+    assert desk.at_terminal("subscribers", "top", columns=80, lines=24).end() == 3
+
+
+def test_a_terminal_without_a_cursor_shows_the_most_traffic_once(operator: Desk) -> None:
+    operator.environment["TERM"] = "dumb"
+    terminal = operator.at_terminal("subscribers", "top", "--limit", "2", columns=150, lines=24)
+    assert terminal.end() == 0
+    assert len(terminal.shown.splitlines()) == 3
 
 
 def test_the_traffic_of_a_session_is_watched_until_its_end(admin: Desk) -> None:

@@ -1,6 +1,7 @@
 """What an operator asks at three in the morning, one command each."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -153,6 +154,34 @@ def test_whether_radius_is_well(faulty: Api, operator: Desk) -> None:
     radius = next(each for each in json.loads(ended.out) if each["name"] == "radius")
     (told,) = (each for each in DEPENDENCIES if each.name == "radius")
     assert (radius["state"], radius["message"]) == (told.state, told.message)
+
+
+def test_all_that_is_not_well_is_on_one_screen(faulty: Api, desk: Desk) -> None:
+    desk.has(faulty.new_token("admin"), url=faulty.url)
+    desk.environment["GATEWAY_URL"] = faulty.url
+    desk.environment["NO_COLOR"] = "1"
+    terminal = desk.at_terminal("status", columns=80, lines=24)
+    assert terminal.end() == FAILED
+    assert len(terminal.shown.splitlines()) < 24
+    text = " ".join(terminal.shown.split())
+    assert "accel-ppp failed: accel-ppp has not replied since 2026-03-01T12:00:00Z." in text
+    found = json.loads(desk.run("-o", "json", "status").out)
+    assert found["faults"] == faulty.get("/system/faults")["count"] > 0
+    assert (found["total"], found["unavailable"]) == (20, [])
+
+
+def test_what_an_operator_may_not_see_is_named_in_the_status(operator: Desk) -> None:
+    shown = operator.done("status")
+    assert "/system/config/compare: Admin role required" in shown
+    assert operator.json("status")["is_staged"] is None
+
+
+def test_a_commit_that_waits_is_in_the_status(desk: Desk, api: Api) -> None:
+    desk.has(api.token("admin"))
+    assert "no changes" in desk.done("status")
+    set_value(api, "qos.default_up", "21mbit")
+    assert re.search(r"(?m)^Candidate +has changes that are not committed$", desk.done("status"))
+    assert api.send("POST", "/system/config/discard").status_code == 200
 
 
 # What now

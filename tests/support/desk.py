@@ -80,7 +80,7 @@ class Desk:
 
     def at_terminal(self, *arguments: str, columns: int = 0, lines: int = 0) -> "Terminal":
         """Of an unknown size by default."""
-        environment = {**self.environment, "TERM": "xterm"}
+        environment = {"TERM": "xterm", **self.environment}
         return Terminal([GATEWAYCTL, *arguments], environment, self.folder, (lines, columns))
 
     def shown(self, *arguments: str, columns: int) -> list[str]:
@@ -175,16 +175,20 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         while text not in self.shown:
-            piece = self._read()
-            assert piece, f"no {text!r} in {self.shown!r}"
-            self.shown += piece
+            assert self.read(), f"no {text!r} in {self.shown!r}"
+
+    def read(self) -> str:
+        """What is shown next, nothing at the end."""
+        piece = self._read()
+        self.shown += piece
+        return piece
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
     def end(self) -> int:
-        while piece := self._read():
-            self.shown += piece
+        while self.read():
+            pass
         os.close(self._ours)
         return self._process.wait(60)
 

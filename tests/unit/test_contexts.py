@@ -1,5 +1,8 @@
 """Which gateway a command calls."""
 
+from base64 import urlsafe_b64encode
+from typing import Any
+
 import jwt
 import pytest
 
@@ -52,15 +55,47 @@ def test_a_removed_context_is_no_longer_the_current_one() -> None:
     assert (left.current, list(left.known)) == (None, ["bng"])
 
 
-@pytest.mark.parametrize(("now", "is_logged_in"), [(99.0, True), (100.0, False)])
-def test_who_has_an_expired_token_is_not_logged_in(now: float, *, is_logged_in: bool) -> None:
-    token = jwt.encode({"exp": 100}, "of another thirty-two bytes, say.", "HS256")
-    assert Context("lab", "https://lab", token=token).is_logged_in(now) is is_logged_in
+def token(claims: dict[str, Any]) -> str:
+    return jwt.encode(claims, "of another thirty-two bytes, say.", "HS256")
+
+
+def problem(text: str | None, now: float = 99.0) -> str | None:
+    return Context("lab", "https://lab", token=text).token_problem(now)
+
+
+def test_a_token_is_good_until_it_expires() -> None:
+    assert problem(token({"exp": 100}), 99.9) is None
+    assert str(problem(token({"exp": 100}), 100.0)).startswith("the token expired at 1970-01-01 ")
 
 
 def test_who_has_no_token_is_not_logged_in() -> None:
-    assert not Context("lab", "https://lab").is_logged_in(0.0)
+    assert problem(None) == problem("") == "there is no token: nobody is logged in"
 
 
-def test_a_token_that_does_not_say_when_it_expires_is_valid() -> None:
-    assert Context("lab", "https://lab", token="opaque").is_logged_in(1e12)
+def test_a_token_that_does_not_say_when_it_expires_is_not_valid() -> None:
+    for claims in ({}, {"exp": None}):
+        assert problem(token(claims)) == "the token does not say when it expires"
+
+
+def of_text(payload: str) -> str:
+    """A token with these claims, which no library would make."""
+    return f"e30.{urlsafe_b64encode(payload.encode()).decode().rstrip('=')}.c2ln"
+
+
+@pytest.mark.parametrize(
+    "exp", ["1" + "0" * 400, "1e300", "1e999", "NaN", "-1", "-Infinity", '"123"', "[]", "{}", "999999999999"]
+)
+def test_an_expiry_that_is_no_time_is_said(exp: str) -> None:
+    assert problem(of_text(f'{{"exp": {exp}}}')) == "the token does not expire at a time: its exp is not one"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("opaque", "a.b", "a.b.c", "..", "e30.e30.e30.e30", "e30.W10.x", "a b.c.d", "é.é.é", "x\ny.e30.z"),
+        *map(of_text, ("[" * 100_000, "1" * 5000, "null")),
+    ],
+    ids=lambda text: ascii(text[:16]),
+)
+def test_what_is_no_token_is_said(text: str) -> None:
+    assert problem(text) == "the token is not a JSON Web Token (RFC 7519)"

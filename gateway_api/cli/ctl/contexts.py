@@ -5,18 +5,25 @@ The file belongs to its owner alone (mode 0600). A token is sent only to the URL
 
 import fcntl
 import json
+import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from math import inf
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from gateway_api.base import durable
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.texts import moment
 
 DEFAULT_URL = "https://localhost:8443"
+
+#: Header, claims and signature (RFC 7515 section 7.1).
+_TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+#: The end of the year 9998, epoch seconds: later times are none in every time zone.
+_LAST_TIME = 253_370_764_799
 
 
 @dataclass(frozen=True)
@@ -29,10 +36,19 @@ class Context:
     username: str | None = None
     token: str | None = None
 
-    def is_logged_in(self, now: float) -> bool:
-        """False if there is no token, or it has expired; a revoked one is not known here. `now` is epoch
-        seconds."""
-        return self.token is not None and now < _expiry(self.token)
+    def token_problem(self, now: float) -> str | None:
+        """Why the gateway refuses the token, as a sentence. None if its content gives no reason: a revoked
+        one is not known here. `now` is epoch seconds."""
+        if not self.token:
+            return "there is no token: nobody is logged in"
+        if not is_token(self.token):
+            return "the token is not a JSON Web Token (RFC 7519)"
+        end = _expiry(self.token)
+        if end is None:
+            return "the token does not say when it expires"
+        if not isinstance(end, int | float) or not 0 <= end <= _LAST_TIME:
+            return "the token does not expire at a time: its exp is not one"
+        return f"the token expired at {moment(end)}" if end <= now else None
 
 
 @dataclass(frozen=True)
@@ -81,13 +97,21 @@ class Contexts:
         return Contexts(None if self.current == name else self.current, left)
 
 
-def _expiry(token: str) -> float:
-    """When a JSON Web Token expires (RFC 7519 section 4.1.4), epoch seconds; infinity if it does not say."""
+def is_token(text: str) -> bool:
+    """Whether it has the form of a JSON Web Token, so that it can stand in a header."""
+    return _TOKEN.fullmatch(text) is not None and isinstance(_claims(text), dict)
+
+
+def _claims(token: str) -> Any:
     try:
-        _, payload, _ = token.split(".")
-        return float(json.loads(urlsafe_b64decode(f"{payload}=="))["exp"])
-    except (ValueError, KeyError, TypeError):
-        return inf
+        return json.loads(urlsafe_b64decode(f"{token.split('.')[1]}=="))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _expiry(token: str) -> Any:
+    """The claim `exp` of a token (RFC 7519 section 4.1.4), None without one."""
+    return _claims(token).get("exp")
 
 
 def checked_url(url: str) -> str:
@@ -109,7 +133,7 @@ class ContextsFile:
         """Raises Failure."""
         try:
             held = json.loads(self.path.read_bytes())
-            known = {name: Context(name, **about) for name, about in held["contexts"].items()}
+            known = {name: _context(name, about) for name, about in held["contexts"].items()}
             return Contexts(held["current"], known)
         except FileNotFoundError:
             return Contexts()
@@ -142,6 +166,14 @@ class ContextsFile:
 @dataclass
 class Edited:
     contexts: Contexts
+
+
+def _context(name: str, about: Mapping[str, Any]) -> Context:
+    """Raises TypeError."""
+    for key, value in about.items():
+        if not isinstance(value, str) and (value is not None or key == "url"):
+            raise TypeError(f"{key} of {name} is not a text")
+    return Context(name, **about)
 
 
 def _document(contexts: Contexts) -> bytes:

@@ -2,14 +2,16 @@
 
 import json
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import requests
 
-from gateway_api.cli.ctl.contexts import Context
+from gateway_api.cli.ctl.contexts import Context, is_token
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.texts import line
 from gateway_api.version import VERSION
@@ -73,8 +75,7 @@ class RemoteGateway:
     ) -> Answer:
         """One request; a second one if the token had expired and could be renewed. Raises Failure."""
         headers = {} if if_match is None else {"If-Match": if_match}
-        response = self._request(method, path, json=body, params=query, headers=headers)
-        return _answer_of(response, self._spelled)
+        return self._answer_of(self._request(method, path, json=body, params=query, headers=headers))
 
     def pages(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
         """The records of a list, of all pages, at most `limit`. `key` names the list in the data. Raises
@@ -98,7 +99,7 @@ class RemoteGateway:
             "GET", path, params=query, headers=headers, stream=True, timeout=(_CONNECT_TIMEOUT, silence)
         ) as response:
             if response.status_code != HTTPStatus.OK:
-                _answer_of(response, self._spelled)
+                self._answer_of(response)
             yield _lines(response)
 
     def _request(self, method: str, path: str, **more: Any) -> requests.Response:
@@ -114,7 +115,7 @@ class RemoteGateway:
     def _sent(self, method: str, path: str, **more: Any) -> requests.Response:
         more.setdefault("timeout", (_CONNECT_TIMEOUT, self._timeout))
         headers = more.pop("headers", {})
-        if self._token and path != "/auth/login":
+        if self._token and is_token(self._token) and path != "/auth/login":
             headers = {**headers, "Authorization": f"Bearer {self._token}"}
         url = f"{self.context.url}/api/v1{path}"
         try:
@@ -123,10 +124,48 @@ class RemoteGateway:
             # OSError: the CA certificate cannot be read.
             raise self._unreachable(error) from error
 
+    def _answer_of(self, response: requests.Response) -> Answer:
+        """Raises Failure."""
+        try:
+            document = json.loads(response.content)
+            if not isinstance(document, dict):
+                raise TypeError("not an object")
+        except (ValueError, TypeError, requests.RequestException) as error:
+            raise not_a_gateway(response.url) from error
+        if not response.ok:
+            raise self._failure(response, document)
+        return Answer(
+            document.get("data") if "status" in document else document, response.headers.get("ETag")
+        )
+
+    def _failure(self, response: requests.Response, document: Record) -> CommandFailure:
+        said = _complaint(document, self._spelled)
+        status = ExitStatus.REFUSED
+        code = response.status_code
+        if code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
+            status = ExitStatus.SIGN_IN
+            if code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
+                problem = replace(self.context, token=self._token).token_problem(time.time())
+                said += [*filter(None, [problem]), "log in with: gatewayctl login"]
+        elif code == HTTPStatus.NOT_IMPLEMENTED:
+            # Another attempt would get it, too.
+            status = ExitStatus.REFUSED
+        elif code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            status = ExitStatus.UNREACHABLE
+            said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"
+        if after := response.headers.get("Retry-After"):
+            said.append(f"try again in {line(after)} s")
+        return CommandFailure(status, *said)
+
     def _unreachable(self, error: Exception) -> CommandFailure:
         return CommandFailure(
             ExitStatus.UNREACHABLE, f"no response from a gateway at {self.context.url}: {_reason(error)}"
         )
+
+
+def not_a_gateway(url: str) -> CommandFailure:
+    """The failure after a response that no gateway gives."""
+    return CommandFailure(ExitStatus.UNREACHABLE, f"the response from {url} is not from a gateway")
 
 
 def _lines(response: requests.Response) -> Iterator[bytes]:
@@ -143,39 +182,6 @@ def _reason(error: BaseException) -> str:
     if found is not None:
         return _reason(found)
     return line(getattr(error, "strerror", None) or error)
-
-
-def _answer_of(response: requests.Response, spelled: Callable[[str], str]) -> Answer:
-    """Raises Failure."""
-    try:
-        document = json.loads(response.content)
-        if not isinstance(document, dict):
-            raise TypeError("not an object")
-    except (ValueError, TypeError, requests.RequestException) as error:
-        raise CommandFailure(
-            ExitStatus.UNREACHABLE, f"the response from {response.url} is not from a gateway"
-        ) from error
-    if not response.ok:
-        raise _failure(response, document, spelled)
-    return Answer(document.get("data") if "status" in document else document, response.headers.get("ETag"))
-
-
-def _failure(response: requests.Response, document: Record, spelled: Callable[[str], str]) -> CommandFailure:
-    said = _complaint(document, spelled)
-    status = ExitStatus.REFUSED
-    if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
-        status = ExitStatus.SIGN_IN
-        if response.status_code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
-            said.append("log in with: gatewayctl login")
-    elif response.status_code == HTTPStatus.NOT_IMPLEMENTED:
-        # Another attempt would get it, too.
-        status = ExitStatus.REFUSED
-    elif response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        status = ExitStatus.UNREACHABLE
-        said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"
-    if after := response.headers.get("Retry-After"):
-        said.append(f"try again in {line(after)} s")
-    return CommandFailure(status, *said)
 
 
 def _complaint(document: Record, spelled: Callable[[str], str]) -> list[str]:

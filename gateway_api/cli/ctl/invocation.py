@@ -5,11 +5,13 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -23,11 +25,14 @@ from gateway_api.cli.ctl.gateway import Record, RemoteGateway, Renewal
 from gateway_api.cli.ctl.printing import Of
 from gateway_api.cli.ctl.results import Report, Result
 from gateway_api.cli.ctl.signin import ask, has_terminal, renewal
+from gateway_api.cli.ctl.texts import moment
 
 Function = Callable[..., Result | None]
 
 #: Gateways that are asked at the same time.
 _AT_ONCE = 16
+#: Seconds between two pictures of a table that is shown again and again.
+_EVERY = 2
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -148,6 +153,46 @@ def reads(function: Function) -> Callable[..., None]:
     return _with(command, function, (context_option(), all_option(), output_option(), columns_option()))
 
 
+def refreshes(function: Function) -> Callable[..., None]:
+    """As `reads`. On a terminal, a table is shown anew every few seconds until Ctrl-C."""
+
+    @wraps(function)
+    @click.pass_context
+    def command(ctx: click.Context, /, **arguments: Any) -> None:
+        format = chosen_format(ctx)
+        if format.name != TABLE or not terminal.can_redraw():
+            ctx.invoke(once, **arguments)
+            return
+        gateways = [chosen_gateway(ctx)]
+        if ctx.meta.get(f"{SHARED}all"):
+            gateways = [gateway_of(ctx, each) for each in chosen_contexts(ctx)]
+        with suppress(KeyboardInterrupt):
+            _refresh(gateways, partial(function, **arguments), format)
+
+    once = reads(function)
+    command.__click_params__ = once.__click_params__  # type: ignore[attr-defined]
+    return command
+
+
+def _refresh(
+    gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None], format: Format
+) -> NoReturn:
+    """A gateway that does not respond is asked again. Raises Failure after another error, or if none has
+    responded yet."""
+    has_shown = False
+    while True:
+        results, failures = _asked(gateways, ask)
+        worst = max((failure.status for _, failure in failures), default=ExitStatus.DONE)
+        if failures and (worst is not ExitStatus.UNREACHABLE or not (has_shown or results)):
+            raise next(failure for _, failure in failures if failure.status is worst)
+        has_shown = True
+        shown = printing.picture(results, format, terminal.width(), is_one=len(gateways) == 1)
+        notes = [f"{name}: {each}" for name, failure in failures for each in failure.lines]
+        first = f"{moment(int(time.time()))}, every {_EVERY} s; Ctrl-C ends"
+        printing.redraw(shown, first, notes)
+        time.sleep(_EVERY)
+
+
 def acts(function: Function) -> Callable[..., None]:
     """As `reads`, for a command that changes one gateway."""
 
@@ -178,21 +223,35 @@ def _show(result: Result | None, format: Format) -> None:
 def _ask_all(
     gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None], format: Format
 ) -> None:
-    """Shows what those reply that can; the exit status is the highest of all. Raises Failure."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        asked = [(gateway.context.name, pool.submit(ask, gateway)) for gateway in gateways]
-        results, worst = [], ExitStatus.DONE
-        for name, future in asked:
-            try:
-                if (result := future.result()) is not None:
-                    results.append(Of(name, result))
-                    worst = max(worst, result.status)
-            except CommandFailure as failure:
-                complain(failure.lines, name)
-                worst = max(worst, failure.status)
+    """Shows what those reply that can; the exit status is the highest of all."""
+    results, failures = _asked(gateways, ask)
+    for name, failure in failures:
+        complain(failure.lines, name)
     printing.show_all(results, format)
-    if worst is not ExitStatus.DONE:
-        raise click.exceptions.Exit(worst)
+    statuses = [*(of.result.status for of in results), *(failure.status for _, failure in failures)]
+    if any(statuses):
+        raise click.exceptions.Exit(max(statuses))
+
+
+def _asked(
+    gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None]
+) -> tuple[list[Of], list[tuple[str, CommandFailure]]]:
+    """The results of all gateways, and their failures by context."""
+    results, failures = [], []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # A single one may ask for a password, which only the main thread can.
+        calls: list[Callable[[], Result | None]] = (
+            [partial(ask, gateways[0])]
+            if len(gateways) == 1
+            else [pool.submit(ask, each).result for each in gateways]
+        )
+        for gateway, call in zip(gateways, calls, strict=True):
+            try:
+                if (result := call()) is not None:
+                    results.append(Of(gateway.context.name, result))
+            except CommandFailure as failure:
+                failures.append((gateway.context.name, failure))
+    return results, failures
 
 
 yes_option = click.option("--yes", is_flag=True, help="Does not ask for confirmation.")

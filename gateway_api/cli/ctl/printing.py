@@ -12,7 +12,7 @@ from gateway_api.cli.ctl.formats import CSV, TABLE, Format
 from gateway_api.cli.ctl.gateway import Record
 from gateway_api.cli.ctl.results import Importance, Report, Result, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.tables import Table
-from gateway_api.cli.ctl.texts import lines
+from gateway_api.cli.ctl.texts import line, lines
 
 #: The field with the name of the context.
 CONTEXT = "context"
@@ -31,15 +31,11 @@ def show(result: Result, format: Format) -> None:
     if format.name != TABLE:
         terminal.write(format.text(_document(result), safe=terminal.is_terminal()))
         return
-    match result:
-        case ResultList(records, columns):
-            _show_table(table(columns, records, format, terminal.width()))
-        case Sheet(record):
-            chosen = _chosen(result.columns, format)
-            _show_table(tables.listed(chosen, [record], terminal.width()))
-        case Report():
-            _refuse_columns(format)
-            _show_report(result)
+    if isinstance(result, Report):
+        _refuse_columns(format)
+        _show_report(result)
+    else:
+        _show_table(_table_of(result, format, terminal.width()))
 
 
 def show_all(results: Sequence[Of], format: Format) -> None:
@@ -50,18 +46,37 @@ def show_all(results: Sequence[Of], format: Format) -> None:
         return
     tabular = [of for of in results if not isinstance(of.result, Report)]
     if tabular:
-        columns = {each.name + each.title: each for of in tabular for each in of.result.columns}  # type: ignore[union-attr]
-        records = [{CONTEXT: of.context, **record} for of in tabular for record in _records(of.result)]
-        context = ShownColumn(CONTEXT, importance=Importance.IDENTITY)
-        if format.columns and not any(context.is_called(each) for each in format.columns):
-            format = replace(format, columns=(CONTEXT, *format.columns))
-        _show_table(table([context, *columns.values()], records, format, terminal.width()))
+        _show_table(_side_by_side(tabular, format, terminal.width()))
     else:
         _refuse_columns(format)
     for of in results:
         if isinstance(of.result, Report):
-            text = "\n".join(f"{of.context}: {line}" for line in of.result.text.splitlines())
+            text = "\n".join(f"{of.context}: {each}" for each in of.result.text.splitlines())
             _show_text(text, is_diff=False)
+
+
+def _table_of(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
+    if isinstance(result, Sheet):
+        return tables.listed(_chosen(result.columns, format), [result.record], width)
+    return table(result.columns, result.records, format, width)
+
+
+def picture(results: Sequence[Of], format: Format, width: int | None, *, is_one: bool) -> Table:
+    """A table for `redraw`: of the only gateway, or of several. Raises UsageError as `table` does."""
+    if not is_one:
+        return _side_by_side(results, format, width)
+    shown = [of.result for of in results if not isinstance(of.result, Report)]
+    return _table_of(shown[0], format, width) if shown else Table(())
+
+
+def _side_by_side(results: Sequence[Of], format: Format, width: int | None) -> Table:
+    """The records of several gateways in one table, which are no Reports."""
+    columns = {each.name + each.title: each for of in results for each in of.result.columns}  # type: ignore[union-attr]
+    records = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
+    context = ShownColumn(CONTEXT, importance=Importance.IDENTITY)
+    if format.columns and not any(context.is_called(each) for each in format.columns):
+        format = replace(format, columns=(CONTEXT, *format.columns))
+    return table([context, *columns.values()], records, format, width)
 
 
 def table(
@@ -111,10 +126,26 @@ def _records(result: Result) -> list[dict[str, Any]]:
 
 def _show_table(shown: Table) -> None:
     terminal.show(*(terminal.styled(head, bold=True) + rest for head, rest in shown.lines))
-    if shown.left_out:
-        # In this order, so that the lines of both files stand on a terminal in the order of their writing.
-        names = ", ".join(each.word for each in shown.left_out)
-        complain([f"columns left out: {names}; -o wide shows all, --columns chooses"])
+    complain(_notes(shown))
+
+
+def _notes(shown: Table) -> list[str]:
+    names = ", ".join(each.word for each in shown.left_out)
+    return [f"columns left out: {names}; -o wide shows all, --columns chooses"] if names else []
+
+
+def redraw(shown: Table, first: str, notes: Sequence[str]) -> None:
+    """Replaces what the terminal shows by a line, as much of a table as has room, and notes."""
+    below = [*_notes(shown), *notes]
+    # The cursor stands below.
+    room = terminal.height() - sum(map(terminal.height_of, [first, *below])) - 1
+    heights = [terminal.height_of(head + rest) for head, rest in shown.lines]
+    kept = len(heights)
+    if sum(heights) > room:
+        kept = next(at for at in range(kept) if sum(heights[: at + 1]) > room - 1)
+        below.insert(0, f"{len(heights) - kept} more lines have no room")
+    lines = [terminal.styled(head, bold=True) + rest for head, rest in shown.lines[:kept]]
+    terminal.redraw([line(first), *lines, *map(line, below)])
 
 
 def _show_report(report: Report) -> None:
@@ -137,11 +168,9 @@ def about(report: Report) -> list[str]:
 
 
 class StreamPrinter:
-    """Prints the records of an endless list, each at once. `fields` are those of each line of CSV. Raises
-    UsageError for a format with columns."""
+    """Prints the records of an endless list, each at once. `fields` are those of each line of CSV."""
 
     def __init__(self, format: Format, fields: Sequence[str]) -> None:
-        _refuse_columns(format)
         self._format = format
         self._fields = fields
         self._has_head = False

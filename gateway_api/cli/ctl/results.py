@@ -79,14 +79,17 @@ class ResultList:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One record: a table shows a field per line. `status` is the exit status of the command."""
+    """One record: a table shows a field per line, or those of `shown`. `status` is the exit status of the
+    command."""
 
     record: Record
     status: ExitStatus = ExitStatus.DONE
+    shown: Sequence[ShownColumn] = ()
 
     @property
-    def columns(self) -> list[ShownColumn]:
-        return [ShownColumn(name, importance=Importance.IDENTITY, wraps=True) for name in self.record]
+    def columns(self) -> Sequence[ShownColumn]:
+        fields = [ShownColumn(name, importance=Importance.IDENTITY, wraps=True) for name in self.record]
+        return self.shown or fields
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,9 +13,9 @@ from pathlib import Path
 import click
 
 from gateway_api.cli.ctl import terminal
-from gateway_api.cli.ctl.contexts import Context, ContextsFile
+from gateway_api.cli.ctl.contexts import Context, ContextsFile, is_token
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.gateway import RemoteGateway, Renewal
+from gateway_api.cli.ctl.gateway import RemoteGateway, Renewal, not_a_gateway
 from gateway_api.cli.ctl.texts import line
 
 STANDARD_INPUT = "-"
@@ -25,7 +26,10 @@ def log_in(
 ) -> Context:
     """Logs in and keeps the token in the context, which can become the current one. Raises Failure."""
     body = {"username": username, "password": password}
-    token = gateway.send("POST", "/auth/login", body)["access_token"]
+    document = gateway.send("POST", "/auth/login", body)
+    token = document.get("access_token") if isinstance(document, dict) else None
+    if not isinstance(token, str) or not is_token(token):
+        raise not_a_gateway(gateway.context.url)
     context = replace(gateway.context, username=username, token=token)
     file.keep(context, current=current)
     return context
@@ -38,7 +42,8 @@ def renewal(file: ContextsFile, environment: Mapping[str, str]) -> Renewal:
         password_file = environment.get("GATEWAY_PASSWORD_FILE")
         if not password_file and not has_terminal():
             return None
-        complain(["not logged in, or the token has expired"])
+        problem = gateway.context.token_problem(time.time())
+        complain([problem or "the gateway does not accept the token any more"])
         username = environment.get("GATEWAY_USER") or gateway.context.username
         username = username_for(gateway.context, username, prompt=not password_file)
         password = password_for(username, password_file)

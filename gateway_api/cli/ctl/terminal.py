@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -39,6 +40,23 @@ def width() -> int | None:
 def height() -> int:
     """The lines of the terminal."""
     return shutil.get_terminal_size().lines
+
+
+def height_of(text: str) -> int:
+    """The lines that a text takes on the terminal."""
+    columns = max(1, shutil.get_terminal_size().columns)
+    return max(1, -(-len(text) // columns))
+
+
+def can_redraw() -> bool:
+    """Whether the terminal can replace what it shows."""
+    return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def redraw(texts: Sequence[str]) -> None:
+    """Replaces what the terminal shows by lines, each as those of `show` (ECMA-48, CUP, EL and ED)."""
+    # Nothing is cleared before its place has another text: the picture does not flicker.
+    _write("\x1b[H" + "".join(f"{each}\x1b[K\n" for each in texts) + "\x1b[J")
 
 
 def styled(text: str, *, bold: bool = False, colour: str | None = None) -> str:

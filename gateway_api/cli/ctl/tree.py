@@ -16,6 +16,7 @@ from gateway_api.cli.ctl.commands import (
     network,
     rates,
     rescue,
+    status,
     subscribers,
     traffic,
     users,
@@ -54,6 +55,7 @@ for _title, _commands in {
     ),
     "Configuration": (configuration.config, users.users, backup.backup, backup.restore),
     "Operation": (
+        status.status,
         health.health,
         health.version,
         audit.audit,

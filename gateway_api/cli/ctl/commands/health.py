@@ -4,7 +4,7 @@ import click
 
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.failures import ExitStatus
-from gateway_api.cli.ctl.gateway import RemoteGateway
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn
 
@@ -15,6 +15,11 @@ _DEPENDENCIES = (
     ShownColumn("state", importance=Importance.IDENTITY),
     ShownColumn("message", importance=Importance.IDENTITY, wraps=True),
 )
+
+
+def is_well(dependency: Record) -> bool:
+    """Whether its state needs nobody."""
+    return dependency["state"] in _WELL
 
 
 @command()
@@ -28,7 +33,7 @@ def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     """
     if detail:
         dependencies = gateway.get("/system/health/detail")["dependencies"]
-        well = all(each["state"] in _WELL for each in dependencies)
+        well = all(map(is_well, dependencies))
         return ResultList(dependencies, _DEPENDENCIES, ExitStatus.DONE if well else ExitStatus.REFUSED)
     found = gateway.get("/system/health")
     status = ExitStatus.REFUSED if found["unavailable_sources"] else ExitStatus.DONE

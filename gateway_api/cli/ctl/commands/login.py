@@ -32,7 +32,12 @@ _COLUMNS = (
     ShownColumn("url", importance=Importance.IDENTITY),
     ShownColumn("username"),
     ShownColumn("ca", "CA", importance=Importance.LOW),
-    ShownColumn("logged_in", value=lambda logged_in: "yes" if logged_in else "no"),
+    ShownColumn(
+        "logged_in",
+        value=lambda logged_in: "yes" if logged_in else "no",
+        importance=Importance.HIGH,
+    ),
+    ShownColumn("reason", importance=Importance.LOW, wraps=True),
 )
 
 
@@ -132,8 +137,9 @@ def contexts() -> None:
 @contexts.command("list", params=[output_option(), columns_option()])
 @click.pass_context
 def list_(ctx: click.Context) -> None:
-    """Lists the contexts. Tokens are not shown."""
+    """Lists the contexts, and why a token is not valid. Tokens are not shown."""
     held = ContextsFile(os.environ).read()
+    problems = {name: context.token_problem(time.time()) for name, context in held.known.items()}
     records = [
         {
             "current": context.name == held.current,
@@ -141,7 +147,8 @@ def list_(ctx: click.Context) -> None:
             "url": context.url,
             "username": context.username,
             "ca": context.ca,
-            "logged_in": context.is_logged_in(time.time()),
+            "logged_in": problems[context.name] is None,
+            "reason": problems[context.name],
         }
         for context in held.known.values()
     ]

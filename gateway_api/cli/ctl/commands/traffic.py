@@ -14,6 +14,7 @@ from gateway_api.cli.ctl.invocation import (
     context_option,
     output_option,
     reads,
+    refreshes,
 )
 from gateway_api.cli.ctl.printing import StreamPrinter
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
@@ -48,11 +49,11 @@ _PAUSE = 1.0
 
 
 @command()
-@reads
+@refreshes
 @click.option("--sort", metavar="ORDER", help="-down, -up, down or up: by traffic; -down by default.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="The most sessions; 20 by default.")
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
-    """Lists the sessions with the most traffic now."""
+    """Lists the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
     return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
 
 
