@@ -124,6 +124,11 @@ class Pair:
         finally:
             os.kill(pid, signal.SIGCONT)
 
+    def add_route(self, route: str, *options: str) -> None:
+        """To the near router, by `ip`."""
+        command = ["nsenter", f"--net=/proc/{self.pid('zebra')}/ns/net", "ip", *options, "route", "add"]
+        subprocess.run([*command, *route.split()], check=True)
+
     def kernel_routes(self, side: str) -> list[dict[str, Any]]:
         """As iproute2 shows the main table of a router, for IPv4."""
         command = ["nsenter", f"--net=/proc/{self.pid('zebra', side)}/ns/net", "ip", "-j", "route"]

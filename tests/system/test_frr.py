@@ -1,5 +1,6 @@
 """A gateway's FRR: what it says while it runs, hangs, lies or is gone, and a new configuration."""
 
+import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.services import FRR_MARK
+from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.routing import frr as frr_module
 from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingAbsent, RoutingUnavailable
 from gateway_api.core.gateways.linux.routing.frr_reload import (
@@ -16,6 +20,9 @@ from gateway_api.core.gateways.linux.routing.frr_reload import (
     RoutingHalfChanged,
     RoutingRefused,
 )
+from gateway_api.core.gateways.linux.routing.ownership import take_over
+from gateway_api.core.gateways.linux.services.daemons import PlacedFiles
+from gateway_api.core.gateways.linux.services.file_daemons import FrrByDifference
 from gateway_api.core.gateways.linux.time_limit import CommitLimits
 from tests.support import frr as packages
 from tests.support.frr_pair import NEAR, Pair, running_pair
@@ -273,14 +280,131 @@ def test_the_neighbor_is_told_of_links_of_subscribers_and_not_of_other_networks(
         "neighbors": [{"address": NEIGHBOR, "remote_as": 65002}],
     }
     document["cgnat"]["enabled"] = False
+    for route in (
+        "default via 10.255.0.2 metric 7",
+        "10.77.0.0/16 via 10.255.0.2",
+        "203.0.113.7/32 via 10.255.0.2",
+        # As the core makes it.
+        "unreachable 100.64.0.0/10 proto 140 metric 4294967295",
+    ):
+        pair.add_route(route)
     FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
 
     def told() -> set[str]:
         return {each["dst"] for each in pair.kernel_routes("far") if each.get("protocol") == "bgp"}
 
-    wait_for("the link's route", lambda: "100.64.0.9" in told(), 60)
+    wait_for("the link's route", lambda: {"100.64.0.9", "100.64.0.5"} <= told(), 60)
     # Not the one that leads to the neighbour itself.
-    assert told() == {"100.64.0.9", "100.64.0.5", "100.64.128.0/17"}
+    assert told() == {"100.64.0.9", "100.64.0.5"}
+
+
+def test_the_neighbor_is_told_of_delegated_prefixes_and_of_no_other_route_of_ipv6(
+    pair: Pair, document: dict[str, Any]
+) -> None:
+    document["interfaces"]["uplinks"] = ["uplink"]
+    document["cgnat"]["handoff_interface"] = "uplink"
+    for route in (
+        "2001:db8:5::/56 via fe80::9 dev access proto 140",
+        "2001:db8:77::/48 via fe80::9 dev uplink",
+        "default via fe80::9 dev uplink",
+        "unreachable 2001:db8::/32",
+    ):
+        pair.add_route(route, "-6")
+    FrrConfiguration(pair.near, limits(PATIENCE)).apply(rendered(document)["frr.conf"])
+
+    def told() -> set[str]:
+        table = json.loads(pair.vtysh(pair.near, "-c", "show bgp ipv6 unicast json"))
+        return set(table.get("routes", {}))
+
+    wait_for("the prefix", lambda: "2001:db8:5::/56" in told(), 60)
+    assert told() == {"2001:db8:5::/56"}
+
+
+# A configuration of somebody else.
+
+STATIC = "ip route 10.9.0.0/16 10.255.0.2"
+PASSWORD = f"neighbor {NEIGHBOR} password s3cret"
+
+
+@pytest.fixture
+def foreign(pair: Pair) -> Pair:
+    """A router of an operator: BGP, with a password, and a static route."""
+    pair.vtysh(pair.near, "-c", "configure terminal", "-c", STATIC, "-c", "router bgp 65001", "-c", PASSWORD)
+    return pair
+
+
+def lines_of(pair: Pair) -> list[str]:
+    return pair.vtysh(pair.near, "-c", "show running-config").splitlines()
+
+
+def commit(pair: Pair, document: dict[str, Any], folder: Path, placed: str | None = None) -> FrrByDifference:
+    """What a commit of the document does to FRR, after one that placed a text."""
+    files = PlacedFiles(folder / "services")
+    if placed is not None:
+        files.place("frr.conf", placed)
+    daemon = FrrByDifference(files, pair.near)
+    daemon.apply(rendered(document), RunningConfiguration.of(document).sections, limits(PATIENCE))
+    return daemon
+
+
+def test_another_s_configuration_is_refused_with_what_would_go_and_stays(
+    foreign: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    before = lines_of(foreign)
+    with pytest.raises(StepFailed) as refused:
+        commit(foreign, document, tmp_path)
+    reason = refused.value.reason
+    assert reason.startswith("FRR has a configuration that is not the gateway's, and would lose: ")
+    assert STATIC in reason and "router bgp 65001" in reason
+    assert "`gateway-core setup --frr replace`, as root, gives FRR to the gateway" in reason
+    assert "s3cret" not in reason
+    assert lines_of(foreign) == before
+    assert not (tmp_path / "services" / "frr.conf").exists()
+
+
+def test_a_gateway_without_bgp_leaves_another_s_configuration_alone(
+    foreign: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    before = lines_of(foreign)
+    daemon = commit(foreign, {**document, "bgp": None}, tmp_path)
+    assert lines_of(foreign) == before
+    assert STATIC in daemon.foreign
+
+
+def test_another_s_configuration_that_was_given_to_the_gateway_is_replaced(
+    foreign: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    before = (foreign.near.configuration / "frr.conf").read_text()
+    copy, has_mark = take_over(foreign.near)
+    assert (copy.name, copy.read_text(), has_mark) == ("frr.conf.before-gateway", before, True)
+    assert (foreign.near.configuration / "frr.conf").read_text() == f"{before}\n{FRR_MARK}\n"
+    daemon = commit(foreign, document, tmp_path)
+    assert not {STATIC, f" {PASSWORD}"} & set(lines_of(foreign))
+    assert FRR_MARK in lines_of(foreign)
+    assert daemon.foreign == ()
+
+
+def test_a_fresh_installation_of_frr_is_the_gateway_s(
+    pair: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    for line in ("no router bgp 65001", "log syslog informational"):
+        pair.vtysh(pair.near, "-c", "configure terminal", "-c", line)
+    commit(pair, document, tmp_path)
+    assert FRR_MARK in lines_of(pair)
+
+
+def test_what_an_older_version_of_the_gateway_wrote_is_the_gateway_s(
+    pair: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    commit(pair, document, tmp_path, placed=NEAR)
+    assert FRR_MARK in lines_of(pair)
+
+
+def test_what_an_operator_added_to_the_lines_of_an_older_version_is_not(
+    foreign: Pair, document: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(StepFailed, match=STATIC):
+        commit(foreign, document, tmp_path, placed=NEAR)
 
 
 def test_without_the_right_to_write_the_file_frr_writes_what_it_runs(

@@ -288,9 +288,14 @@ def test_without_bgp_frr_has_none(document: dict[str, Any], absent: bool) -> Non
 
 def test_frr_tells_its_neighbors_of_subscribers_and_not_of_its_own_networks(document: dict[str, Any]) -> None:
     found = lines(document, "frr.conf")
-    assert found.count("  redistribute kernel") == 2
-    assert "  redistribute connected route-map subscribers" in found
+    assert [line for line in found if "redistribute" in line] == [
+        "  redistribute kernel route-map sessions",
+        "  redistribute connected route-map subscribers",
+        "  redistribute kernel route-map subscribers6",
+        "  redistribute connected route-map subscribers6",
+    ]
     assert [line for line in found if line.startswith("ip prefix-list")] == [
+        "ip prefix-list sessions seq 5 permit 100.64.0.0/10 ge 32",
         "ip prefix-list subscribers seq 5 deny 100.64.0.1/32",
         "ip prefix-list subscribers seq 10 deny 10.255.0.1/32",
         "ip prefix-list subscribers seq 15 permit 0.0.0.0/0 ge 32",
@@ -301,7 +306,7 @@ def test_frr_tells_its_neighbors_of_ipv6_without_the_networks_of_uplinks(documen
     found = lines(document, "frr.conf")
     assert found[found.index(" address-family ipv6 unicast") :][:6] == [
         " address-family ipv6 unicast",
-        "  redistribute kernel",
+        "  redistribute kernel route-map subscribers6",
         "  redistribute connected route-map subscribers6",
         "  neighbor 10.255.0.2 activate",
         "  neighbor 10.255.0.6 activate",

@@ -11,6 +11,7 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.core.setup import Ask, SetupOptions, set_up
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import VlanRange
+from gateway_api.core.configuration.services import FRR_MARK
 from gateway_api.core.gateways.linux.requirements import MODULES, SOURCES
 from tests.support.documents import SECRET_HASH
 
@@ -77,7 +78,13 @@ def written(root: Path) -> Path:
 
 
 def options(**changed: object) -> SetupOptions:
-    flags = {"trunk": ["eth1"], "uplink": ["eth0"], "range": "100.64.0.0/16", "source": ["pppoe-server"]}
+    flags = {
+        "trunk": ["eth1"],
+        "uplink": ["eth0"],
+        "range": "100.64.0.0/16",
+        "source": ["pppoe-server"],
+        "frr": "",
+    }
     return SetupOptions(**{**flags, **changed})
 
 
@@ -322,8 +329,84 @@ def test_a_machine_with_a_running_configuration_is_checked_and_its_change_is_the
     state.parent.mkdir(parents=True)
     state.write_text("{}")
     (root / "usr/sbin/pppd").unlink()
-    assert not ready(root, SetupOptions(trunk=[], uplink=[], range="", source=["pppoe-server"]))
+    assert not ready(root, options(trunk=[], uplink=[], range=""))
     said = capsys.readouterr().out
     assert "`gatewayctl config` to set interfaces.trunks" in said
     assert "missing programs: pppd\n" in said
     assert not written(root).exists()
+
+
+# FRR.
+
+FOREIGN = """\
+! of the operator
+frr version 8.4.4
+log syslog informational
+ip route 10.9.0.0/16 10.255.0.2
+router ospf
+ area 0 authentication
+ neighbor 10.255.0.2 password s3cret
+exit
+"""
+LOST = ["ip route 10.9.0.0/16 10.255.0.2", "router ospf", " area 0 authentication"]
+LOST += [" neighbor 10.255.0.2 password ..."]
+
+
+def frr_conf(root: Path, text: str = FOREIGN) -> Path:
+    path = root / "etc/frr/frr.conf"
+    path.write_text(text)
+    return path
+
+
+def test_another_s_configuration_of_frr_is_refused_with_the_lines_that_would_go(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = frr_conf(root)
+    assert not ready(root)
+    said = capsys.readouterr().out
+    assert "these lines would go:\n" + "".join(f"    {line}\n" for line in LOST) in said
+    assert "--frr replace" in said and "--frr keep" in said
+    assert not written(root).exists()
+    assert file.read_text() == FOREIGN
+
+
+def test_another_s_configuration_of_frr_stays_if_the_operator_says_so(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = frr_conf(root)
+    assert ready(root, options(frr="keep"))
+    assert "FRR keeps its configuration" in capsys.readouterr().out
+    assert file.read_text() == FOREIGN
+    # The next setup asks again: nothing else remembers it.
+    assert not ready(root)
+
+
+def test_an_operator_gives_frr_to_the_gateway_and_has_a_copy(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = frr_conf(root)
+    assert ready(root, options(frr="replace"))
+    copy = root / "etc/frr/frr.conf.before-gateway"
+    assert f"which {copy} keeps:" in capsys.readouterr().out
+    assert copy.read_text() == FOREIGN
+    assert file.read_text() == f"{FOREIGN}\n{FRR_MARK}\n"
+    assert ready(root)
+    frr_conf(root, "router rip\n")
+    assert ready(root, options(frr="replace"))
+    assert (root / "etc/frr/frr.conf.before-gateway.1").read_text() == "router rip\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# default to using syslog.\nlog syslog informational\n\n", f"router bgp 1\n{FRR_MARK}\n"]
+)
+def test_a_fresh_frr_and_that_of_the_gateway_are_no_question(root: Path, text: str) -> None:
+    frr_conf(root, text)
+    assert ready(root)
+
+
+def test_what_the_gateway_wrote_without_its_mark_is_no_question(root: Path) -> None:
+    frr_conf(root, "frr version 8.4.4\nrouter bgp 65001\n bgp router-id 10.255.0.1\nexit\n")
+    placed = root / "var/lib/gateway-core/services/frr.conf"
+    placed.parent.mkdir(parents=True)
+    placed.write_text("! Rendered.\nrouter bgp 65001\n bgp router-id 10.255.0.1\nexit\n")
+    assert ready(root)

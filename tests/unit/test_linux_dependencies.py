@@ -239,6 +239,19 @@ def test_frr_is_unused_without_neighbours(vtysh: Callable[[str], Frr]) -> None:
     assert frr(None, vtysh("exit 1")).state == "unused"
 
 
+def test_another_s_configuration_of_frr_is_a_failure_with_what_to_do(vtysh: Callable[[str], Frr]) -> None:
+    lines = [f"ip route 10.{number}.0.0/16 10.255.0.2" for number in range(7)]
+    found = frr(BGP, vtysh("exit 1"), lines)
+    assert found.state == "failed"
+    assert found.message == (
+        f"Routing is not managed: FRR has a configuration that is not the gateway's: {'; '.join(lines[:5])} "
+        "and 2 more. `gateway-core setup --frr replace`, as root, gives FRR to the gateway."
+    )
+    unused = frr(None, vtysh("exit 1"), lines[:1])
+    assert unused.state == "unused"
+    assert unused.message.endswith(f" FRR keeps a configuration that is not the gateway's: {lines[0]}.")
+
+
 # The clock
 
 
@@ -261,7 +274,7 @@ def test_the_clock_is_unknown_without_timedatectl() -> None:
 def test_a_source_is_unknown_until_its_first_reply_and_failed_after_its_last(tmp_path: Path) -> None:
     source = ListedSource()
     lives = Lives(tmp_path / "state", source)
-    watch = DependencyWatch(configured(bgp=None), lives.tracker, None, Frr(FrrFolders(), 1), clock)
+    watch = DependencyWatch(configured(bgp=None), lives.tracker, None, Frr(FrrFolders(), 1), tuple, clock)
 
     def found() -> tuple[str, str]:
         first = watch.now()[0]
@@ -287,7 +300,7 @@ def test_a_look_asks_each_and_a_commit_counts_at_the_next(
     lives = Lives(tmp_path / "state", ListedSource())
     daemon = vtysh("exit 1")
     well = Dependency("clock", DependencyState.OK, "It is well.")
-    watch = DependencyWatch(configured(bgp=None), lives.tracker, Pppd(), daemon, lambda: well)
+    watch = DependencyWatch(configured(bgp=None), lives.tracker, Pppd(), daemon, tuple, lambda: well)
     assert [one.state for one in watch.now()[1:]] == ["unknown"] * 3
     watch.look()
     assert {one.name: one.state for one in watch.now()[1:]} == {

@@ -120,7 +120,7 @@ class Machine:
         self.gateway = LinuxGateway(
             configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
-            frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr),
+            frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
             SignOnWatch(configuration, None, self.journal),
         )  # fmt: skip
         self.source.up(

@@ -8,7 +8,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,15 @@ from gateway_api.base.errors import GatewayApiError, Invalid
 from gateway_api.cli.setup import CONFIGURATION, ETC
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.requirements import SOURCES, interfaces, lacks, preferred, serving
+from gateway_api.core.gateways.linux.routing.frr import FrrFolders
+from gateway_api.core.gateways.linux.routing.ownership import foreign_lines, take_over
+from gateway_api.core.gateways.linux.services.places import SERVICES
 from gateway_api.core.gateways.linux.services.subscriber_addresses import BLOCK, SharedRange
 
 #: What the unit of the core begins with, and the users that gateway-api-setup made for it.
 FIRST = ETC / "first-configuration.json"
 _USERS = ETC / "first-users.json"
+_FRR = FrrFolders()
 
 #: The flag of each value that is the operator's, by the beginning of its path.
 _FLAGS = {
@@ -61,6 +65,7 @@ class SetupOptions(argparse.Namespace):
     uplink: list[str]
     source: list[str]
     range: str
+    frr: str
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -88,6 +93,7 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
     for type in _PROFILES:
         name = served.get(type)
         _say(f"Source of {type} sessions: {name or 'none is installed or named'}")
+    has_frr = _decide_on_frr(options.frr, root)
     missing = list(lacks(root, [*choices.trunks, *choices.uplinks], choices.sources))
     for lack in missing:
         _say(f"missing {lack.what}\n    {lack.remedy}")
@@ -99,15 +105,49 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
         )
     elif exists:
         _say(f"{first} exists, and stays as it is. To write another, remove it first.")
-    elif not missing:
+    elif not missing and has_frr:
         durable.replace(first, text.encode(), mode=0o644)
         _say(f"{first} is written.")
     default = serving(preferred(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
         named = " ".join(f"--source {name}" for name in choices.sources)
         _say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
-    _say("Something is missing: run this again afterwards." if missing else "The gateway can start.")
-    return not missing
+    is_ready = has_frr and not missing
+    _say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
+    return is_ready
+
+
+def _decide_on_frr(decision: str, root: Path) -> bool:
+    """False while FRR has a configuration that is not the gateway's, and the operator has not decided. Raises
+    OSError."""
+    folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
+    placed = _below(root, SERVICES / "frr.conf")
+    lines = foreign_lines(folders, placed.read_text(errors="replace") if placed.exists() else "")
+    if not lines:
+        return True
+    listed = "".join(f"\n    {line}" for line in lines)
+    match decision:
+        case "replace":
+            copy, has_mark = take_over(folders)
+            when = "" if has_mark else ", when FRR runs"
+            _say(
+                f"FRR is the gateway's. At the next start of the core{when}, it loses these lines, which "
+                f"{copy} keeps:{listed}"
+            )
+        case "keep":
+            _say(
+                "FRR keeps its configuration: the gateway does no routing, and refuses a configuration with "
+                f"the section bgp. These lines are not the gateway's:{listed}"
+            )
+        case _:
+            _say(
+                "FRR has a configuration that is not the gateway's. With BGP, the gateway replaces all of "
+                f"it, and these lines would go:{listed}\n  Decide, and run this again:\n"
+                "    --frr replace    gives FRR to the gateway, and keeps a copy of the configuration\n"
+                "    --frr keep       FRR stays as it is, and the gateway has no BGP"
+            )
+            return False
+    return True
 
 
 def _choices(options: SetupOptions, root: Path, ask: Ask | None, *, required: bool) -> FirstChoices:
@@ -219,5 +259,9 @@ def _parser() -> argparse.ArgumentParser:
     several("--trunk", metavar="NAME", help="an interface with VLANs of subscribers")
     several("--uplink", metavar="NAME", help="an interface to the rest of the network")
     several("--source", choices=SOURCES, help="of sessions; by default those that are installed")
+    parser.add_argument(
+        "--frr", choices=("keep", "replace"), default="",
+        help="what happens to a configuration of FRR that is not the gateway's",
+    )  # fmt: skip
     parser.add_argument("--range", default="", metavar="CIDR", help="addresses of subscribers")
     return parser

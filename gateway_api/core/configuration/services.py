@@ -44,6 +44,9 @@ _environment.filters["networks_to_assign"] = _networks_to_assign
 #: Where a gateway puts the files for its services, which name one another.
 SERVICES_FOLDER = "/var/lib/gateway-core/services"
 _environment.globals["services_folder"] = SERVICES_FOLDER
+#: A line without effect, by which a configuration of FRR is the gateway's. FRR keeps it, and drops comments.
+FRR_MARK = "access-list gateway-core remark Each commit of the gateway replaces this configuration"
+_environment.globals["frr_mark"] = FRR_MARK
 #: Loaded at the start: a commit must not depend on files that an upgrade may be replacing.
 _templates = {
     name: _environment.get_template(f"{name}.j2") for name in (*_ALWAYS, *_WITH_RADIUS, *_WITHOUT_RADIUS)

@@ -73,7 +73,8 @@ class LinuxMachine:
         ]
         if "accel-ppp" in self._names:
             daemons.append(AccelPppReload(files, self._command_line))
-        daemons.append(FrrByDifference(files, FrrFolders()))
+        self._routing = FrrByDifference(files, FrrFolders())
+        daemons.append(self._routing)
         self.services = LinuxServices(daemons, _APPLY, _PUT_BACK)
 
     @cached_property
@@ -113,7 +114,9 @@ class LinuxMachine:
             services=self.services,
             frr=frr,
             hooks=HookSocket(places.TRIGGER),
-            dependencies=DependencyWatch(configuration, tracker, self._radius_client(clock), frr),
+            dependencies=DependencyWatch(
+                configuration, tracker, self._radius_client(clock), frr, lambda: self._routing.foreign
+            ),
             sign_ons=SignOnWatch(configuration, self._failures(clock), journal),
         )
 

@@ -1,11 +1,13 @@
 """Whether FRR replies, and has its BGP neighbours."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from gateway_api.core.configuration.sections import Bgp
 from gateway_api.core.gateways.linux.routing.frr import Frr, RoutingUnavailable
+from gateway_api.core.gateways.linux.routing.ownership import REMEDY, shown
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 
 
@@ -17,10 +19,17 @@ class _Family(msgspec.Struct, frozen=True):
     peers: dict[str, _Neighbour] = {}
 
 
-def frr(configured: Bgp | None, daemon: Frr) -> Dependency:
-    """The dependency. Ends by the deadline of `daemon`."""
+def frr(configured: Bgp | None, daemon: Frr, foreign: Sequence[str] = ()) -> Dependency:
+    """The dependency. `foreign` lines keep FRR from running by the configuration. Ends by the deadline of
+    `daemon`."""
     if configured is None or not configured.neighbors:
-        return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
+        kept = f" FRR keeps a configuration that is not the gateway's: {shown(foreign)}." if foreign else ""
+        message = f"The configuration has no BGP neighbours.{kept}"
+        return Dependency("frr", DependencyState.UNUSED, message)
+    if foreign:
+        reason = f"FRR has a configuration that is not the gateway's: {shown(foreign)}"
+        message = f"Routing is not managed: {reason}. {REMEDY}."
+        return Dependency("frr", DependencyState.FAILED, message)
     try:
         established = _established(daemon.bgp_summary())
     except RoutingUnavailable as error:

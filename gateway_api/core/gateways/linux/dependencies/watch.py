@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway_api.base.texts import utc_text
 from gateway_api.core.configuration.sections import Configuration
@@ -21,7 +21,8 @@ _CLOCK_PAUSE = 60.0
 
 
 class DependencyWatch:
-    """`ask_clock` returns the dependency `clock`. Any thread may call."""
+    """`foreign` returns the lines that keep FRR from running by the configuration, `ask_clock` the dependency
+    `clock`. Any thread may call."""
 
     def __init__(
         self,
@@ -29,12 +30,14 @@ class DependencyWatch:
         tracker: Tracker,
         radius_client: RadiusClient | None,
         daemon: Frr,
+        foreign: Callable[[], Sequence[str]],
         ask_clock: Callable[[], Dependency] = clock,
     ) -> None:
         self._configuration = configuration
         self._tracker = tracker
         self._radius_client = radius_client
         self._daemon = daemon
+        self._foreign = foreign
         self._ask_clock = ask_clock
         self._ask_clock_from = 0.0
         self._changed = threading.Event()
@@ -60,7 +63,7 @@ class DependencyWatch:
     def look(self) -> None:
         """Asks each, one after the other."""
         self._keep(radius(self._configuration.radius, self._radius_client))
-        self._keep(frr(self._configuration.bgp, self._daemon))
+        self._keep(frr(self._configuration.bgp, self._daemon, self._foreign()))
         if (now := time.monotonic()) >= self._ask_clock_from:
             self._keep(self._ask_clock())
             self._ask_clock_from = now + _CLOCK_PAUSE

@@ -8,7 +8,7 @@ what ran before.
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from gateway_api.core.gateways.linux.routing.frr import (
     printable,
     vtysh,
 )
+from gateway_api.core.gateways.linux.routing.ownership import REMEDY, foreign, is_marked, shown
 from gateway_api.core.gateways.linux.time_limit import CommitLimits
 
 _MOST = 16 * 2**20
@@ -65,6 +66,17 @@ class RoutingRefused(GatewayApiError):
         super().__init__(f"FRR refuses {place}{f' ({line})' if line else ''}: {reason}")
 
 
+class RoutingForeign(GatewayApiError):
+    """FRR has a configuration that is not the gateway's."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        #: Those that FRR would lose, without their secrets.
+        self.lines = lines
+        super().__init__(
+            f"FRR has a configuration that is not the gateway's, and would lose: {shown(lines)}. {REMEDY}"
+        )
+
+
 class RoutingHalfChanged(GatewayApiError):
     """FRR took a part of a configuration, and could not be brought back to what ran before. frr.conf is as
     before."""
@@ -88,6 +100,15 @@ class FrrConfiguration:
     def __init__(self, folders: FrrFolders, limits: CommitLimits) -> None:
         self._folders = folders
         self._limits = limits
+
+    def refuse_foreign(self, text: str, former: str | None) -> None:
+        """Raises RoutingForeign if `apply` would delete what somebody else has configured. `former` is the
+        text of the last `apply`: older versions wrote no mark. Raises RoutingRefused, RoutingUnavailable."""
+        lines = foreign(_lost(self.difference(text), text))
+        if not lines or is_marked(self._running()):
+            return
+        if former is None or foreign(_lost(self.difference(former), former)):
+            raise RoutingForeign(lines)
 
     def difference(self, text: str) -> FrrDifference:
         """What `apply` would change. Raises RoutingRefused, RoutingUnavailable."""
@@ -214,6 +235,17 @@ def _commands(printed: str) -> Iterator[str]:
         else:
             found.append([line])
     return (command for command in map("\n".join, found) if not _OF_VTYSH.fullmatch(command))
+
+
+def _lost(difference: FrrDifference, text: str) -> Iterator[str]:
+    """The lines of the running FRR that a configuration lacks, each after the lines of its contexts."""
+    kept = set(map(str.strip, text.splitlines()))
+    for command in (*difference.removed, *difference.added):
+        *contexts, last = map(str.strip, command.splitlines())
+        is_removal = last.startswith("no ")
+        # Static routes are removed among what is added.
+        if command in difference.removed or (is_removal and last not in kept):
+            yield ": ".join([*contexts, last.removeprefix("no ") if is_removal else f"no {last}"])
 
 
 def _refusal(ended: EndedProgram, text: str) -> RoutingRefused | RoutingUnavailable:

@@ -1,6 +1,7 @@
 """The daemons of a commit that run by rendered files: pppd, accel-ppp, FRR."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +10,7 @@ from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingAbsent, RoutingUnavailable
 from gateway_api.core.gateways.linux.routing.frr_reload import (
     FrrConfiguration,
+    RoutingForeign,
     RoutingHalfChanged,
     RoutingRefused,
 )
@@ -100,7 +102,8 @@ class AccelPppReload:
 
 
 class FrrByDifference:
-    """FRR, which gets only what differs. Without BGP in the configuration, the gateway does without FRR."""
+    """FRR, which gets only what differs. Without BGP in the configuration, the gateway does without FRR, and
+    leaves an FRR alone whose configuration is not the gateway's."""
 
     name = "frr"
 
@@ -108,6 +111,8 @@ class FrrByDifference:
         self._files = files
         self._folders = folders
         self._applied: str | None = None
+        #: The lines of a configuration that is not the gateway's, which keep FRR from running by this one.
+        self.foreign: Sequence[str] = ()
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """As ServiceDaemon."""
@@ -116,26 +121,33 @@ class FrrByDifference:
             return lambda: None
         before = self._files.read(_FRR)
         try:
-            self._run_by(text, limits)
+            self._run_by(text, limits, before)
         except StepFailed as error:
-            if configuration.bgp is not None or not isinstance(error.__cause__, RoutingAbsent):
+            is_needed = configuration.bgp is not None
+            if is_needed or not isinstance(error.__cause__, RoutingAbsent | RoutingForeign):
                 raise
             _log.warning("the gateway runs without FRR: %s", error)
             # What `action` compares the next configuration with.
             return self._files.place(_FRR, text)
         back = replace(limits, apply=limits.put_back)
-        return lambda: None if before is None else self._run_by(before, back)
+        return lambda: None if before is None else self._run_by(before, back, text)
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """As ServiceDaemon."""
         return ServiceAction.RELOAD if rendered[_FRR] != self._files.read(_FRR) else None
 
-    def _run_by(self, text: str, limits: CommitLimits) -> None:
-        self._applied = None
+    def _run_by(self, text: str, limits: CommitLimits, before: str | None) -> None:
+        self._applied, self.foreign = None, ()
         # First: a full disk must not be found when FRR has changed.
         place_back = self._files.place(_FRR, text)
         try:
-            FrrConfiguration(self._folders, limits).apply(text)
+            frr = FrrConfiguration(self._folders, limits)
+            frr.refuse_foreign(text, before)
+            frr.apply(text)
+        except RoutingForeign as error:
+            self.foreign = error.lines
+            undo([place_back])
+            raise StepFailed(_RELOAD_FRR, str(error)) from error
         except RoutingUnavailable as error:
             undo([place_back])
             raise StepFailed(_RELOAD_FRR, error.reason.rstrip(".")) from error
