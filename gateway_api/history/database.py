@@ -16,7 +16,8 @@ from gateway_api.base import databases, durable
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
 # moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
 # at the end of the session: then it is the last moment that the session is known to have been up. A failed
-# sign-on has the attempts from `began` to `last`.
+# sign-on has the attempts from `began` to `last`. At a step of the clock it was set back to `at`: of the rows
+# up to those numbers, those with a later time have it from a clock that was ahead.
 _SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
@@ -95,6 +96,9 @@ CREATE TABLE IF NOT EXISTS sign_on_place (
     boot_id TEXT NOT NULL,
     sequence INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS clock_step (
+    number INTEGER PRIMARY KEY, session INTEGER NOT NULL, failure INTEGER NOT NULL, at INTEGER NOT NULL
+);
 CREATE TABLE IF NOT EXISTS traffic (at INTEGER PRIMARY KEY, down INTEGER NOT NULL, up INTEGER NOT NULL);
 COMMIT;
 """
@@ -104,6 +108,13 @@ _FROM_OLDER = """
 INSERT INTO rate_change
 SELECT session, at, row_number() OVER (PARTITION BY session, at ORDER BY down, up), down, up, expires, author
 FROM rate
+"""
+#: Conditions in SQL: a clock that was ahead gave the row its time. `failed` is the name of a failed sign-on.
+WRONG_START = """
+EXISTS (SELECT 1 FROM clock_step AS step WHERE session.number <= step.session AND session.started > step.at)
+"""
+WRONG_FAILURE = """
+EXISTS (SELECT 1 FROM clock_step AS step WHERE failed.number <= step.failure AND failed.began > step.at)
 """
 #: The kinds of a session's networks.
 ADDRESS, PREFIX, DELEGATED = range(3)

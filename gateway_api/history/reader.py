@@ -13,8 +13,14 @@ from msgspec import json
 from gateway_api.base.errors import HistoryUnavailable, ListTooLarge, NotFound
 from gateway_api.base.process import ThreadPool
 from gateway_api.history import cursors, keys
-from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX
-from gateway_api.history.record import FlappingSubscriber, HistoryFilter, PastSession, WantedFailures
+from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, WRONG_START
+from gateway_api.history.record import (
+    ClockState,
+    FlappingSubscriber,
+    HistoryFilter,
+    PastSession,
+    WantedFailures,
+)
 from gateway_api.history.search import among_names, ipv4_network
 from gateway_api.history.searches import Searches
 from gateway_api.history.sign_ons import FoundFailures, failed_sign_ons
@@ -27,9 +33,10 @@ T = TypeVar("T")
 #: Sessions in one response.
 MOST = 10_000
 
-_COLUMNS = """
+_COLUMNS = f"""
 session.number, session.id, type, name.text, mac.text, ip, own.text, access.text, outer_vlan, inner_vlan,
-started, ended, seen, reason, bytes_in, bytes_out, packets_in, packets_out, author
+started, ended, seen, reason, bytes_in, bytes_out, packets_in, packets_out, author,
+{WRONG_START}
 """
 _TABLES = """
 session
@@ -45,7 +52,8 @@ _NUMBER = "(SELECT number FROM text WHERE text = ?)"
 _FLAPPING = f"""
 SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
     SELECT username, count(*) AS sessions, mac, access, max(started) AS started, reason, interface
-    FROM session WHERE started >= ? AND started < ? GROUP BY username HAVING count(*) > 1
+    FROM session WHERE started >= ? AND started < ? AND NOT {WRONG_START}
+    GROUP BY username HAVING count(*) > 1
     ORDER BY sessions DESC, started DESC LIMIT ?
 ) AS {_TABLES} ORDER BY sessions DESC, started DESC
 """
@@ -167,6 +175,8 @@ def _conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[
         require("started < ?", wanted.until)
     if wanted.reason is not None:
         require("reason = ?", wanted.reason)
+    if not wanted.names_a_subscriber:
+        require(f"NOT {WRONG_START}")
     if wanted.search is not None:
         network = ipv4_network(wanted.search)
         if network is None:
@@ -227,4 +237,5 @@ def _record(row: Sequence[Any], found: Sequence[tuple[bytes, int]]) -> PastSessi
         packets_in=counters[2],
         packets_out=counters[3],
         author=counters[4],
+        clock=ClockState.UNSET if counters[5] else ClockState.SET,
     )

@@ -7,6 +7,16 @@ from gateway_api.wire.core import sessions as wire
 from gateway_api.wire.core.sign_ons import SignOnReason, SignOnUsername
 
 
+class ClockState(Enumeration):
+    """The clock of the gateway when it gave a record its times."""
+
+    SET = "set", "The clock was right, as far as is known."
+    UNSET = "unset", "The clock was ahead, and was set back later: the times are wrong."
+
+
+Clock = Annotated[ClockState, about("unset if the times are of a clock that was ahead.", "set")]
+
+
 class PastSession(Record, frozen=True):
     """A session of the past, or one that is up. Fields after started_at are null while it is up.
 
@@ -36,6 +46,7 @@ class PastSession(Record, frozen=True):
     packets_in: Annotated[int | None, wire.PACKETS_RECEIVED]
     packets_out: Annotated[int | None, wire.PACKETS_SENT]
     author: wire.Author
+    clock: Clock
 
 
 class FlappingSubscriber(Record, frozen=True):
@@ -65,6 +76,7 @@ class FailedSignOns(Record, frozen=True):
     attempts: Annotated[int, about("How many.", 12, minimum=1)]
     first_at: Annotated[int, count("The first one, Unix epoch seconds.", 1795271513)]
     last_at: Annotated[int, count("The last one, Unix epoch seconds.", 1795275113)]
+    clock: Clock
 
 
 class TimelineEvent(Enumeration):
@@ -96,6 +108,7 @@ class TimelineEntry(Record, frozen=True):
     rate_expires_at: Annotated[
         int | None, count("When the former rates return, Unix epoch seconds.", 1795275113)
     ]
+    clock: Clock
 
 
 class TrafficSample(Record, frozen=True):
@@ -126,6 +139,11 @@ class HistoryFilter(NamedTuple):
     reason: str | None = None
     search: str | None = None
 
+    @property
+    def names_a_subscriber(self) -> bool:
+        """Only then records with wrong times are wanted: they would be the newest for years."""
+        return any((self.username, self.mac_address, self.ip_address, self.search))
+
 
 class WantedFailures(NamedTuple):
     """Which failed sign-ons: as `HistoryFilter`."""
@@ -141,3 +159,8 @@ class WantedFailures(NamedTuple):
     until: float | None = None
     reason: str | None = None
     search: str | None = None
+
+    @property
+    def names_a_subscriber(self) -> bool:
+        """As that of `HistoryFilter`."""
+        return any((self.username, self.mac_address, self.search))

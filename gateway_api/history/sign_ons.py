@@ -6,13 +6,14 @@ import sqlite3
 from typing import Any, NamedTuple
 
 from gateway_api.history import cursors, keys
-from gateway_api.history.record import FailedSignOns, WantedFailures
+from gateway_api.history.database import WRONG_FAILURE
+from gateway_api.history.record import ClockState, FailedSignOns, WantedFailures
 from gateway_api.history.search import among_names
 from gateway_api.wire.contract import Page
 
-_COLUMNS = """
+_COLUMNS = f"""
 failed.number, type, name.text, mac.text, access.text, outer_vlan, inner_vlan, source, reason, attempts,
-began, last
+began, last, {WRONG_FAILURE}
 """
 _TABLES = """
 failed_sign_on AS failed
@@ -35,6 +36,8 @@ class FoundFailures(NamedTuple):
 def failed_sign_ons(connection: sqlite3.Connection, wanted: WantedFailures, page: Page) -> FoundFailures:
     """A page of the matching ones. Raises Invalid for a wrong cursor."""
     conditions, values = _conditions(connection, wanted)
+    if not wanted.names_a_subscriber:
+        conditions.append(f"NOT {WRONG_FAILURE}")
     if page.cursor is not None:
         conditions.append("(began, failed.number) < (?, ?)")
         values += cursors.decoded(page.cursor, 2)
@@ -87,6 +90,7 @@ def _record(
     attempts: int,
     began: int,
     last: int,
+    is_wrong: int,
 ) -> FailedSignOns:
     return FailedSignOns(
         type=type,  # type: ignore[arg-type]
@@ -100,4 +104,5 @@ def _record(
         attempts=attempts,
         first_at=began,
         last_at=last,
+        clock=ClockState.UNSET if is_wrong else ClockState.SET,
     )

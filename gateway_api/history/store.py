@@ -10,7 +10,7 @@ disk.
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -68,6 +68,17 @@ _LOG_EIGHTHS, _LOG_BYTES = 3, 32 << 20
 #: search. An attempt that has failed at its begin does not succeed later, but the next one does (measured
 #: with SQLite 3.40). Seconds until more attempts, where a backup reads for longer.
 _ATTEMPTS, _READERS, _NEXT_ATTEMPTS = 10, 1000, 30.0
+#: Seconds by which a clock moves if it was set.
+_SET = 60
+_BACK = """
+INSERT INTO clock_step (session, failure, at) SELECT
+    (SELECT coalesce(max(number), 0) FROM session), (SELECT coalesce(max(number), 0) FROM failed_sign_on), ?
+"""
+_FORWARD = "UPDATE clock_step SET at = at + ? WHERE number = (SELECT max(number) FROM clock_step)"
+#: Each row costs time in each search.
+_FORGET_STEPS = "DELETE FROM clock_step WHERE number <= (SELECT max(number) FROM clock_step) - ?"
+_STEPS = 20
+_MADE = Path(__file__).stat().st_mtime
 _DAY = 86_400
 _EVER = 1 << 62
 
@@ -90,10 +101,16 @@ class FeedPlace(NamedTuple):
 
 
 class HistoryStore(Writer):
-    """As `Writer`. It trims the failed sign-ons and the traffic, too."""
+    """As `Writer`. It trims the failed sign-ons and the traffic, too, and remembers when the clock was set
+    back. `steady` gives the seconds of a clock that is never set. `made` is when the program was installed,
+    in epoch seconds: an earlier time is that of a clock that is not set yet."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, steady: Callable[[], float] = time.monotonic, made: float = _MADE) -> None:
         super().__init__(path, *database.open_to_write(path))
+        self._steady = steady
+        self._made = made
+        #: Seconds by which the wall clock was ahead of the steady one at the last place.
+        self._ahead: float | None = None
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost = 0
         self._log = path.with_name(f"{path.name}-wal")
@@ -247,7 +264,19 @@ class HistoryStore(Writer):
                 )
 
     def _set_place(self, place: FeedPlace) -> None:
+        self._follow_clock(place)
         self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", place)
+
+    def _follow_clock(self, place: FeedPlace) -> None:
+        """Remembers a step back of the clock since the last place. A step forward corrects the last step
+        back: the clock was behind after it, for example in a boot before the network gave the time."""
+        last, ahead = self.place(), place.at - self._steady()
+        if self._ahead is not None and ahead - self._ahead > _SET:
+            self._connection.execute(_FORWARD, (round(ahead - self._ahead),))
+        elif last is not None and last.at - place.at > _SET and place.at >= self._made:
+            self._connection.execute(_BACK, (place.at,))
+            self._connection.execute(_FORGET_STEPS, (_STEPS,))
+        self._ahead = ahead
 
     def _pragma(self, name: str) -> int:
         (value,) = self._connection.execute(f"PRAGMA {name}").fetchone()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gateway_api.base.texts import rate_text, utc_text
 from gateway_api.history import cursors, keys
-from gateway_api.history.record import FailedSignOns, TimelineEntry, TimelineEvent
+from gateway_api.history.record import ClockState, FailedSignOns, TimelineEntry, TimelineEvent
 from gateway_api.history.sign_ons import numbered
 from gateway_api.wire.contract import Page
 
@@ -33,8 +33,9 @@ SELECT * FROM (
 ORDER BY at DESC, number DESC, kind DESC, sequence DESC LIMIT :limit
 """
 _SESSION = """
-SELECT id, started, ended, seen, reason, ip, access.text FROM session
-JOIN text AS access ON access.number = session.access WHERE session.number = ?
+SELECT id, started, ended, seen, reason, ip, access.text,
+    EXISTS (SELECT 1 FROM clock_step AS step WHERE session.number <= step.session AND ? > step.at)
+FROM session JOIN text AS access ON access.number = session.access WHERE session.number = ?
 """
 _FIRST = (1 << 62,) * 4
 
@@ -65,7 +66,8 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
     at, number, kind, _, down, up, expires, author = row
     if kind == _FAILED:
         return _failed_entry(numbered(connection, number))
-    id, started, ended, seen, reason, ip, access = connection.execute(_SESSION, (number,)).fetchone()
+    found = connection.execute(_SESSION, (at, number)).fetchone()
+    id, started, ended, seen, reason, ip, access, is_wrong = found
     is_rate = kind == _RATE
     if kind == _UP:
         event = TimelineEvent.UP
@@ -93,6 +95,7 @@ def _entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
         rate_down=down,
         rate_up=up,
         rate_expires_at=expires,
+        clock=ClockState.UNSET if is_wrong else ClockState.SET,
     )
 
 
@@ -109,6 +112,7 @@ def _failed_entry(failed: FailedSignOns) -> TimelineEntry:
         rate_down=None,
         rate_up=None,
         rate_expires_at=None,
+        clock=failed.clock,
     )
 
 

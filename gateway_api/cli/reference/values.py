@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gateway_api.cli.reference.markdown import code, paragraph, table
-from gateway_api.history.record import TimelineEvent
+from gateway_api.history.record import ClockState, TimelineEvent
 from gateway_api.wire.contract import Enumeration
 from gateway_api.wire.core.dependencies import DependencyState
 from gateway_api.wire.core.faults import FaultKind
@@ -28,6 +28,7 @@ _ENUMERATIONS: dict[str, type[Enumeration]] = {
     "Origin of a webhook": WebhookOrigin,
     "Result of a delivery": DeliveryResult,
     "Event in a timeline": TimelineEvent,
+    "Clock of a record of the history": ClockState,
     "State of a VLAN of the demux": DemuxState,
     "Action on a service at a commit": ServiceAction,
 }

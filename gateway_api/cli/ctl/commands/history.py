@@ -25,13 +25,19 @@ def _end(record: Record) -> str:
     return moment(record["ended_at"])
 
 
+def _start(record: Record) -> str:
+    """The start of a session, with a mark if a clock that was ahead gave it."""
+    wrong = " (clock unset)" if record.get("clock") == "unset" else ""
+    return f"{moment(record['started_at'])}{wrong}"
+
+
 _SESSIONS = (
     ShownColumn("id", importance=Importance.IDENTITY),
     ShownColumn("username", importance=Importance.IDENTITY),
     WholeRecord("ip_address", value=address, importance=Importance.HIGH),
     ShownColumn("mac_address", importance=Importance.LOW),
     ShownColumn("access_interface"),
-    ShownColumn("started_at", importance=Importance.HIGH),
+    WholeRecord("started_at", value=_start, importance=Importance.HIGH),
     WholeRecord("ended_at", value=_end),
     ShownColumn("duration_seconds", importance=Importance.LOW),
     ShownColumn("reason", importance=Importance.HIGH),

@@ -1,0 +1,138 @@
+"""Records of the history from a clock that was ahead."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway_api.history.record import WantedFailures
+from gateway_api.history.store import HistoryStore
+from gateway_api.wire.contract import Page
+from tests.support.clocks import NOW, StillClock
+from tests.support.histories import History, down, failed, up
+
+DAY = 86_400
+YEARS = 10 * 365 * DAY
+AHEAD = pytest.mark.parametrize("ahead", [DAY, YEARS])
+
+
+class Gateway:
+    """A history, whose events have the times of a clock that is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = StillClock()
+        self._path = folder / "history.sqlite"
+        self.start()
+
+    def start(self) -> None:
+        """Another worker writes from now on."""
+        self.past = History(self._path, HistoryStore(self._path, self.clock.steady, made=NOW - DAY))
+
+    def session(self, id: int, **fields: str) -> None:
+        """One that starts, and ends after a minute."""
+        started = int(self.clock.wall())
+        self.clock.now += 60
+        ended = int(self.clock.wall())
+        self.past.add(up(id, started, **fields), down(id, started, ended, **fields), at=ended)
+
+    def set(self, ahead: float) -> None:
+        """Sets the clock. A moment later, the core is heard."""
+        self.clock.ahead = ahead
+        self.clock.now += 1
+        self.past.add(at=int(self.clock.wall()))
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(tmp_path)
+    with closing(made.past.store):
+        yield made
+
+
+def clocks(gateway: Gateway, **wanted: str) -> list[tuple[int, str]]:
+    return [(found.id, str(found.clock)) for found in gateway.past.found(**wanted)]
+
+
+@AHEAD
+def test_sessions_of_a_clock_that_was_ahead_are_not_among_the_newest(gateway: Gateway, ahead: float) -> None:
+    gateway.session(1)
+    gateway.clock.ahead = ahead
+    gateway.session(2)
+    gateway.set(0.0)
+    gateway.session(3)
+    assert clocks(gateway) == [(3, "set"), (1, "set")]
+
+
+@AHEAD
+def test_who_names_the_subscriber_finds_them_with_a_mark(gateway: Gateway, ahead: float) -> None:
+    gateway.clock.ahead = ahead
+    gateway.session(2, username="ann")
+    gateway.set(0.0)
+    gateway.session(3, username="ann")
+    assert clocks(gateway, username="ann") == [(2, "unset"), (3, "set")]
+    entries = gateway.past.reader.timeline(3, Page(9)).entries
+    assert [str(entry.clock) for entry in entries] == ["unset", "unset", "set", "set"]
+
+
+def test_they_stay_marked_when_their_time_has_come(gateway: Gateway) -> None:
+    gateway.clock.ahead = DAY
+    gateway.session(1)
+    gateway.set(0.0)
+    gateway.clock.now += 2 * DAY
+    gateway.session(2)
+    assert clocks(gateway) == [(2, "set")]
+    assert clocks(gateway, username="user1") == [(1, "unset")]
+    assert gateway.past.reader.flapping(0, 1 << 40, 9) == []
+
+
+@AHEAD
+def test_a_clock_that_is_set_while_no_worker_runs_marks_them_too(gateway: Gateway, ahead: float) -> None:
+    gateway.clock.ahead = ahead
+    gateway.session(1)
+    gateway.past.store.close()
+    gateway.clock.reboot()
+    gateway.start()
+    gateway.session(2)
+    assert clocks(gateway) == [(2, "set")]
+
+
+def boot_behind(gateway: Gateway, behind: float) -> None:
+    gateway.past.store.close()
+    gateway.clock.reboot(ahead=-behind)
+    gateway.start()
+
+
+@pytest.mark.parametrize("behind", [600, DAY // 2, 50 * YEARS])
+def test_a_boot_with_a_clock_that_is_behind_marks_nothing_once_the_clock_is_right(
+    gateway: Gateway, behind: float
+) -> None:
+    gateway.session(1)
+    boot_behind(gateway, behind)
+    gateway.session(2)
+    gateway.set(0.0)
+    gateway.session(3)
+    assert sorted(clocks(gateway)) == [(1, "set"), (2, "set"), (3, "set")]
+
+
+def test_a_clock_that_is_slewed_marks_nothing(gateway: Gateway) -> None:
+    gateway.clock.ahead = 30
+    gateway.session(1)
+    gateway.set(0.0)
+    assert clocks(gateway) == [(1, "set")]
+
+
+@AHEAD
+def test_failed_sign_ons_of_a_clock_that_was_ahead_are_not_among_the_newest(
+    gateway: Gateway, ahead: float
+) -> None:
+    def found(**wanted: str) -> list[tuple[int, str]]:
+        failures = gateway.past.reader.failed_sign_ons(WantedFailures(**wanted), Page(9)).failures
+        return [(failure.first_at, str(failure.clock)) for failure in failures]
+
+    gateway.set(ahead)
+    gateway.past.fail(failed(NOW + int(ahead)))
+    gateway.set(0.0)
+    gateway.past.fail(failed(NOW))
+    assert found() == [(NOW, "set")]
+    assert found(username="ann") == [(NOW + int(ahead), "unset"), (NOW, "set")]
