@@ -36,6 +36,7 @@ from gateway_api.serving import signals, slots
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.event_stream import EventStream
 from gateway_api.serving.response import last_response
+from gateway_api.serving.shares import Shares
 from gateway_api.serving.sockets import TlsSocket, end, watched
 
 _log = logging.getLogger("gunicorn.error")
@@ -140,6 +141,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serves until the worker has to stop, and then finishes the requests in progress."""
+        self._shares = Shares()
         if self.cfg.is_ssl:
             self._context = ssl_context(self.cfg)
             self._context.sslsocket_class = TlsSocket
@@ -186,9 +188,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         except NoRoom:
             end(sock)
             return
-        sock.connection = gevent.getcurrent().connection = connection
+        sock.connection = connection
+        gevent.getcurrent().sock = sock
         try:
-            AsyncWorker.handle(self, listener, sock, addr)
+            with self._shares.share() as sock.share:
+                AsyncWorker.handle(self, listener, sock, addr)
         finally:
             if not sock.is_handed_over:
                 self._connections.leave(connection)
@@ -201,10 +205,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
         """The wait for a next request, which the connection's deadline ends."""
-        connection = gevent.getcurrent().connection
+        sock = gevent.getcurrent().sock
+        connection = sock.connection
         if connection.phase is Phase.STREAM:
             # A stream is the last response of a connection.
             raise gevent.GreenletExit
+        sock.discard_body()
         with connection.next_request():
             yield
 
@@ -212,7 +218,10 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         # Not GeventWorker's: it ignores GreenletExit, and then waits for another request on a connection
         # whose response is incomplete.
         check_header(req)
+        sock.share.wait()
         AsyncWorker.handle_request(self, listener_name, req, sock, addr)
+        if not sock.is_handed_over:
+            sock.body = req.body
 
     def is_already_handled(self, respiter: Any) -> bool:
         if isinstance(respiter, EventStream):

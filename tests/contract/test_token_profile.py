@@ -151,14 +151,16 @@ def gunicorn(core_socket: Path, runtime: Path, **environment: str) -> dict[str, 
 
 
 @contextmanager
-def running_profile(folder: Path) -> Iterator[tuple[Profile, "subprocess.Popen[bytes]"]]:
+def running_profile(folder: Path, **environment: str) -> Iterator[tuple[Profile, "subprocess.Popen[bytes]"]]:
     """A core and the profile before it; and the process of the core, which may be ended."""
     port = free_port()
     factory = folder / "factory.json"
     factory.write_text(json.dumps(factory_document(auth_token=TOKEN, listen_port=port)))
     made = Profile(f"http://127.0.0.1:{port}/api/v1", folder / "core.sock", factory, folder / "log")
     with made.log.open("wb") as log, running_core(made.socket, factory, "--sessions", "300") as core:
-        process = subprocess.Popen(**gunicorn(made.socket, folder), stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            **gunicorn(made.socket, folder, **environment), stdout=log, stderr=subprocess.STDOUT
+        )
         try:
             wait_for("the profile to answer", lambda: process.poll() is None and answers(made))
             yield made, core

@@ -13,6 +13,7 @@ from gunicorn import http
 from gunicorn.app.base import Application
 from gunicorn.arbiter import Arbiter
 from gunicorn.http import errors, wsgi
+from gunicorn.http.body import Body
 from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 from prometheus_client import values
@@ -115,3 +116,15 @@ def test_prometheus_client_makes_its_metrics_of_the_class_that_ours_replaces() -
     assert list(inspect.signature(values.MultiProcessValue).parameters) == ["process_identifier"]
     assert "PROMETHEUS_MULTIPROC_DIR" in made
     assert "'{}_{}.db'" in made
+
+
+def test_a_body_of_gunicorn_says_that_reading_it_failed() -> None:
+    class Broken:
+        def read(self, size: int) -> bytes:
+            raise OSError
+
+    body = Body(Broken())
+    assert not body.failed
+    with pytest.raises(OSError):
+        body.read(1)
+    assert body.failed

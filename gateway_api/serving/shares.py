@@ -1,0 +1,126 @@
+"""Shares of a worker's time, by connection.
+
+A client whose next request is there already would keep the event loop for itself: gevent looks for what other
+clients have sent only when nothing else is left to do. So each request waits for its turn, one request begins
+after each look at the sockets, and the connection that used the least time comes first. That is start-time
+fair queueing (P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996), with seconds for bytes.
+
+Internals of gevent, read in 26.9: a timer of 0 seconds fires after the next look at the sockets, while the
+callback of `sleep(0)` comes before it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any
+
+import gevent
+import greenlet
+
+#: Seconds after which a connection waits for another turn, where it reads or sends more.
+TURN = 0.001
+#: The weight of the latest new connection in what one costs.
+_LATEST = 1 / 8
+
+
+class Share:
+    """The turns of one connection. `began` is where the turn began, by the time of the shares."""
+
+    __slots__ = ("_shares", "began", "is_new", "used")
+
+    def __init__(self, shares: "Shares", began: float) -> None:
+        self._shares = shares
+        self.began = began
+        #: Seconds of the loop, since its turn began.
+        self.used = 0.0
+        #: Until the end of its first turn.
+        self.is_new = True
+
+    def wait(self) -> None:
+        """Waits for the next turn. To be called in the greenlet of the connection, which has this share."""
+        self._shares.wait(self)
+
+    def pause(self) -> None:
+        """Waits for the next turn if this one was long enough."""
+        if self._shares.used_by(self) >= TURN:
+            self.wait()
+
+
+class Shares:
+    """The shares of all connections of a worker. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._hub = gevent.get_hub()
+        self._next = self._hub.loop.timer(0)
+        self._queue: list[tuple[float, int, Share, Any]] = []
+        self._numbers = count()
+        #: The time of the shares: the place of the latest turn.
+        self._now = 0.0
+        #: When the current greenlet began to run, by the clock.
+        self._since = clock()
+        #: Seconds of a connection's first turn, on average.
+        self._first_turn = 0.0
+        greenlet.settrace(self._switched)
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """The share of the current greenlet, which is that of a new connection. Waits for its first turn."""
+        share = Share(self, self._now)
+        gevent.getcurrent().share = share
+        # The turn counts before it begins. Otherwise a client with a new connection for each request would
+        # always come first: a handshake takes as long as several requests.
+        self._wait(share, self._first_turn)
+        try:
+            yield share
+        finally:
+            if share.is_new:
+                self._first_has_ended(share)
+
+    def wait(self, share: Share) -> None:
+        if share.is_new:
+            self._first_has_ended(share)
+        share.began += self.used_by(share)
+        self._wait(share)
+
+    def used_by(self, share: Share) -> float:
+        """Seconds that the current greenlet, which has this share, used of its turn."""
+        return share.used + self._clock() - self._since
+
+    def _first_has_ended(self, share: Share) -> None:
+        share.is_new = False
+        self._first_turn += (self.used_by(share) - self._first_turn) * _LATEST
+
+    def _wait(self, share: Share, ahead: float = 0.0) -> None:
+        share.began = max(self._now, share.began)
+        place = (share.began + ahead, next(self._numbers), share, gevent.getcurrent())
+        heappush(self._queue, place)
+        if len(self._queue) == 1:
+            self._next.start(self._turn)
+        try:
+            self._hub.switch()
+        except BaseException:
+            # Its greenlet is killed.
+            if place in self._queue:
+                self._queue.remove(place)
+                heapify(self._queue)
+            raise
+
+    def _turn(self) -> None:
+        if not self._queue:
+            return
+        # With a new connection too, the time of the shares goes on: others would wait for ever behind such.
+        self._now, _, share, waiting = heappop(self._queue)
+        share.used = 0.0
+        if self._queue:
+            self._next.start(self._turn)
+        waiting.switch()
+
+    def _switched(self, event: str, switch: tuple[Any, Any]) -> None:
+        now = self._clock()
+        share = getattr(switch[0], "share", None)
+        if share is not None:
+            share.used += now - self._since
+        self._since = now

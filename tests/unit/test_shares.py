@@ -1,0 +1,184 @@
+"""Whose turn it is in a worker, and for how long."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import gevent
+import gevent.event
+import gevent.socket
+import greenlet
+import pytest
+
+from gateway_api.serving.shares import TURN, Shares
+from tests.support.clocks import SteppedClock
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    """It stands still but for the work of a test."""
+    return SteppedClock()
+
+
+@pytest.fixture
+def shares(clock: SteppedClock) -> Iterator[Shares]:
+    yield Shares(clock)
+    greenlet.settrace(None)
+
+
+def kept_alive(shares: Shares, turn: Callable[[], bool]) -> gevent.Greenlet:
+    """A connection whose next request is there already. `turn` is False for the last one."""
+
+    def run() -> None:
+        with shares.share() as share:
+            while turn():
+                share.wait()
+
+    return gevent.spawn(run)
+
+
+def renewed(shares: Shares, turn: Callable[[], bool]) -> gevent.Greenlet:
+    """The same with a new connection for each request."""
+
+    def run() -> None:
+        left = True
+        while left:
+            with shares.share():
+                left = turn()
+
+    return gevent.spawn(run)
+
+
+def work(clock: SteppedClock, seconds: float, name: str, done: Counter[str]) -> Callable[[], bool]:
+    """Turns that take so long, until all together have taken ten seconds."""
+
+    def turn() -> bool:
+        clock.now += seconds
+        done[name] += 1
+        return clock.now < began + 10
+
+    began = clock.now
+    return turn
+
+
+def test_what_others_have_sent_is_seen_before_each_turn(shares: Shares) -> None:
+    ours, theirs = gevent.socket.socketpair()
+    turns, seen_at = 0, []
+
+    def turn() -> bool:
+        nonlocal turns
+        turns += 1
+        if turns == 20:
+            theirs.sendall(b"x")
+        return turns < 40
+
+    def other() -> None:
+        ours.recv(1)
+        seen_at.append(turns)
+
+    with ours, theirs:
+        gevent.joinall([gevent.spawn(other), kept_alive(shares, turn)], raise_error=True)
+    assert seen_at[0] <= 21
+
+
+def test_connections_whose_requests_take_longer_get_fewer_turns(shares: Shares, clock: SteppedClock) -> None:
+    done: Counter[str] = Counter()
+    all_of_them = [
+        *(kept_alive(shares, work(clock, 0.08, "long", done)) for _ in range(4)),
+        *(kept_alive(shares, work(clock, 0.01, "short", done)) for _ in range(4)),
+    ]
+    gevent.joinall(all_of_them, raise_error=True)
+    assert done["short"] == pytest.approx(8 * done["long"], rel=0.15)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.1])
+def test_a_new_connection_for_each_request_gets_no_larger_share(
+    shares: Shares, clock: SteppedClock, seconds: float
+) -> None:
+    done: Counter[str] = Counter()
+    all_of_them = [
+        *(renewed(shares, work(clock, seconds, "renewed", done)) for _ in range(4)),
+        *(kept_alive(shares, work(clock, 0.02, "kept", done)) for _ in range(4)),
+    ]
+    gevent.joinall(all_of_them, raise_error=True)
+    assert done["kept"] * 0.02 == pytest.approx(done["renewed"] * seconds, rel=0.25)
+
+
+def test_a_connection_that_was_idle_gets_no_turns_for_that(shares: Shares, clock: SteppedClock) -> None:
+    done: Counter[str] = Counter()
+    busy = work(clock, 0.01, "busy", done)
+    back_at = clock.now + 5
+
+    def late() -> None:
+        with shares.share() as share:
+            while clock.now < back_at:
+                gevent.sleep(1e-9)
+            before = done["busy"]
+            for _ in range(100):
+                share.wait()
+                clock.now += 0.01
+            met.append(done["busy"] - before)
+
+    met: list[int] = []
+    gevent.joinall([gevent.spawn(late), kept_alive(shares, busy)], raise_error=True)
+    assert met[0] == pytest.approx(100, abs=10)
+
+
+def test_time_in_which_a_connection_waits_is_not_its_own(shares: Shares, clock: SteppedClock) -> None:
+    done: Counter[str] = Counter()
+
+    def waits() -> None:
+        with shares.share() as share:
+            while work_of_waiting():
+                before = clock.now
+                while clock.now < before + 0.02:
+                    gevent.sleep(1e-9)
+                used.append(shares.used_by(share))
+                share.wait()
+
+    used: list[float] = []
+    work_of_waiting = work(clock, 0.001, "waits", done)
+    busy = kept_alive(shares, work(clock, 0.01, "busy", done))
+    gevent.joinall([gevent.spawn(waits), busy], raise_error=True)
+    assert max(used) == pytest.approx(0.001)
+
+
+def test_one_that_is_killed_while_it_waits_leaves_the_others_their_turns(shares: Shares) -> None:
+    left = [3, 3]
+    over = gevent.event.Event()
+
+    def turn_of(number: int) -> Callable[[], bool]:
+        def turn() -> bool:
+            left[number] -= 1
+            return left[number] > 0
+
+        return turn
+
+    def is_killed() -> None:
+        with pytest.raises(gevent.GreenletExit), shares.share():
+            pytest.fail("its turn came")
+        # Another wait, which a turn would disturb.
+        over.wait()
+
+    killed = gevent.spawn(is_killed)
+    others = [kept_alive(shares, turn_of(number)) for number in range(2)]
+    # All have begun to wait.
+    gevent.sleep(0)
+    killed.kill(block=False)
+    gevent.joinall(others, raise_error=True)
+    over.set()
+    gevent.joinall([killed], raise_error=True)
+    assert left == [0, 0]
+
+
+def test_a_turn_goes_on_until_it_was_long_enough(shares: Shares, clock: SteppedClock) -> None:
+    order: list[str] = []
+
+    def reads(name: str) -> None:
+        with shares.share() as share:
+            for _ in range(4):
+                order.append(name)
+                clock.now += TURN / 2 + 1e-9
+                share.pause()
+
+    gevent.joinall([gevent.spawn(reads, "a"), gevent.spawn(reads, "b")], raise_error=True)
+    assert "".join(order) == "aabbaabb"
