@@ -98,6 +98,9 @@ class Machine:
         self.source, self.clock, self.journal = ListedSource(), StillClock(), Journal("life")
         self.plane, self.trunks = KernelPlane(), Trunks()
         self.daemons: list[Any] = []
+        #: The numbers of neighbours that the kernel was to keep, and what it refuses them with.
+        self.neighbours: list[int] = []
+        self.refusal: KernelError | None = None
         self.kernel = KnownLinks(
             link(2, "trunk0"),
             link(20, "ppp0", "ppp", stats=InterfaceStats(rx_bytes=1000, tx_bytes=2000)),
@@ -121,7 +124,7 @@ class Machine:
             configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
-            SignOnWatch(configuration, None, self.journal),
+            SignOnWatch(configuration, None, self.journal), self._raise_thresholds,
         )  # fmt: skip
         self.source.up(
             listed("a", access_interface="trunk0.1000", interface="ppp0"),
@@ -140,6 +143,12 @@ class Machine:
         found = self.gateway.sessions.get(id)
         assert found is not None
         return found
+
+    def _raise_thresholds(self, neighbours: int) -> bool:
+        self.neighbours.append(neighbours)
+        if self.refusal is not None:
+            raise self.refusal
+        return True
 
     def _pass(self, seconds: float) -> None:
         self.clock.now += seconds
@@ -342,6 +351,24 @@ def test_the_vlans_of_dhcp_get_another_address_of_the_gateway(
     finally:
         machine.demux.stop()
         demux.join()
+
+
+@pytest.mark.parametrize(("pool", "neighbours"), [("100.64.0.0/22", 1024), ("100.64.0.0/10", 65_536)])
+def test_the_kernel_keeps_as_many_neighbours_as_there_may_be_sessions(
+    machine: Machine, pool: str, neighbours: int
+) -> None:
+    cgnat = replace(CONFIGURATION.cgnat, source_range=IPv4Network(pool))
+    machine.gateway.configure(replace(CONFIGURATION, cgnat=cgnat))
+    assert machine.neighbours == [neighbours]
+
+
+def test_a_kernel_that_keeps_its_limit_of_neighbours_is_told_in_the_log(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.refusal = KernelError("raise the thresholds", "No such file or directory", 2)
+    machine.gateway.configure(CONFIGURATION)
+    said = "subscribers beyond the limit of neighbours are not reached: cannot raise the thresholds: "
+    assert f"{said}No such file or directory" in caplog.text
 
 
 def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(

@@ -18,6 +18,7 @@ from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.gateway import LinuxGateway
 from gateway_api.core.gateways.linux.hooks import HookSocket
 from gateway_api.core.gateways.linux.netlink.kernel import Kernel
+from gateway_api.core.gateways.linux.netlink.neighbours import raise_thresholds
 from gateway_api.core.gateways.linux.netlink.reader import KernelReader
 from gateway_api.core.gateways.linux.provision import Provision
 from gateway_api.core.gateways.linux.requirements import serving
@@ -118,6 +119,7 @@ class LinuxMachine:
                 configuration, tracker, self._radius_client(clock), frr, lambda: self._routing.foreign
             ),
             sign_ons=SignOnWatch(configuration, self._failures(clock), journal),
+            raise_thresholds=raise_thresholds,
         )
 
     def _radius_client(self, clock: Clock) -> RadiusClient | None:

@@ -47,6 +47,9 @@ from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail, SessionType
 
+#: Neighbours that the kernel keeps for the largest pools. It reaches four times as many, in some 100 MB: more
+#: would let a scan take more.
+_NEIGHBOURS = 65_536
 #: Seconds for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions,
 #: half a second.
 _ADOPTION = 5.0
@@ -74,6 +77,7 @@ class LinuxGateway:
         hooks: HookSocket,
         dependencies: DependencyWatch,
         sign_ons: SignOnWatch,
+        raise_thresholds: Callable[[int], bool],
     ) -> None:
         self._configuration = configuration
         self._clock = clock
@@ -89,6 +93,7 @@ class LinuxGateway:
         self._hooks = hooks
         self._dependencies = dependencies
         self._sign_ons = sign_ons
+        self._raise_thresholds = raise_thresholds
         self._links = Reading(lambda: Links(reader), clock.steady)
         self.sessions = tracker.sessions
         self._traffic = SessionTraffic(tracker.sessions, counters)
@@ -98,6 +103,7 @@ class LinuxGateway:
         failures: SimpleQueue[BaseException] = SimpleQueue()
         # Before the reconciler: without it, the routes of an earlier life would belong to nothing.
         self._steer()
+        self._keep_neighbours()
         self._raise_trunks()
 
         def guarded(loop: Callable[[], None]) -> None:
@@ -128,6 +134,7 @@ class LinuxGateway:
         self._provision.configure(configuration)
         self._tracker.configure(configuration.cgnat)
         self._steer()
+        self._keep_neighbours()
         self._raise_trunks()
         self._demux.configure(configuration.demux)
         self._dependencies.configure(configuration)
@@ -248,6 +255,16 @@ class LinuxGateway:
             self._plane.configure(self._configuration.cgnat)
         except KernelError as error:
             _log.error("the reconciler tries again: %s", error)
+
+    def _keep_neighbours(self) -> None:
+        """Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself. The pool limits how many
+        sessions there are; the VLANs do not, for several may share one."""
+        number = min(self._configuration.cgnat.source_range.num_addresses, _NEIGHBOURS)
+        try:
+            if self._raise_thresholds(number):
+                _log.info("the kernel keeps %d neighbours of each family", number)
+        except KernelError as error:
+            _log.warning("subscribers beyond the limit of neighbours are not reached: %s", error)
 
     def _raise_trunks(self) -> None:
         """At a start and at a commit: later, an operator may have set one down."""
