@@ -74,6 +74,8 @@ AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +
 _MODE = 0o640
 #: Seconds that a write waits for writes of other processes, and so for the disk.
 _PATIENCE = 30.0
+#: Seconds that a reader waits to be the only one.
+_PATIENCE_ALONE = 3.0
 _PAGE = 4096
 #: Bytes of SQLite's write-ahead log, unless the size is small.
 _LOG_SIZE = 4 << 20
@@ -148,21 +150,33 @@ class Trail:
         self._write(change)
 
     def place(self) -> LogPlace | None:
-        with self._connection() as connection:
-            return _place(connection)
+        with self._opened_to_read() as connection:
+            return _place(connection) if connection else None
 
     @contextmanager
     def newest_first(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[Row]]]:
         """`below`, or the next number if it is None, and the matching records with smaller numbers."""
-        if not self._size and not os.access(self._path, os.R_OK):
-            yield below or 1, iter(())
-            return
-        if self._size and not self._path.exists():
-            self._idle.append(self._open())
-        with closing(_open_to_read(self._path)) as connection:
+        with self._opened_to_read() as connection:
+            if connection is None:
+                yield below or 1, iter(())
+                return
             if below is None:
                 (below,) = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM record").fetchone()
             yield below, (Row(*row) for row in connection.execute(*_query(wanted, below)))
+
+    @contextmanager
+    def _opened_to_read(self) -> Iterator[sqlite3.Connection | None]:
+        """None if nothing was ever written, or another service does not allow to read."""
+        if self._size:
+            # A folder that is gone is a fault.
+            self._path.parent.stat()
+        if not (self._path.exists() if self._size else os.access(self._path, os.R_OK)):
+            yield None
+            return
+        with closing(_open_to_read(self._path)) as connection:
+            # A disk may have been full when the database was made.
+            is_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'place'").fetchone()
+            yield connection if is_made else None
 
     def _write(self, change: Callable[[sqlite3.Connection], None]) -> None:
         try:
@@ -292,12 +306,26 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     address = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
     try:
-        connection.execute("SELECT 1 FROM record LIMIT 1").fetchone()
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError:
         connection.close()
-        if path.with_name(f"{path.name}-wal").exists():
-            raise
         # No process has it open, and SQLite cannot make the files that processes share: the folder belongs to
         # another user, or the disk is full.
+        if path.with_name(f"{path.name}-wal").exists():
+            return _open_alone(path)
         return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
+    return connection
+
+
+def _open_alone(path: Path) -> sqlite3.Connection:
+    """After a power cut, for a write-ahead log without its index: SQLite makes the index in memory for the
+    only connection, and needs no space (https://sqlite.org/wal.html#noshm)."""
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE_ALONE, isolation_level=None)
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except BaseException:
+        connection.close()
+        raise
     return connection

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.base import durable
+from gateway_api.base.errors import NotDone
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.protocol import Peer
 
@@ -86,6 +87,9 @@ class ChangeLog:
         self._connection: sqlite3.Connection | None = None
         #: Notes that are not on disk yet, and whether each is to be settled.
         self._waiting: list[tuple[Note, bool]] = []
+        #: Of these, the number that the log has told of. Each call tries again.
+        self._told = 0
+        self._is_unreadable = False
 
     def add(self, note: Note) -> None:
         """Keeps a change. If the disk fails, the next call of any method tries again."""
@@ -102,20 +106,33 @@ class ChangeLog:
 
     def after(self, name: str | None, sequence: int) -> ChangesReply:
         """The changes after a sequence number of the log of that name, as far as they are held; for another
-        name, all that are held. Only changes on disk. Raises OSError and sqlite3.Error."""
+        name, all that are held. Only changes on disk. Raises NotDone."""
         with self._lock:
             self._write()
-            if self._connection is None and not self._folder.is_dir():
-                return ChangesReply(self._name, 1, 0, ())
-            connection = self._opened()
-            bounds = "SELECT coalesce(min(sequence), 1), coalesce(max(sequence), 0) FROM change"
-            oldest, newest = connection.execute(bounds).fetchone()
             start = sequence if name == self._name else 0
-            rows = connection.execute(
-                "SELECT sequence, note FROM change WHERE sequence > ? ORDER BY sequence LIMIT ?",
-                (start, _AT_ONCE),
-            )
-            return ChangesReply(self._name, oldest, newest, tuple(_change(*row) for row in rows))
+            try:
+                reply = self._read(start)
+            except (OSError, sqlite3.Error) as error:
+                # The API asks each second.
+                if not self._is_unreadable:
+                    _log.error("cannot read the log of changes: %s", error)
+                self._is_unreadable = True
+                raise NotDone("read the log of changes", str(error)) from error
+            self._is_unreadable = False
+            return reply
+
+    def _read(self, start: int) -> ChangesReply:
+        if self._connection is None and not (self._path.exists() and self._path.stat().st_size):
+            # Nothing was ever written, perhaps because the disk was full.
+            return ChangesReply(self._name, 1, 0, ())
+        connection = self._opened()
+        bounds = "SELECT coalesce(min(sequence), 1), coalesce(max(sequence), 0) FROM change"
+        oldest, newest = connection.execute(bounds).fetchone()
+        rows = connection.execute(
+            "SELECT sequence, note FROM change WHERE sequence > ? ORDER BY sequence LIMIT ?",
+            (start, _AT_ONCE),
+        )
+        return ChangesReply(self._name, oldest, newest, tuple(_change(*row) for row in rows))
 
     def _write(self) -> None:
         if not self._waiting:
@@ -132,10 +149,13 @@ class ChangeLog:
                 connection.execute(_DELETE_OLD, (HELD,))
         except (OSError, sqlite3.Error) as error:
             number, (last, _) = len(self._waiting), self._waiting[-1]
-            text = "cannot note %d changes, the last of which is %s by %s: %s"
-            _log.critical(text, number, last.action, _name(last.user), error)
+            if number != self._told:
+                text = "cannot note %d changes, the last of which is %s by %s: %s"
+                _log.critical(text, number, last.action, _name(last.user), error)
+            self._told = number
         else:
             self._waiting.clear()
+            self._told = 0
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -180,7 +180,11 @@ class CoreService:
         return SessionRateReply(before, after)
 
     def list_changes(self, call: ListChanges) -> ChangesReply:
-        return self._changes.after(call.log, call.after_sequence or 0)
+        try:
+            return self._changes.after(call.log, call.after_sequence or 0)
+        except NotDone as error:
+            # The log of changes has told why, once.
+            raise CORE.error(StepFailedError(error.step, error.reason)) from error
 
     def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
         return self._journal.follow(call.boot_id, call.after_sequence)

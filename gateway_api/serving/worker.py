@@ -32,12 +32,13 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway_api.base import logs
 from gateway_api.base.http import log_fields
 from gateway_api.base.process import Readiness, places
-from gateway_api.serving import signals, slots
+from gateway_api.serving import signals
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.event_stream import EventStream
 from gateway_api.serving.response import last_response
 from gateway_api.serving.shares import Shares
 from gateway_api.serving.sockets import TlsSocket, end, watched
+from gateway_api.web.counters import Counters
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -96,6 +97,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         self._end_application: Callable[[], None] = lambda: None
         #: See `slots.py`. The arbiter sets it before the fork, in the profile with metrics.
         self.slot: int | None = None
+        self._counters: Counters | None = None
 
     def patch(self) -> None:
         # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each.
@@ -115,7 +117,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def load_wsgi(self) -> None:
         gevent.get_hub().print_exception = _report
         if self.slot is not None:
-            slots.take(self.slot)
+            self._counters = Counters(self.slot)
         super().load_wsgi()
         application = self.wsgi
         self._stop_application = application.stop
@@ -156,6 +158,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         while self.alive:
             self.notify()
             self._sweep()
+            if self._counters is not None:
+                self._counters.settle()
             self._stopping.wait(_SWEEP)
         for server in servers:
             server.close()

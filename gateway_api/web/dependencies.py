@@ -12,6 +12,7 @@ from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_api.base.settings import Settings
 from gateway_api.daemon.commands import Daemon
 from gateway_api.hub.client import Hub
+from gateway_api.web.counters import workers_without_room
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.hub import GetCounts, WebhookCounts
 
@@ -38,7 +39,11 @@ class Host:
     @classmethod
     def from_settings(cls, settings: Settings) -> "Host":
         """To be called when the worker starts: later, the file may be newer than what it serves."""
-        folders = {"the login ledger": settings.state, "the audit log": settings.audit}
+        folders = {
+            "the login ledger": settings.state,
+            "the audit log": settings.audit,
+            "the counters": settings.runtime,
+        }
         return cls(end_of(settings.certificate), folders)
 
     @property
@@ -48,7 +53,7 @@ class Host:
 
     def dependencies(self) -> list[Dependency]:
         disks = [_disk(holds, folder) for holds, folder in self.folders.items()]
-        return [self._certificate(), min(disks, key=itemgetter(0))[1]]
+        return [self._certificate(), min(disks, key=itemgetter(0))[1], _counters()]
 
     def _certificate(self) -> Dependency:
         remaining = self.certificate_remaining
@@ -80,6 +85,14 @@ def _disk(holds: str, folder: Path) -> tuple[float, Dependency]:
     if least < _LITTLE:
         state = DependencyState.DEGRADED if least >= _NOTHING else DependencyState.FAILED
     return least, Dependency("disk", state, f"{int(least)} % of the disk of {holds} is free.")
+
+
+def _counters() -> Dependency:
+    workers = workers_without_room()
+    if not workers:
+        return Dependency("counters", DependencyState.OK, "The counters of all workers are in the metrics.")
+    message = f"The disk has no room for counters. Workers that are not in the metrics: {workers}."
+    return Dependency("counters", DependencyState.DEGRADED, message)
 
 
 def of_core(daemon: Daemon) -> list[Dependency]:

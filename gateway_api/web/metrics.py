@@ -20,6 +20,7 @@ from prometheus_flask_exporter import PrometheusMetrics
 
 from gateway_api.base import logs
 from gateway_api.base.errors import CoreUnavailable, HubUnavailable
+from gateway_api.base.process import on_thread
 from gateway_api.daemon.calls import Question
 from gateway_api.daemon.commands import Daemon
 from gateway_api.events.streams import Streams
@@ -85,8 +86,13 @@ def install(app: Flask, services: Services) -> None:
 
     def make() -> str:
         # In a thread, so that the event loop continues. The rest waits for sockets, as any request does.
-        counted: str
-        counted, _ = pool.apply(exporter.generate_metrics)
+        try:
+            counted: str
+            counted, _ = on_thread(pool, exporter.generate_metrics)
+        except ValueError as error:
+            # There is no folder with counters: its disk is full.
+            _log.error("scrape without counters: %s", error, extra=logs.extra(request_id=request_id()))
+            counted = ""
         return generate_latest(state).decode() + counted
 
     app.extensions[_EXTENSION] = Scrapes(make, time.monotonic)

@@ -21,7 +21,7 @@ from tests.support.stack import Api, core_of, running_api, running_stack, wait_f
 
 DETAIL = "/system/health/detail"
 #: What the API finds itself.
-OWN = ["hub", "certificate", "disk"]
+OWN = ["hub", "certificate", "disk", "counters"]
 
 Stack = tuple[Api, "subprocess.Popen[bytes]"]
 

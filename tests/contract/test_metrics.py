@@ -440,7 +440,13 @@ def test_a_reload_keeps_what_was_counted_and_a_new_start_does_not(tmp_path: Path
         assert len(files(api)) <= 4 * KINDS
     with running_stack(tmp_path, sessions=10) as (api, _):
         assert total(samples(api), REQUESTS, HEALTH) < health_before
-        wait_for("the files of both", lambda: len(files(api)) == 2 * KINDS)
+        wait_for("the files of both", lambda: of_both_workers(api))
+
+
+def of_both_workers(api: Api) -> bool:
+    """Whether there are the files of two workers. Each makes them with its first request."""
+    health(api)
+    return len(files(api)) == 2 * KINDS
 
 
 @pytest.mark.slow

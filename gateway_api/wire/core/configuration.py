@@ -291,7 +291,7 @@ class ChangesReply(Record, frozen=True):
 class ListChanges(Method[ChangesReply], frozen=True):
     """Changes by the core itself, and by other clients than the API. With log and after_sequence, only those
     after a given one, unless the core has another log. A change is on disk before it is in a
-    reply, and survives a restart of the core."""
+    reply, and survives a restart of the core. StepFailed if the disk refuses to read them."""
 
     log: Annotated[str | None, about("Log of after_sequence.", "84a7e8343baf37f9")] = None
     after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Changes after this one.", 57)] = None

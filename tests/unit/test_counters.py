@@ -1,0 +1,83 @@
+"""The counters of a worker on a disk that is full, or becomes full while they grow."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from prometheus_client.mmap_dict import MmapedDict
+
+from gateway_api.web.counters import CounterFile
+
+#: A disk on which a file of 64 KiB has room, and no larger one.
+SMALL = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs"]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run([*SMALL, str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def in_file(path: Path) -> dict[str, float]:
+    """What a scrape finds."""
+    found = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
+    return {key: value for key, value, *_ in found}
+
+
+def count(file: CounterFile, numbers: range) -> dict[str, float]:
+    for number in numbers:
+        file.write_value(f"a counter with a name of some length {number}", float(number), 0.0)  # type: ignore[no-untyped-call]
+    return {f"a counter with a name of some length {number}": float(number) for number in numbers}
+
+
+def test_counters_grow_in_their_file_and_the_next_worker_continues_them(tmp_path: Path) -> None:
+    path = tmp_path / "counter_0.db"
+    file = CounterFile(path)
+    assert file.settle() is None
+    written = count(file, range(5000))
+    file.close()  # type: ignore[no-untyped-call]
+    assert in_file(path) == written
+    with closing(CounterFile(path)) as following:
+        assert following.read_value(next(reversed(written)))[0] == 4999.0  # type: ignore[no-untyped-call]
+
+
+def test_counters_that_outgrow_a_full_disk_go_on_in_memory_until_there_is_room(disk: Path) -> None:
+    path = disk / "counter_0.db"
+    file = CounterFile(path)
+    assert file.settle() is None
+    written = count(file, range(5000))
+    # By itself prometheus_client would write beyond the end of the disk here, and the kernel would kill it.
+    assert file.settle() is not None
+    held = in_file(path)
+    assert 0 < len(held) < 5000
+    assert held.items() <= written.items()
+    assert not list(disk.glob("*.new"))
+    subprocess.run([*SMALL[:4], "remount,size=4m", str(disk)], check=True)
+    assert file.settle() is None
+    assert in_file(path) == written
+    assert count(file, range(6000)) == in_file(path)
+    file.close()  # type: ignore[no-untyped-call]
+
+
+def test_workers_whose_counters_are_in_memory_are_counted_in_all_processes() -> None:
+    program = """
+import os, sys
+from gateway_api.web import counters
+if os.fork() == 0:
+    counters._in_memory[3] = 1
+    os._exit(0)
+os.wait()
+sys.stdout.write(f"{counters.workers_without_room()} ")
+counters.forget(3)
+sys.stdout.write(f"{counters.workers_without_room()}")
+"""
+    told = subprocess.check_output([sys.executable, "-c", program], env=dict(os.environ), text=True)
+    assert told == "1 0"
