@@ -143,8 +143,9 @@ def tokens(document: Any) -> Iterator[str]:
         for value in document:
             yield from tokens(value)
     else:
-        yield from re.split(r'[\s,"\[\]{}]+', json.dumps(document, ensure_ascii=False))
-        yield from str(document).split()
+        for text in (json.dumps(document, ensure_ascii=False), str(document)):
+            yield from (word.rstrip(":;.") for word in re.split(r'[\s,"\[\]{}]+', text))
+            yield from text.split()
 
 
 def cut(shown: list[str], known: set[str]) -> set[str]:

@@ -126,6 +126,33 @@ def test_no_message_moves_the_cursor(gateway: Gateway, plain: Desk) -> None:
     assert terminal.shown.count(ESCAPED) == 2
 
 
+def test_an_event_has_a_dash_where_there_is_nothing(gateway: Gateway, plain: Desk) -> None:
+    data = {"id": 7, "username": "", "reason": None, "at": 1, "mac_address": None, "access_interface": ""}
+    stream = f"id: a-1\nevent: session_down\ndata: {json.dumps(data)}\n\n".encode()
+
+    def reply(method: str, path: str) -> Reply:
+        return 200, stream if "events" in path else {"status": "ok", "data": {}}
+
+    with gateway.replaced(reply) as url:
+        plain.environment["GATEWAY_URL"] = url
+        with plain.started("events") as running:
+            running.wait_for("down")
+            running.end()
+    assert running.out.splitlines()[0].split()[2:] == ["down", "7", "-", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize("beginning", ["", "s"])
+def test_no_completion_moves_the_cursor(gateway: Gateway, plain: Desk, beginning: str) -> None:
+    words = f"gatewayctl subscribers show {beginning}"
+    with evil(gateway, plain):
+        plain.environment |= {
+            "_GATEWAYCTL_COMPLETE": "zsh_complete", "COMP_WORDS": words, "COMP_CWORD": "3",
+        }  # fmt: skip
+        offered = plain.done().strip().splitlines()
+    assert bool(offered) is (beginning == "")
+    assert all(each.isprintable() and each != "forged" for each in offered)
+
+
 def test_no_argument_moves_the_cursor(plain: Desk) -> None:
     name = EVIL.replace("\n", "")
     for command in (("subscribers", name), ("-o", name, "vlans"), ("subscribers", "history", "--type", name)):

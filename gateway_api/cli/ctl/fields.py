@@ -89,5 +89,5 @@ _FIELDS = {
 
 
 def shown(name: str) -> ShownField:
-    """Of any field; one that stands in no list has its name in words as its label."""
+    """The label and the text of any field: one without an entry has its name in words, and is plain."""
     return _FIELDS.get(name) or ShownField((name[:1].upper() + name[1:]).replace("_", " "))

@@ -84,7 +84,7 @@ def width_of(text: str) -> int:
 
 
 def _texts(columns: Sequence[ShownColumn], records: Sequence[Record]) -> list[list[str]]:
-    """By column."""
+    """The texts of all records, by column."""
     return [[column.text(record) for record in records] for column in columns]
 
 

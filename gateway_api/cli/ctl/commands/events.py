@@ -24,7 +24,7 @@ from gateway_api.cli.ctl.invocation import (
 )
 from gateway_api.cli.ctl.printing import CONTEXT, StreamPrinter
 from gateway_api.cli.ctl.sse import Event
-from gateway_api.cli.ctl.texts import line, moment, plain
+from gateway_api.cli.ctl.texts import NOTHING, line, moment, plain
 
 _ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
 _REMEDY = "list the sessions again"
@@ -119,11 +119,12 @@ def _line_of(event: Event) -> str:
             text = f"GAP   events are lost; the gateway holds {data['oldest']} to {data['newest']}: {_REMEDY}"
         case "session_up":
             address = plain(data.get("ip_address") or data.get("ipv6_address"))
-            text = f"up    {data['id']}  {data['username']}  {data['type']}  {address}  {_place(data)}"
+            text = f"up    {data['id']}  {plain(data['username'])}  {data['type']}  {address}  {_place(data)}"
         case "session_down":
+            seconds = data.get("duration_seconds")
             text = (
-                f"down  {data['id']}  {data['username']}  {data['reason']}  {_place(data)}"
-                f"  {plain(data.get('duration_seconds'))} s"
+                f"down  {data['id']}  {plain(data['username'])}  {plain(data['reason'])}  {_place(data)}"
+                f"  {NOTHING if seconds is None else f'{seconds} s'}"
             )
         case _:
             text = f"{event.name}  {data}"
