@@ -1147,23 +1147,6 @@ def test_deliveries_go_on_after_a_restart_of_the_core_and_the_log_tells_of_the_g
     assert re.search(rf"events before {life}-\d+ are lost to the webhooks", busy.log)
 
 
-def test_a_restart_of_the_core_loses_nothing_where_there_is_no_webhook(tmp_path: Path) -> None:
-    with running_stack(tmp_path, sessions=500) as (api, process), Receiver() as receiver:
-        os.kill(core_of(process), signal.SIGKILL)
-        wait_for("the core to be gone", lambda: api.send("GET", "/health", None).status_code == 500)
-        wait_for("the core to be back", lambda: api.send("GET", "/health", None).status_code == 200)
-        register(api, receiver.url, DOWN)
-
-        def delivered() -> bool:
-            # Until the hub follows the next life.
-            id = api.get("/subscribers")["sessions"][0]["id"]
-            assert api.send("DELETE", f"/subscribers/{id}").status_code == 200
-            return bool(receiver.received)
-
-        wait_for("an event of the next life", delivered)
-    assert "lost to the webhooks" not in (tmp_path / "log").read_text()
-
-
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_webhooks_are_gone_after_a_restart_of_the_api_and_others_may_come(
     busy: Busy, fast: Fast, sent: signal.Signals

@@ -1,6 +1,7 @@
 """The hub's parts in one process: what may be delivered to, the registrations, and what a fork leaves."""
 
 import json
+import logging
 import os
 import socket
 import stat
@@ -32,6 +33,7 @@ from gateway_api.hub.sender import AttemptResult, Sender
 from gateway_api.wire import hub as wire
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.receivers import Receiver as WireReceiver
+from gateway_api.wire.core.sessions import EventsReply
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import (
     Dispatcher,
@@ -733,3 +735,34 @@ def test_a_process_that_speaks_to_a_socket_is_heard_after_it_forgot_its_sockets(
         assert process.wait(30) == 0
         ours.settimeout(5)
         assert ours.recv(100) == b"still heard"
+
+
+# A gap in the core's events
+
+
+class HubEnds(BaseException):
+    """Ends a thread of the hub."""
+
+
+class Gap:
+    """Events of a core that was restarted, and then nothing more."""
+
+    def for_ever(self, *_: object, **__: object) -> Iterator[EventsReply]:
+        yield EventsReply("life", 1, 0, True, ())
+        raise HubEnds
+
+
+@pytest.mark.parametrize("webhooks", [0, 1])
+def test_a_gap_is_an_error_only_where_there_is_a_webhook(
+    webhooks: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, declared = Registry(tuple, None), threading.Event()
+    declared.set()
+    call = wire.AddWebhook("http://127.0.0.1:9/", BOTH)
+    ids = [registry.add_webhook(call).webhook.id for _ in range(webhooks)]
+    with caplog.at_level(logging.DEBUG), pytest.raises(HubEnds):
+        hub._feed(Gap(), registry, declared)  # type: ignore[arg-type]
+    for id in ids:
+        registry.remove_webhook(wire.RemoveWebhook(id))
+    told = [(record.levelno, record.message) for record in caplog.records]
+    assert told == [(logging.ERROR, "events before life-1 are lost to the webhooks")] * webhooks
