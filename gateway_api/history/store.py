@@ -43,7 +43,7 @@ _NOT_LISTED = f"""
 _UP = "SELECT number FROM session WHERE id = ? AND +ended IS NULL ORDER BY started = ? DESC"
 _OLDEST = """
 DELETE FROM session WHERE number IN (
-    SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT 250
+    SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT ?
 ) RETURNING number, username, mac, interface, access
 """
 _UNUSED = """
@@ -78,6 +78,8 @@ _FORWARD = "UPDATE clock_step SET at = at + ? WHERE number = (SELECT max(number)
 #: Each row costs time in each search.
 _FORGET_STEPS = "DELETE FROM clock_step WHERE number <= (SELECT max(number) FROM clock_step) - ?"
 _STEPS = 20
+#: Sessions in one removal: one for each so many bytes above the limit.
+_LEAST, _MOST, _EXCESS = 250, 5000, 1024
 _MADE = Path(__file__).stat().st_mtime
 _DAY = 86_400
 _EVER = 1 << 62
@@ -166,10 +168,12 @@ class HistoryStore(Writer):
         pages = self._pragma("page_count") - self._pragma("freelist_count")
         log = min((limits.mebibytes << 20) * _LOG_EIGHTHS // 8, _LOG_BYTES)
         self._log_bytes = log // 2
-        too_large = pages * self._pragma("page_size") > (limits.mebibytes << 20) - log
+        excess = pages * self._pragma("page_size") - (limits.mebibytes << 20) + log
+        # A few write little into the log. Far above the limit, emptying it for each few would take too long.
+        at_once = min(max(_LEAST, excess // _EXCESS), _MOST)
         with self._transaction():
             before = now - limits.days * _DAY
-            removed = self._connection.execute(_OLDEST, (_EVER if too_large else before,)).fetchall()
+            removed = self._connection.execute(_OLDEST, (_EVER if excess > 0 else before, at_once)).fetchall()
             for number, *_ in removed:
                 for table in ("network", "rate_change"):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))

@@ -1,7 +1,9 @@
 """What happened to subscribers, as a client sees it."""
 
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from gateway_api.web.history_records import (
     PastSessionList,
     TimelineEntryList,
 )
-from tests.support.histories import failed, remember_failures
+from tests.support.histories import down, failed, remember, remember_failures, up
 from tests.support.records import assert_is
 from tests.support.stack import Api, wait_for
 
@@ -181,6 +183,20 @@ def test_the_timeline_has_the_failed_sign_ons(api: Api, locked_out: dict[str, An
     assert_is(TimelineEntryList, found)
     entry = found["entries"][0]
     assert (entry["event"], entry["session_id"], entry["reason"]) == ("sign_on.failed", None, "rejected")
+
+
+def test_a_session_of_a_clock_that_was_ahead_is_found_by_its_name_and_with_a_mark(
+    api: Api, state: Path
+) -> None:
+    path, now = state / "history.sqlite", int(time.time())
+    times = now + 86_400, now + 86_460
+    remember(path, up(10**9, times[0], username="early"), down(10**9, *times, username="early"))
+    with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
+        connection.execute(
+            "INSERT INTO clock_step (session, failure, at) SELECT max(number), 0, ? FROM session", (now,)
+        )
+    assert "early" not in {session["username"] for session in history(api)}
+    assert [session["clock"] for session in history(api, username="early")] == ["unset"]
 
 
 def test_a_window_without_a_subscriber_that_flaps_is_empty(api: Api) -> None:
