@@ -41,7 +41,7 @@ def down_bps(before: dict[int, Counters], after: dict[int, Counters], seconds: f
     waits=st.lists(st.floats(0, 2000) | st.sampled_from([1e-6, 4.0, 900.0, HOUR, DAY]), max_size=20),
 )
 def test_no_usage_falls_or_is_more_than_the_whole_rate(who: int, begin: float, waits: list[float]) -> None:
-    for usage in PEOPLE.of(f"{who:08x}"):
+    for usage, _ in PEOPLE.of(f"{who:08x}"):
         times = [begin]
         for wait in waits:
             times.append(times[-1] + wait)
@@ -53,13 +53,13 @@ def test_no_usage_falls_or_is_more_than_the_whole_rate(who: int, begin: float, w
 @pytest.mark.parametrize("border", [4, 900, HOUR, DAY, 3 * DAY])
 def test_the_sum_goes_on_at_the_borders_of_slots_hours_and_days(border: float) -> None:
     for who in range(0, 256, 16):
-        for usage in PEOPLE.of(f"{who:08x}"):
+        for usage, _ in PEOPLE.of(f"{who:08x}"):
             before, after = usage.used(MIDNIGHT + border - 1e-3), usage.used(MIDNIGHT + border + 1e-3)
             assert 0 <= after - before <= 2002
 
 
 def test_a_habit_is_the_same_every_day() -> None:
-    usage, _ = PEOPLE.of("00000007")
+    (usage, _), _ = PEOPLE.of("00000007")
     days = [usage.used(MIDNIGHT + day * DAY + HOUR) - usage.used(MIDNIGHT + day * DAY) for day in range(3)]
     assert len(set(days)) == 1
     assert days[0] > 0
@@ -133,13 +133,23 @@ def test_at_any_moment_some_are_idle_and_others_are_not(document: dict[str, Any]
         assert min(rates) < 1e5 < 2e6 < max(rates)
 
 
+def test_no_two_of_the_busiest_subscribers_have_the_same_traffic(document: dict[str, Any]) -> None:
+    gateway, clock = people(document, sessions=2000)
+    clock.now += 20 * HOUR
+    before = gateway.counters()
+    clock.now += 8
+    rates = sorted(down_bps(before, gateway.counters(), 8).values(), reverse=True)[:20]
+    # One step of a share is more than a percent of the highest.
+    assert sum(more < 1.001 * less for more, less in pairwise(rates)) <= 3
+
+
 def test_devices_count_what_their_sessions_count_also_after_other_rates_and_ends(
     document: dict[str, Any],
 ) -> None:
     gateway, clock = people(document, sessions=300)
     for step in range(1, 60, 3):
         clock.now += 97.3
-        gateway.set_rate(step, step * 1_000_000, 500_000)
+        gateway.set_rate(step, step * 1_000_000, 1)
         gateway.disconnect(step + 1)
         assert_sums(gateway)
 

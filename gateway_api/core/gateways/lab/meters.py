@@ -5,7 +5,7 @@ Times are epoch seconds. Sums are in bits, times a million: exact, until somebod
 
 from collections.abc import Mapping
 
-from gateway_api.core.gateways.lab.usage import Usage
+from gateway_api.core.gateways.lab.usage import PARTS, Demand, Usage
 from gateway_api.core.session import Counters
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import InterfaceStats
@@ -17,23 +17,26 @@ _MEAN_PACKET_DOWN = 1200
 
 
 class Meter(Record, frozen=True):
-    """One direction of a session at `bps` bits per second. `base` is its sum where the usage is 0, as if it
-    had always had this rate."""
+    """One direction of a session at a rate, of which the usage takes at most `bps` bits per second. `base` is
+    its sum where the usage is 0, as if it had always had this rate."""
 
     usage: Usage
+    share: int
     bps: int
     base: int
 
     @classmethod
-    def started(cls, at: float, usage: Usage, bps: int) -> "Meter":
-        return cls(usage, bps, -bps * usage.used(at))
+    def started(cls, at: float, demand: Demand, rate: int) -> "Meter":
+        bps = _flow(rate, demand.share)
+        return cls(*demand, bps, -bps * demand.usage.used(at))
 
     def total(self, now: float) -> int:
         return self.base + self.bps * self.usage.used(now)
 
-    def moving(self, now: float, bps: int) -> "Meter":
+    def moving(self, now: float, rate: int) -> "Meter":
         """The meter that continues from here at another rate."""
-        return Meter(self.usage, bps, self.base + (self.bps - bps) * self.usage.used(now))
+        bps = _flow(rate, self.share)
+        return Meter(self.usage, self.share, bps, self.base + (self.bps - bps) * self.usage.used(now))
 
 
 class SumMeter(Record, frozen=True):
@@ -70,8 +73,8 @@ class Traffic(Record, frozen=True):
     up: Meter
     down: Meter
 
-    def moving(self, up_bps: int, down_bps: int, now: float) -> "Traffic":
-        return Traffic(self.up.moving(now, up_bps), self.down.moving(now, down_bps))
+    def moving(self, rate_up: int, rate_down: int, now: float) -> "Traffic":
+        return Traffic(self.up.moving(now, rate_up), self.down.moving(now, rate_down))
 
     def counters(self, now: float) -> Counters:
         return _counters(self.up.total(now) // _BYTE, self.down.total(now) // _BYTE)
@@ -119,6 +122,11 @@ def device_stats(counters: Counters) -> InterfaceStats:
         tx_bytes=counters.bytes_out,
         tx_packets=counters.packets_out,
     )
+
+
+def _flow(rate: int, share: int) -> int:
+    # Never 0: a sum has no entry for a usage that adds nothing.
+    return max(1, rate * share // PARTS)
 
 
 def _counters(up: int, down: int) -> Counters:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway_api.wire.contract import Record
 
@@ -22,6 +22,9 @@ _SLOTS, _QUARTERS = _DAY // _SLOT, _DAY // _QUARTER
 _WHOLE, _FULL = 10_000, 1024
 #: Subscribers of one habit do the same at the same time, so there are many.
 _HABITS = 256
+#: Each of them needs another part of it, as one film or several are watched in a house.
+PARTS = 256
+_SHARES = 64
 
 #: The level at each hour of a day in UTC: most at nine in the evening, least before five in the morning.
 _HOURS = (35, 22, 15, 11, 9, 10, 15, 25, 35, 40, 42, 45, 50, 48, 46, 48, 55, 65, 78, 90, 100, 100, 85, 58)
@@ -36,6 +39,13 @@ class Usage(Protocol):
 
     def used(self, now: float) -> int:
         """Microseconds of the whole rate until `now`. Only differences have a meaning. It never falls."""
+
+
+class Demand(NamedTuple):
+    """What a subscriber needs of a rate in one direction: a usage, of which it has `share` parts of PARTS."""
+
+    usage: Usage
+    share: int = PARTS
 
 
 class FullRate(Record, frozen=True):
@@ -97,10 +107,11 @@ class People:
         self._seed = seed
         self._origin = int(now // 86_400)
 
-    def of(self, acct_session_id: str) -> tuple[Usage, Usage]:
+    def of(self, acct_session_id: str) -> tuple[Demand, Demand]:
         """Down and up. It comes from the random bits of the accounting id."""
-        down, up = self._habits[int(acct_session_id[:8], 16) % _HABITS]
-        return down, up
+        bits, habit = divmod(int(acct_session_id[:8], 16), _HABITS)
+        down, up = self._habits[habit]
+        return Demand(down, _share(bits % _SHARES)), Demand(up, _share(bits // _SHARES % _SHARES))
 
     # It takes longer than all else of a lab's start, and a lab without sessions does not need it.
     @cached_property
@@ -113,6 +124,11 @@ class People:
             shift, levels = drawn.randrange(_DAY), _levels(drawn.uniform(-2, 2), drawn.uniform(0.3, 1.0))
             habits.append([Habit(pattern, shift, levels, self._origin) for pattern in patterns])
         return habits
+
+
+def _share(step: int) -> int:
+    """From a quarter to all, in equal steps."""
+    return PARTS - (PARTS * 3 // 4 // (_SHARES - 1)) * step
 
 
 def _levels(later: float, weight: float) -> list[int]:

@@ -19,7 +19,7 @@ from gateway_api.core.gateways.lab.meters import Meter, Traffic
 from gateway_api.core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_api.core.gateways.lab.population import Crowd, Population, Roster, Subscriber
 from gateway_api.core.gateways.lab.sign_ons import LockedOut
-from gateway_api.core.gateways.lab.usage import FullRate, People, Usage
+from gateway_api.core.gateways.lab.usage import Demand, FullRate, People
 from gateway_api.core.journal import Journal
 from gateway_api.core.moment import Expiry
 from gateway_api.core.sessions import SessionTable
@@ -97,7 +97,7 @@ class World:
         self._roster = Roster()
         self._crowd = Crowd(population, configuration.demux)
         self._locked_out = LockedOut(population.seed, journal)
-        self._usage = _usage_of(population, now)
+        self._demand = _demand_of(population, now)
         self._public = AddressPool(_PUBLIC_ADDRESSES)
         self._shared = AddressPool(configuration.cgnat.source_range)
         self._pools: dict[int, AddressPool] = {}
@@ -233,7 +233,7 @@ class World:
         self._pools[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
         steered, shared = self.sessions.steering(address)
-        down, up = self._usage(subscriber.acct_session_id)
+        down, up = self._demand(subscriber.acct_session_id)
         ifindex = next(self._ifindexes)
         next(self._ifindexes)  # the IFB's
         return LabSession(
@@ -290,9 +290,9 @@ class World:
                 self.ifindex_of[name] = next(self._ifindexes)
 
 
-def _usage_of(population: Population, now: float) -> Callable[[str], tuple[Usage, Usage]]:
-    """The usage down and up of a subscriber, by accounting id."""
+def _demand_of(population: Population, now: float) -> Callable[[str], tuple[Demand, Demand]]:
+    """The demand down and up of a subscriber, by accounting id."""
     if population.full_rate:
-        usage = FullRate(now)
-        return lambda _: (usage, usage)
+        demand = Demand(FullRate(now))
+        return lambda _: (demand, demand)
     return People(population.seed, now).of
