@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -96,6 +97,48 @@ def test_arrow_keys_read_the_values_of_a_chart(shown: Screen) -> None:
     expect(said).to_have_text(newest)
     shown.page.keyboard.press("Tab")
     expect(chart.locator(".tip")).to_be_hidden()
+
+
+def test_the_axis_of_a_day_has_its_dates(shown: Screen) -> None:
+    wait_for("a sample", lambda: shown.api.get("/interfaces/traffic")["samples"])
+    shown.open().sign_in()
+    panel = shown.page.locator(".panel", has=shown.page.locator("#day-chart"))
+    expect(panel.locator(".ticks time")).to_have_count(3)
+    first, _, last = panel.locator(".ticks time").all_inner_texts()
+    assert re.fullmatch(r"\d+ [A-Z][a-z]+, \d\d:\d\d UTC", first)
+    # A day before: the same time of another day.
+    assert first.split(", ")[0] != last.split(", ")[0]
+    wait_for("the day before", lambda: bars(shown, "day-chart") >= 1)
+    chart = shown.page.locator("#day-chart")
+    chart.focus()
+    shown.page.keyboard.press("ArrowLeft")
+    expect(chart.locator(".tip")).to_have_text(re.compile(r"^\d+ [A-Z][a-z]+, \d\d:\d\d UTC: "))
+
+
+def test_each_direction_of_a_chart_has_the_height_that_it_needs(shown: Screen) -> None:
+    samples = [{"at": int(time.time()) - 60 * n, "down_bps": 9_000_000, "up_bps": 900_000} for n in (3, 2, 1)]
+    shown.page.route(
+        "**/interfaces/traffic?*",
+        lambda route: route.fulfill(json={"status": "ok", "data": {"samples": samples}}),
+    )
+    shown.open().sign_in()
+    wait_for("the day before", lambda: bars(shown, "day-chart") >= 1)
+    chart = shown.page.locator("#day-chart")
+    # Of 200: a direction with a tenth of the traffic has a tenth of the height.
+    axis = float(re.split("[MH ]", chart.locator(".axis").get_attribute("d") or "")[2])
+    assert axis > 0.85 * 200
+    expect(chart.locator(".top")).to_have_text("10 Mbit/s")
+    expect(chart.locator(".bottom")).to_be_hidden()
+
+
+def test_the_figures_of_the_traffic_come_from_the_history_at_first(shown: Screen) -> None:
+    kept = wait_for("a sample", lambda: shown.api.get("/interfaces/traffic")["samples"])
+    assert kept[-1]["down_bps"] > 0
+    # The page's own figures need two readings.
+    shown.page.route(re.compile(r"/interfaces\?"), lambda route: route.abort())
+    shown.open().sign_in()
+    expect(shown.page.locator("#downstream")).to_have_text(re.compile("bit/s"))
+    expect(shown.page.locator("#upstream")).to_have_text(re.compile("bit/s"))
 
 
 def test_the_record_of_a_session_has_a_chart_of_its_traffic(browser: Browser, api: Api) -> None:

@@ -80,7 +80,7 @@ def test_failed_sign_ons_are_found_by_a_part_of_a_username(shown: Screen, folder
     name, at = session["username"], session["started_at"] + 60
     remember_failures(folder / "history.sqlite", *(failed(at + 5 * n, username=name) for n in range(4)))
     shown.open("#history").sign_in()
-    shown.page.get_by_role("link", name="failed sign-ons").click()
+    shown.page.get_by_role("main").get_by_role("link", name="failed sign-ons").click()
     view = shown.page.get_by_label("Failed sign-ons")
     view.get_by_label("Part of a username").fill(name.partition("@")[0].upper())
     view.get_by_role("button", name="Filter").click()

@@ -183,9 +183,12 @@ def test_a_core_that_hangs_is_said_where_it_is_missed_and_the_page_heals(
 ) -> None:
     with stopped(core_of(lively[1])):
         expect(shown.page.locator("#traffic-problem")).to_have_text("Core daemon unreachable")
-        expect(shown.page.locator("#health .bad")).to_contain_text(["Core daemon unreachable"] * 2)
+        core = shown.page.locator("#overview-health .bad", has_text="core")
+        expect(core).to_contain_text("The core daemon does not reply, so nothing is known")
+        expect(shown.page.locator("#alarm")).to_have_text("1 problem")
     expect(shown.page.locator("#traffic-problem")).to_be_hidden()
-    expect(shown.page.locator("#health .bad")).to_have_count(0)
+    expect(shown.page.locator("#overview-health .bad")).to_have_count(0)
+    expect(shown.page.locator("#alarm")).to_be_hidden()
 
 
 def test_the_page_is_live_no_more_within_ten_seconds_of_a_core_that_hangs(

@@ -44,7 +44,7 @@ def test_the_page_is_usable_at_once(shown: Screen) -> None:
     began = time.monotonic()
     shown.sign_in()
     expect(shown.page.locator("#total")).to_have_text(re.compile(r"(99|100),\d{3}"))
-    expect(shown.page.locator("#health li").first).to_be_visible()
+    expect(shown.page.locator("#overview-health li").first).to_be_visible()
     seen, overview = time.monotonic() - began, received(shown)
     began = time.monotonic()
     shown.find("subscriber077777")

@@ -91,7 +91,7 @@ def test_tabs_sign_out_and_in_together(shown: Screen) -> None:
     second = Screen(shown.page.context.new_page(), shown.api).open()
     shown.sign_in()
     second.is_live()
-    second.page.get_by_role("button", name="Log out", exact=True).click()
+    second.account("Log out")
     expect(shown.page.locator("#sign-in-why")).to_contain_text("Your token is no longer valid")
     second.sign_in("operator")
     shown.is_live()
@@ -121,7 +121,7 @@ def test_signing_out_makes_the_token_worthless(shown: Screen) -> None:
     shown.is_live()
     token = token_of(shown)
     assert shown.api.send("GET", "/subscribers/summary", token=token).ok
-    shown.page.get_by_role("button", name="Log out", exact=True).click()
+    shown.account("Log out")
     expect(shown.page.get_by_role("dialog")).to_be_visible()
     assert shown.api.send("GET", "/subscribers/summary", token=token).status_code == 401
 
@@ -130,12 +130,12 @@ def test_signing_out_everywhere_asks_first_and_ends_all_tokens_of_the_user(shown
     elsewhere = shown.api.new_token("operator")
     shown.sign_in("operator")
     shown.is_live()
-    shown.page.get_by_role("button", name="Log out everywhere").click()
+    shown.account("Log out everywhere…")
     shown.page.get_by_role("button", name="Cancel").click()
     assert shown.api.send("GET", "/subscribers/summary", token=elsewhere).ok
-    shown.page.get_by_role("button", name="Log out everywhere").click()
+    shown.account("Log out everywhere…")
     shown.page.get_by_role("dialog").get_by_role("button", name="Log out everywhere").click()
-    expect(shown.page.get_by_label("Password")).to_be_visible()
+    expect(shown.page.locator("#sign-in")).to_be_visible()
     assert shown.api.send("GET", "/subscribers/summary", token=elsewhere).status_code == 401
     shown.api.forget_tokens()
 

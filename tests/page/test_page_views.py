@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bcrypt
 import pytest
 from playwright.sync_api import Browser, Locator, TimeoutError, expect
 
@@ -135,7 +136,8 @@ def test_health_lists_what_the_gateway_depends_on(shown: Screen) -> None:
     shown.go("Health")
     known = shown.api.get("/system/health/detail")["dependencies"]
     states = shown.page.locator("#dependency-states li")
-    expect(states).to_have_count(len(known))
+    # The last is that of the faults.
+    expect(states).to_have_count(len(known) + 1)
     for number, dependency in enumerate(known):
         expect(states.nth(number)).to_contain_text(dependency["state"])
 
@@ -143,7 +145,7 @@ def test_health_lists_what_the_gateway_depends_on(shown: Screen) -> None:
 def test_health_lists_all_faults(browser: Browser, api: Api, state: Path, tmp_path: Path) -> None:
     with faulty_gateway(api, state, tmp_path) as faulty, screen(browser, faulty) as shown:
         shown.open("#health").sign_in("operator")
-        expect(shown.page.locator("#health-states .bad").first).to_contain_text("do not reply")
+        expect(shown.page.locator("#dependency-states .bad").first).to_contain_text("has not replied since")
         expect(rows(shown, "fault-list")).to_have_count(min(50, len(FAULTS)))
         shown.page.get_by_label("Kind").select_option("vlan")
         expect(rows(shown, "fault-list")).to_have_count(1)
@@ -260,14 +262,37 @@ def test_users_are_listed_and_their_edits_are_staged(shown: Screen) -> None:
     diff = shown.api.get("/system/config/compare", "admin")["diff"]
     assert '+ api.users.operator.role = "admin"' in diff
     shown.page.get_by_label("New username").fill("jo")
-    shown.page.get_by_label("Hash").fill("secret")
-    shown.page.get_by_role("button", name="Stage").click()
-    expect(shown.page.locator("#add-user-problem")).to_contain_text("password_hash")
-    shown.page.get_by_label("Hash").fill("$2b$12$" + "a" * 53)
-    shown.page.get_by_role("button", name="Stage").click()
+    add_user(shown, "correct horse", "correct hose")
+    expect(shown.page.locator("#add-user-problem")).to_have_text("The two passwords are not the same.")
+    add_user(shown, "€" * 25, "€" * 25)
+    expect(shown.page.locator("#add-user-problem")).to_have_text("A password must have at most 72 bytes.")
+    assert "jo" not in shown.api.get("/system/config/compare", "admin")["diff"]
+    add_user(shown, "correct horse", "correct horse")
     expect(shown.page.locator("#toasts p").last).to_contain_text("Staged the user jo.")
     assert "jo" in shown.api.get("/system/config/compare", "admin")["diff"]
     assert shown.api.send("POST", "/system/config/discard").ok
+
+
+def add_user(shown: Screen, password: str, again: str) -> None:
+    shown.page.get_by_label("Password", exact=True).locator("visible=true").fill(password)
+    shown.page.get_by_label("The password again").fill(again)
+    shown.page.get_by_role("button", name="Stage").click()
+
+
+def test_a_password_becomes_a_hash_in_the_browser(shown: Screen) -> None:
+    for password in ("correct horse", "pässwörd €", "x" * 72):
+        with shown.page.expect_request("**/system/config/set") as staged:
+            shown.go("Users")
+            shown.page.get_by_label("New username").fill("jo")
+            add_user(shown, password, password)
+        assert password not in (staged.value.post_data or "")
+        user = staged.value.post_data_json["value"]
+        assert (user["username"], user["role"]) == ("jo", "operator")
+        assert bcrypt.checkpw(password.encode(), user["password_hash"].encode())
+        assert not bcrypt.checkpw(password[:-1].encode(), user["password_hash"].encode())
+        # The API takes it, too.
+        expect(shown.page.locator("#toasts p").last).to_contain_text("Staged the user jo.")
+        assert shown.api.send("POST", "/system/config/discard").ok
 
 
 def test_an_admin_ends_the_tokens_of_a_user_after_a_question(shown: Screen) -> None:
@@ -312,6 +337,66 @@ def test_the_audit_log_shows_how_many_requests_without_a_token_were_refused(show
 
 def audited(api: Api, wanted: dict[str, str]) -> list[dict[str, Any]]:
     return list(api.get("/audit", "admin", params=wanted)["records"])
+
+
+def test_the_audit_log_says_that_the_api_is_away_and_keeps_what_it_has(shown: Screen) -> None:
+    path, problem = "**/api/v1/**", shown.page.locator("#audit-list-problem")
+    shown.page.route(path, lambda route: route.abort())
+    shown.go("Audit")
+    expect(problem).to_have_text("The gateway does not respond.")
+    shown.page.unroute(path)
+    expect(rows(shown, "audit-list").first).to_contain_text("login.log_in")
+    expect(problem).to_be_hidden()
+    number = rows(shown, "audit-list").count()
+    shown.page.route(path, lambda route: route.abort())
+    shown.page.get_by_role("button", name="Refresh").locator("visible=true").click()
+    expect(problem).to_have_text(
+        re.compile(r"The gateway does not respond. The list is of \d\d:\d\d:\d\d UTC.")
+    )
+    expect(rows(shown, "audit-list")).to_have_count(number)
+    shown.page.unroute(path)
+    expect(problem).to_be_hidden()
+
+
+def test_the_audit_log_breaks_no_word_on_a_phone(browser: Browser, own: Api) -> None:
+    assert own.send("PUT", "/subscribers/12/rate", json={"rate_down": "5mbit", "rate_up": "5mbit"}).ok
+    with screen(browser, own, viewport={"width": 390, "height": 844}) as shown:
+        shown.open("#audit").sign_in()
+        cells = rows(shown, "audit-list").filter(has_text="subscribers.change_rate").first
+        expect(cells).to_be_visible()
+        broken = cells.locator("summary, td.time").evaluate_all(
+            """parts => parts.flatMap(part => {
+                const text = document.createTreeWalker(part, NodeFilter.SHOW_TEXT).nextNode();
+                return [...text.data.matchAll(/\\S+/g)].filter(({0: word, index}) => {
+                    const range = document.createRange();
+                    range.setStart(text, index);
+                    range.setEnd(text, index + word.length);
+                    return new Set([...range.getClientRects()].map(({top}) => top)).size > 1;
+                }).map(([word]) => word);
+            })"""
+        )
+        assert broken == []
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_the_url_of_a_webhook_that_fails_can_be_read(browser: Browser, own: Api, width: int) -> None:
+    url = "http://127.0.0.1:9/a/long/path/of/a/receiver/that/nobody/has?customer=42&gateway=bng1"
+    id = own.send("POST", "/webhooks", json={"url": url, "events": ["session.down"]}).json()["data"]["id"]
+    for _ in range(3):
+        assert own.send("POST", f"/webhooks/{id}/test").ok
+    try:
+        with screen(browser, own, viewport={"width": width, "height": 800}) as shown:
+            shown.open("#webhooks").sign_in()
+            row = rows(shown, "webhook-list")
+            expect(row).to_contain_text("failing since")
+            expect(row).to_contain_text(url)
+            box = row.locator("td").first.bounding_box()
+            assert box is not None
+            assert box["width"] >= 140
+            cut = "part => part.scrollWidth > part.clientWidth"
+            assert shown.page.get_by_role("group", name="Table: Webhooks").evaluate(cut) is False
+    finally:
+        assert own.send("DELETE", f"/webhooks/{id}").ok
 
 
 def test_an_operator_has_no_audit_log_and_edits_no_user(browser: Browser, own: Api) -> None:

@@ -12,6 +12,13 @@ from tests.support.stack import Api
 
 PHONE = {"width": 360, "height": 740}
 LAPTOP = {"width": 1440, "height": 900}
+#: The views of each group of the navigation, by the names of their links.
+GROUPS = {
+    "Subscribers": ("Sessions", "Traffic", "History", "Failed sign-ons", "Jobs"),
+    "Network": ("Interfaces", "Routes", "CGNAT"),
+    "Configuration": ("Candidate and archive", "Users"),
+    "Operations": ("Health", "Webhooks", "Audit"),
+}
 #: Milliseconds until the screen must show an expected state.
 PATIENCE = 30_000
 
@@ -50,14 +57,28 @@ class Screen:
     def sign_in(self, role: str = "admin", password: str | None = None) -> "Screen":
         """As the user of a role, with the right password or another."""
         names = self.api.environment
-        self.page.get_by_label("Username", exact=True).fill(names[f"{role.upper()}_USER"])
-        self.page.get_by_label("Password").fill(password or names[f"{role.upper()}_PASSWORD"])
-        self.page.get_by_role("button", name="Log in").click()
+        form = self.page.locator("#sign-in")
+        form.get_by_label("Username").fill(names[f"{role.upper()}_USER"])
+        form.get_by_label("Password").fill(password or names[f"{role.upper()}_PASSWORD"])
+        form.get_by_role("button", name="Log in").click()
         return self
 
     def go(self, view: str) -> "Screen":
-        """Opens another view, by its name."""
-        self.page.get_by_role("navigation").get_by_role("link", name=view).click()
+        """Opens another view, by its name: that of its link, or of its group for the first of a group."""
+        menu = self.page.get_by_role("button", name="Menu")
+        if menu.is_visible():
+            menu.click()
+        link = self.page.locator("#places").get_by_role("link", name=re.compile(f"^{re.escape(view)}"))
+        group = next((group for group, views in GROUPS.items() if view in views), None)
+        if group and not link.is_visible():
+            self.page.locator("#places").get_by_role("link", name=re.compile(f"^{group}")).click()
+        link.click()
+        return self
+
+    def account(self, action: str) -> "Screen":
+        """Does what a button of the user's menu does."""
+        self.page.locator("#account").click()
+        self.page.locator("#account-menu").get_by_role("button", name=action, exact=True).click()
         return self
 
     def text(self, id: str) -> str:

@@ -12,7 +12,7 @@ export const audit = api => new ListView(api, {
     {name: 'since', label: 'Since (your time zone)', time: true}, {name: 'until', label: 'Until (your time zone)', time: true},
   ],
   columns: [
-    {field: 'at', title: 'Time', show: ({at}) => moment(at)},
+    {field: 'at', title: 'Time', look: 'time', show: ({at}) => moment(at)},
     {field: 'user', title: 'User', show: ({user, role}) => user ?? role ?? 'unknown'},
     {field: 'result', title: 'Result', show: ({result, status}) => (status ? `${result}, ${status}` : result), look: 'wide'},
     {field: 'address', title: 'Address', look: 'wide'},

@@ -2,10 +2,12 @@
 // a user points, the time and both values are shown; arrow keys move there from sample to sample.
 
 import {element} from './elements.js';
-import {timeOfDay} from './format.js';
+import {dayAndTime, timeOfDay} from './format.js';
 
 const NAMESPACE = 'http://www.w3.org/2000/svg';
-const HALF = 100, TICKS = 3;
+const HEIGHT = 200, TICKS = 3;
+// Seconds of an axis whose times need their day, and the least share of the height that has room for a label.
+const DAY = 86_400, LABEL = 0.2;
 
 export class Chart {
   #samples = [];
@@ -14,15 +16,17 @@ export class Chart {
   #pointed = null;
   #picked = null;
 
-  /** Shows the last `span` seconds in `place`, one sample each `step` seconds. `format` formats a value; the end of the scale
+  /** Shows the last `span` seconds in `place`, one sample each `step` seconds. `format` formats a value; each end of the scale
       is at least `least`. `names` are those of the quantities above and below the axis. */
   constructor(place, {span, step, format, least, names}) {
     Object.assign(this, {place, span, step, format, least, names, length: span / step});
-    const picture = make('svg', {viewBox: `0 0 ${this.length} ${2 * HALF}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'});
+    const picture = make('svg', {viewBox: `0 0 ${this.length} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'});
     this.up = make('path', {class: 'up'});
     this.down = make('path', {class: 'down'});
     this.line = make('path', {class: 'line'});
-    picture.append(this.up, this.down, this.line, make('path', {class: 'axis', d: `M0 ${HALF}H${this.length}`}));
+    this.axis = make('path', {class: 'axis'});
+    picture.append(this.up, this.down, this.line, this.axis);
+    this.time = span < DAY ? timeOfDay : dayAndTime;
     this.top = element('span', {class: 'top'});
     this.bottom = element('span', {class: 'bottom'});
     this.tip = element('output', {class: 'tip', hidden: true});
@@ -61,20 +65,26 @@ export class Chart {
   }
 
   #draw() {
-    const most = ceiling(Math.max(this.least, ...this.#samples.flatMap(({up, down}) => [up, down])));
-    this.up.setAttribute('d', this.#bars(({up}) => -up / most));
-    this.down.setAttribute('d', this.#bars(({down}) => down / most));
-    this.top.textContent = this.bottom.textContent = this.format(most);
+    const [up, down] = ['up', 'down'].map(name => ceiling(Math.max(this.least, ...this.#samples.map(sample => sample[name]))));
+    // Both have one scale, and as much of the height as they need.
+    const axis = HEIGHT * up / (up + down), scale = HEIGHT / (up + down);
+    this.up.setAttribute('d', this.#bars(axis, sample => -sample.up * scale));
+    this.down.setAttribute('d', this.#bars(axis, sample => sample.down * scale));
+    this.axis.setAttribute('d', `M0 ${axis}H${this.length}`);
+    for (const [label, most] of [[this.top, up], [this.bottom, down]]) {
+      label.textContent = this.format(most);
+      label.hidden = most < LABEL * (up + down);
+    }
     this.ticks.forEach((tick, index) => {
-      tick.textContent = timeOfDay(this.#end - this.span * (1 - index / (TICKS - 1)));
+      tick.textContent = this.time(this.#end - this.span * (1 - index / (TICKS - 1)));
     });
     this.#tell();
   }
 
-  #bars(share) {
+  #bars(axis, heightOf) {
     return this.#samples.map(sample => {
-      const height = share(sample) * HALF;
-      return height ? `M${this.#place(sample)} ${HALF}v${height.toFixed(2)}h.8V${HALF}z` : '';
+      const height = heightOf(sample);
+      return height ? `M${this.#place(sample)} ${axis}v${height.toFixed(2)}h.8V${axis}z` : '';
     }).join('');
   }
 
@@ -111,10 +121,10 @@ export class Chart {
   #tell() {
     const near = this.#near;
     this.tip.hidden = !near;
-    this.line.setAttribute('d', near ? `M${Number(this.#place(near)) + 0.4} 0V${2 * HALF}` : '');
+    this.line.setAttribute('d', near ? `M${Number(this.#place(near)) + 0.4} 0V${HEIGHT}` : '');
     if (!near) return;
     const [up, down] = this.names;
-    this.tip.textContent = `${timeOfDay(near.at)}: ${this.format(near.up)} ${up}, ${this.format(near.down)} ${down}`;
+    this.tip.textContent = `${this.time(near.at)}: ${this.format(near.up)} ${up}, ${this.format(near.down)} ${down}`;
     this.tip.classList.toggle('left', this.#end - near.at < this.span / 2);
   }
 }

@@ -31,9 +31,9 @@ export function complain(target, text = '') {
   target.hidden = !text;
 }
 
-/** A row of a list of states: name, state, and an optional note. */
-export function stateRow(name, well, how, more = '') {
-  return element('li', {class: `state ${well ? 'good' : 'bad'}`},
+/** A row of a list of states: its level (`good`, `idle`, `bad`, `none`), name, state, and an optional note. */
+export function stateRow(level, name, how, more = '') {
+  return element('li', {class: `state ${level}`},
     element('span', {class: 'what', text: name}), element('span', {class: 'how', text: how}),
     ...(more ? [element('span', {class: 'note', text: more})] : []));
 }

@@ -14,7 +14,7 @@ export const failedSignOns = api => new ListView(api, {
     {name: 'since', label: 'Since (your time zone)', time: true},
   ],
   columns: [
-    {field: 'last_at', title: 'Last attempt', show: ({last_at: at}) => moment(at)},
+    {field: 'last_at', title: 'Last attempt', look: 'time', show: ({last_at: at}) => moment(at)},
     {field: 'username', title: 'Username', show: ({username}) => (username ? element('a', {href: link('history', {search: username}), text: username}) : '')},
     {field: 'reason', title: 'Reason', show: ({reason}) => words(reason)},
     {field: 'attempts', title: 'Attempts', look: 'number', show: ({attempts}) => count(attempts)},

@@ -2,12 +2,13 @@
 
 import {element} from './elements.js';
 import {isoTime, localTime} from './format.js';
-import {field, textInput} from './section.js';
+import {field, folding, textInput} from './section.js';
 import * as views from './views.js';
 
 export class Filters {
   #view;
   #fields;
+  #tell;
 
   /** Builds the form in `place`. A field has `name` (of the API's parameter), `label`, and either `options` or `time`, or
       takes any text. */
@@ -15,8 +16,9 @@ export class Filters {
     this.#view = view;
     this.#fields = fields.map(one => ({...one, input: input(view, one)}));
     const form = element('form', {class: 'find panel', role: 'search', 'aria-label': 'Filters'},
-      ...this.#fields.map(({label, input: made}) => field(label, made)),
-      element('button', {type: 'submit', text: 'Filter'}));
+      ...this.#fields.map(({label, input: made}) => field(label, made, 'folds')),
+      element('button', {type: 'submit', class: 'folds', text: 'Filter'}));
+    this.#tell = folding(form);
     form.addEventListener('submit', event => {
       event.preventDefault();
       this.#apply();
@@ -26,6 +28,7 @@ export class Filters {
   }
 
   show(query) {
+    this.#tell(this.#fields.filter(({name}) => query.get(name)).length);
     for (const {name, time, input: made} of this.#fields) {
       const value = query.get(name) ?? '';
       made.value = time && value ? localTime(value) : value;

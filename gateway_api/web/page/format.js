@@ -4,6 +4,7 @@ const grouped = new Intl.NumberFormat('en');
 const TIME = {hour: '2-digit', minute: '2-digit', second: '2-digit', timeZoneName: 'short'};
 const clock = new Intl.DateTimeFormat('en-GB', TIME);
 const day = new Intl.DateTimeFormat('en-GB', {...TIME, day: 'numeric', month: 'short', year: 'numeric'});
+const short = new Intl.DateTimeFormat('en-GB', {day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit', timeZoneName: 'short'});
 const STEPS = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
 
 export const count = number => grouped.format(number);
@@ -49,7 +50,9 @@ export const scaledTime = seconds => `${count(Math.round(1000 * seconds))}\u00a0
 /** For epoch seconds. Times have the zone of the browser, and name it. */
 export const age = since => duration(Date.now() / 1000 - since);
 export const timeOfDay = since => clock.format(since * 1000);
-export const moment = since => day.format(since * 1000);
+export const dayAndTime = since => short.format(since * 1000);
+/** A line may break only between the day and the time. */
+export const moment = since => day.format(since * 1000).replaceAll(' ', '\u00a0').replace(',\u00a0', ', ');
 
 /** ISO 8601 in UTC, for the time that a field of a form has in the zone of the browser; and the other way round. */
 export const isoTime = local => new Date(local).toISOString();

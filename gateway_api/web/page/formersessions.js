@@ -15,7 +15,7 @@ export const formerSessions = api => new ListView(api, {
     {name: 'reason', label: 'Reason'},
   ],
   columns: [
-    {field: 'started_at', title: 'Started', show: ({started_at: at, clock}) => (clock === 'unset' ? `${moment(at)} (clock unset)` : moment(at))},
+    {field: 'started_at', title: 'Started', look: 'time', show: ({started_at: at, clock}) => (clock === 'unset' ? `${moment(at)} (clock unset)` : moment(at))},
     {field: 'username', title: 'Username', show: ({id, username}) => element('a', {href: link('subscribers', {open: id, search: id}), text: username})},
     {field: 'ip_address', title: 'IP address', show: ({ip_address: address, ipv6_address: other}) => address ?? other ?? ''},
     {field: 'ended_at', title: 'Ended', look: 'wide', show: session => ended(session)},

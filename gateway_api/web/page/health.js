@@ -1,19 +1,22 @@
-// The state of the parts of the gateway, and its faults.
+// The health of the gateway: what it depends on, and its faults. One list, in two views, and the alarm at the top of the page.
 
-import {Refused, Unreachable} from './api.js';
-import {dependenciesPanel} from './dependencies.js';
-import {byId, element, stateRow} from './elements.js';
+import {Refused} from './api.js';
+import {byId, element, show, stateRow, write} from './elements.js';
 import {count, duration, faulty, moment, words} from './format.js';
 import {ListView} from './listview.js';
+import {shown} from './panel.js';
 import {Poll} from './poll.js';
 import {panel} from './section.js';
 import {link} from './views.js';
 
 const SECONDS = 10, MOST_FAULTS = 5;
+// What is unused is neither well nor ill.
+const LEVELS = {ok: 'good', unused: 'none', unknown: 'idle', degraded: 'idle', failed: 'bad'};
+const ILL = ['degraded', 'failed'];
 
 /** The view of all faults. */
 export const faults = api => new ListView(api, {
-  before: [dependenciesPanel(), panel('parts', 'Parts of the gateway', [element('ul', {id: 'health-states', class: 'states'})])],
+  before: [panel('dependencies', 'Dependencies', [element('ul', {id: 'dependency-states', class: 'states'})])],
   view: 'health', heading: 'Health', id: 'fault-list', title: 'Faults', path: '/system/faults', records: 'faults', seconds: SECONDS,
   key: ({kind, object}) => `${kind} ${object}`,
   fields: [{name: 'kind', label: 'Kind', options: ['shaper', 'ifb', 'host_route', 'delegated_prefix', 'steering', 'pool', 'vlan']}, {name: 'object', label: 'Object'}],
@@ -28,61 +31,54 @@ export const faults = api => new ListView(api, {
 export class Health {
   constructor(api) {
     this.api = api;
-    new Poll(SECONDS, () => this.#read(), ['overview', 'health']);
+    // In all views: the alarm is in all of them.
+    new Poll(SECONDS, () => shown(['overview-health-problem', 'dependencies-problem'], () => this.#read()));
   }
 
   async #read() {
-    const health = this.api.poll('/system/health');
-    const rows = await Promise.all([
-      this.#row('API', async () => {
-        const began = performance.now();
-        const {version} = await this.api.poll('/system/version');
-        return [true, `responds in ${Math.round(performance.now() - began)} ms, version ${version}`];
-      }),
-      this.#row('Core daemon', async () => [true, `up for ${duration((await health).uptime_seconds)}`]),
-      this.#row('Session sources', async () => sources(await health)),
-      this.#row('CGNAT', async () => {
-        const stats = await this.api.poll('/cgnat/stats');
-        return [true, `${count(stats.vrf_steered_sessions)} steered, ${count(stats.public_ip_sessions)} public`];
-      }),
-      this.#row('Demux', async () => {
-        const {rate_limited_total: refused} = await this.api.poll('/demux/state', {limit: 1});
-        return [true, `${refused ? count(refused) : 'no'} VLANs refused`];
-      }),
-      this.#row('Webhooks', async () => {
-        const {count: number} = await this.api.poll('/webhooks');
-        return [true, number ? `${count(number)} registered` : 'none registered'];
-      }),
-      this.#row('Data plane', async () => {
-        const {faults, total} = await this.api.poll('/system/faults', {limit: MOST_FAULTS});
-        if (!total) return [true, 'no faults'];
-        const more = total > faults.length ? `The oldest ${faults.length}:` : '';
-        return [false, total === 1 ? '1 fault' : `${count(total)} faults`, more, faults.map(fault => this.#fault(fault))];
-      }),
+    const [{state, dependencies}, health, faults] = await Promise.all([
+      this.api.poll('/system/health/detail'), this.#of('/system/health'), this.#of('/system/faults', {limit: MOST_FAULTS}),
     ]);
-    byId('health').replaceChildren(...rows.flat());
-    byId('health-states').replaceChildren(...rows.flat().map(row => row.cloneNode(true)));
+    const rows = () => [
+      ...dependencies.map(({name, state: one, message}) => stateRow(LEVELS[one], words(name), one, message)),
+      ...(health.stale_sessions ? [staleRow(health.stale_sessions)] : []), faultsRow(faults),
+    ];
+    byId('overview-health').replaceChildren(...rows(), ...(faults.faults ?? []).map(fault => this.#fault(fault)));
+    byId('dependency-states').replaceChildren(...rows());
+    write('dependencies-note', [state, ...('version' in health
+      ? [`version ${health.version}`, `core daemon up for ${duration(health.uptime_seconds)}`] : [])].join(', '));
+    this.#alarm(dependencies.filter(({state: one}) => ILL.includes(one)), faults.total ?? 0);
   }
 
-  /** The row of a part, from its state, and rows below it. */
-  async #row(name, read) {
+  /** What the core tells, or its error: then its own row tells more. */
+  async #of(path, query) {
     try {
-      const [well, how, more, below = []] = await read();
-      return [stateRow(name, well, how, more), ...below];
+      return await this.api.poll(path, query);
     } catch (error) {
-      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
-      return [stateRow(name, false, error.message)];
+      if (!(error instanceof Refused) || error.status === 401) throw error;
+      return {error: error.message};
     }
+  }
+
+  #alarm(ill, faults) {
+    const number = ill.length + faults, failed = faults || ill.some(({state}) => state === 'failed');
+    const alarm = byId('alarm');
+    alarm.classList.toggle('bad', Boolean(failed));
+    if (number) write('alarm', `${count(number)} ${number === 1 ? 'problem' : 'problems'}`);
+    alarm.title = ill.map(({name, state}) => `${words(name)} ${state}`).concat(faults ? `${count(faults)} faults` : []).join(', ');
+    show('alarm', number > 0);
   }
 
   #fault({kind, object, session_id: session, reason, since}) {
     const age = `for ${duration(this.api.now() - since)}`;
-    return stateRow(faulty(kind, object), false, age, session === null ? reason : `Session ${session}: ${reason}`);
+    return stateRow('bad', faulty(kind, object), age, session === null ? reason : `Session ${session}: ${reason}`);
   }
 }
 
-function sources({stale_sessions: stale, unavailable_sources: silent}) {
-  const how = silent.length ? `${silent.join(', ')} ${silent.length === 1 ? 'does' : 'do'} not reply` : 'all reply';
-  const more = stale ? `${count(stale)} stale ${stale === 1 ? 'session' : 'sessions'}: online when the source last replied.` : '';
-  return [!silent.length && !stale, how, more];
+const staleRow = stale => stateRow('idle', 'Stale sessions', count(stale), 'They were online when their source last replied.');
+
+function faultsRow({error, total, faults}) {
+  if (error) return stateRow('idle', 'Faults', 'unknown', error);
+  if (!total) return stateRow('good', 'Faults', 'none', 'The core keeps the data plane as the sessions need it.');
+  return stateRow('bad', 'Faults', count(total), total > faults.length ? `The oldest ${faults.length} are:` : '');
 }

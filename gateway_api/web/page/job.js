@@ -42,7 +42,7 @@ export class Job extends EventTarget {
       element('p', {id: 'job-state', class: 'state', role: 'status'}), this.bar, values, this.errors,
       element('p', {class: 'actions'},
         element('span', {'data-admin': true, hidden: true}, button('job-cancel', 'Cancel the job')),
-        button('job-close', 'Close', 'quiet'), element('a', {href: views.link('jobs'), text: 'All jobs'})),
+        button('job-close', 'Close', 'quiet closes'), element('a', {href: views.link('jobs'), text: 'All jobs'})),
     ], {id: 'job', hidden: true}));
     byId('job-title').tabIndex = -1;
     byId('job-cancel').addEventListener('click', () => this.#cancel());

@@ -1,9 +1,11 @@
 // A list of the API as a table: one page at a time, filtered, sorted, exported. The query of the URL says which part is shown.
 
+import {Unreachable} from './api.js';
+import {Columns} from './columns.js';
 import {save} from './csv.js';
 import {attempt} from './dialogs.js';
-import {byId, element, show, write} from './elements.js';
-import {count} from './format.js';
+import {byId, complain, element, show, write} from './elements.js';
+import {count, timeOfDay} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 import {Table} from './table.js';
@@ -17,10 +19,13 @@ export class Listing extends EventTarget {
   // The cursor of each page up to the current one.
   #cursors = new Map();
   #next = null;
+  // When the list was read, in epoch seconds, and whether the gateway has not responded since.
+  #readAt = null;
+  #missed = false;
 
   /** Builds the list in `place`. `spec` has `id` (of its elements), `view`, `title`, `path`, `records` (their name in the
       response), `columns` and `key` as in Table, `filters` (parameters that the URL may have), and may have `sort` (the
-      default order; null if the API does not sort), `seconds` between two reads and `most` records of a response. */
+      default order; null if the API does not sort), `chooses` (true if a user chooses the columns), `seconds` between two reads and `most` records of a response. */
   constructor(api, place, spec) {
     super();
     this.api = api;
@@ -29,6 +34,8 @@ export class Listing extends EventTarget {
     const sortBy = sort === null ? null : field => this.#sortBy(field);
     this.table = new Table({id, label: title, columns, key, sort: sortBy});
     this.#build(place);
+    if (this.spec.chooses) new Columns(id, columns, this.table);
+    api.addEventListener('reachable', () => this.#missed && this.poll.now());
     this.poll = new Poll(this.spec.seconds, () => this.#read(), [view]);
     byId(`${id}-next`).addEventListener('click', () => views.amend({page: this.#page + 1, cursor: this.#next}));
     byId(`${id}-previous`).addEventListener('click', () => this.#back());
@@ -86,15 +93,28 @@ export class Listing extends EventTarget {
   }
 
   async #read() {
-    const {id, path} = this.spec;
+    const {id} = this.spec;
+    this.#missed = false;
     await shown(`${id}-problem`, async () => {
       const request = this.#request;
-      const page = await this.api.poll(path, {...this.#parameters, limit: PAGE, cursor: this.#query.get('cursor')});
+      const page = await this.#ask();
       if (request !== this.#request) return;
+      this.#readAt = Date.now() / 1000;
       this.#next = page.next_cursor ?? null;
       this.#draw(page);
       this.dispatchEvent(new CustomEvent('read', {detail: page}));
     });
+  }
+
+  async #ask() {
+    const {id, path} = this.spec;
+    try {
+      return await this.api.poll(path, {...this.#parameters, limit: PAGE, cursor: this.#query.get('cursor')});
+    } catch (error) {
+      this.#missed = error instanceof Unreachable;
+      if (this.#missed && this.#readAt) complain(byId(`${id}-problem`), `${error.message} The list is of ${timeOfDay(this.#readAt)}.`);
+      throw error;
+    }
   }
 
   #draw(page) {
@@ -121,7 +141,7 @@ export class Listing extends EventTarget {
     place.setAttribute('aria-labelledby', `${id}-title`);
     place.append(
       element('h2', {}, element('span', {id: `${id}-title`, text: title}), element('small', {id: `${id}-range`, role: 'status'}),
-        button('export', 'Export CSV')),
+        element('span', {class: 'actions'}, button('export', 'Export CSV'))),
       element('p', {id: `${id}-problem`, class: 'problem', role: 'alert', hidden: true}),
       this.table.place,
       element('p', {class: 'pages'},

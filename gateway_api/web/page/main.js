@@ -9,7 +9,6 @@ import {Connection} from './connection.js';
 import {Counts} from './counts.js';
 import {confirm} from './dialogs.js';
 import {dayTraffic} from './daytraffic.js';
-import {Dependencies} from './dependencies.js';
 import {byId, show, write} from './elements.js';
 import {failedSignOns} from './failedsignons.js';
 import {Feed} from './feed.js';
@@ -21,6 +20,7 @@ import {Neighbours} from './neighbours.js';
 import {cgnat, interfaces, routes} from './network.js';
 import * as polls from './poll.js';
 import {SessionRecord} from './record.js';
+import {drop} from './section.js';
 import {SignIn} from './signin.js';
 import {Stream} from './stream.js';
 import {Subscribers} from './subscribers.js';
@@ -50,7 +50,6 @@ function begin() {
   new Users(api);
   const faulty = faults(api);
   new Health(api);
-  new Dependencies(api);
   const configuration = new Configuration(api, new Archive(api));
   keys.listen();
   views.follow({
@@ -80,6 +79,10 @@ api.addEventListener('expired', () => {
   polls.run(false);
   stream.stop();
 });
+
+// Before the button's own act: then a dialog leads back to the button of the menu.
+byId('account-menu').addEventListener('click', () => byId('account-menu').hidePopover(), {capture: true});
+drop(byId('account'), byId('account-menu'));
 
 byId('sign-out').addEventListener('click', async () => {
   try {

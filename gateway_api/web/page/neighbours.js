@@ -23,7 +23,7 @@ export class Neighbours {
       const well = peer.state === 'Established';
       const more = [peer.desc, `AS ${peer.remoteAs}`, well && `${count(peer.pfxRcd)} in, ${count(peer.pfxSnt)} out`];
       const how = well ? `${peer.state} for ${duration(peer.peerUptimeMsec / 1000)}` : peer.state;
-      return stateRow(peer.address, well, how, more.filter(Boolean).join(' · '));
+      return stateRow(well ? 'good' : 'bad', peer.address, how, more.filter(Boolean).join(' · '));
     }));
   }
 }

@@ -25,13 +25,36 @@ export function button(id, text, look = '') {
 }
 
 /** An input or select with its label. */
-export function field(label, input) {
-  return element('div', {class: 'field'}, element('label', {for: input.id, text: label}), input);
+export function field(label, input, look = '') {
+  return element('div', {class: `field ${look}`}, element('label', {for: input.id, text: label}), input);
 }
 
 /** A text input that corrects nothing. */
 export function textInput(id, more = {}) {
   return element('input', {id, autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', ...more});
+}
+
+/** Gives a form a button that shows its parts of the class `folds`, which a small screen hides at first. Returns a function
+    that tells the button how many filters are set. */
+export function folding(made) {
+  const unfold = element('button', {type: 'button', class: 'quiet unfold', 'aria-expanded': 'false', text: 'Filters'});
+  unfold.addEventListener('click', () => { unfold.ariaExpanded = String(unfold.ariaExpanded !== 'true'); });
+  made.append(unfold);
+  return number => { unfold.textContent = number ? `Filters (${number})` : 'Filters'; };
+}
+
+// Pixels of a menu's width, and of the least space beside it.
+const MENU = 216, EDGE = 8;
+
+/** Shows a popover below its button. `fill` makes its content, each time. */
+export function drop(opener, menu, fill = () => {}) {
+  menu.addEventListener('beforetoggle', ({newState}) => {
+    if (newState !== 'open') return;
+    const {bottom, right} = opener.getBoundingClientRect(), {clientWidth: width} = document.documentElement;
+    fill();
+    menu.style.top = `${scrollY + bottom + EDGE / 2}px`;
+    menu.style.right = `${Math.max(EDGE, Math.min(width - right, width - MENU - EDGE))}px`;
+  });
 }
 
 /** A form that calls `act`; `done` is the text of its button. */

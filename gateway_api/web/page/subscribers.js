@@ -1,26 +1,36 @@
 // The list of sessions, and the search in it.
 
 import {Bulk} from './bulk.js';
-import {byId, element, write} from './elements.js';
+import {byId, element, show, write} from './elements.js';
 import {age, count, scaled} from './format.js';
 import {Job} from './job.js';
 import {Listing} from './listing.js';
+import {folding} from './section.js';
 import * as views from './views.js';
 
 // Milliseconds: at most so often new rows come by themselves, and so long a pointer must rest before.
 const FOLLOWS = 3_000, RESTS = 5_000;
 const ID = /^[1-9][0-9]*$/;
 const rate = field => session => scaled(session[field], 'bit/s');
+// One of IPv4 or IPv6, but no MAC address.
+const ADDRESS = /^(?:\d+(?:\.\d+){3}|(?!(?:[\da-f]{1,2}:){5}[\da-f]{1,2}$)[\da-f]*:[\da-f:.]+)$/i;
 const COLUMNS = [
   {field: 'id', title: 'Id', look: 'number'},
-  {field: 'username', title: 'Username', look: 'name', show: session => opener(session)},
+  {field: 'username', title: 'Username', look: 'name', fixed: true, show: session => opener(session)},
   {field: 'type', title: 'Type', look: 'wide'},
   {field: 'ip_address', title: 'IP address', show: session => session.ip_address ?? session.ipv6_address ?? ''},
-  {field: 'interface', title: 'Interface', look: 'wide'},
+  {field: 'mac_address', title: 'MAC address', look: 'wide'},
+  {field: 'access_interface', title: 'VLAN', look: 'wide'},
+  {field: 'interface', title: 'Interface', look: 'wide', extra: true},
+  {field: 'ipv6_address', title: 'IPv6 address', look: 'wide', extra: true},
+  {field: 'ipv6_prefix', title: 'IPv6 prefix', look: 'wide', extra: true},
+  {field: 'source', title: 'Source', look: 'wide', extra: true},
   {field: 'rate_down', title: 'Down', look: 'number wide', show: rate('rate_down')},
   {field: 'rate_up', title: 'Up', look: 'number wide', show: rate('rate_up')},
   {field: 'started_at', title: 'Online for', look: 'number wide', show: session => age(session.started_at)},
 ];
+// The oldest first: rows keep their places while others come and go.
+const ORDER = 'id';
 
 export class Subscribers {
   #search = null;
@@ -35,8 +45,11 @@ export class Subscribers {
     this.record = record;
     this.list = new Listing(api, byId('list-panel'), {
       id: 'list', view: 'subscribers', title: 'Sessions', path: '/subscribers', records: 'sessions', columns: COLUMNS,
-      filters: ['search', 'type'], sort: '-id',
+      filters: ['search', 'type'], sort: ORDER, chooses: true,
     });
+    byId('list-problem').after(element('p', {id: 'list-none', hidden: true}, 'No session now. ',
+      element('a', {id: 'list-history', text: 'Look for it in the history'}), '.'));
+    this.tell = folding(byId('find'));
     this.list.addEventListener('read', ({detail}) => this.#drawn(detail));
     this.job = new Job(api, byId('find'));
     this.job.addEventListener('ended', () => this.list.poll.now());
@@ -57,6 +70,7 @@ export class Subscribers {
     const search = query.get('search') ?? '', open = query.get('open'), job = query.get('job');
     byId('find-text').value = search;
     byId('find-type').value = query.get('type') ?? '';
+    this.tell(query.get('type') ? 1 : 0);
     this.job.open(ID.test(job) ? Number(job) : null);
     if (ID.test(open)) this.record.open(Number(open));
     // Its buttons would act on a subscriber of the former search.
@@ -78,6 +92,8 @@ export class Subscribers {
   #drawn({sessions, total}) {
     this.#changes = {came: 0, went: 0};
     this.#drawAge();
+    show('list-none', Boolean(this.#search) && total === 0);
+    byId('list-history').href = views.link('history', {[ADDRESS.test(this.#search) ? 'ip_address' : 'search']: this.#search});
     if (this.#fresh && this.#search && total === 1) views.amend({open: sessions[0].id}, {replace: true});
     this.#fresh = false;
   }
@@ -116,5 +132,7 @@ export class Subscribers {
 }
 
 function opener({id, username}) {
-  return element('button', {type: 'button', class: 'link', text: username, onclick: () => views.amend({open: id})});
+  // A small screen breaks the line before the realm.
+  const at = username.lastIndexOf('@'), parts = at < 0 ? [username] : [username.slice(0, at), element('wbr'), username.slice(at)];
+  return element('button', {type: 'button', class: 'link', onclick: () => views.amend({open: id})}, ...parts);
 }

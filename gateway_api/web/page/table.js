@@ -6,21 +6,33 @@ import {redraw} from './focus.js';
 export class Table {
   #rows = new Map();
   #marked = null;
-  #heads;
+  #sorted = null;
+  #records = [];
+  #head = element('tr');
 
   /** A column has `field`, `title`, and may have `look`, `show` (a record's content) and `sorts` (false for no). `key` gives
       the key of a record; `sort` is called with the field of a clicked column, without it nothing is sorted. */
   constructor({id, label, columns, key = record => record.id, sort = null}) {
-    this.columns = columns;
     this.key = key;
-    this.#heads = columns.map(({field, title, look = '', sorts = true}) => element('th', {scope: 'col', class: look},
-      sort && sorts ? element('button', {type: 'button', class: 'link', text: title, onclick: () => sort(field)}) : title));
+    this.sort = sort;
     this.body = element('tbody');
-    this.table = element('table', {id}, element('thead', {}, element('tr', {}, ...this.#heads)), this.body);
+    this.table = element('table', {id}, element('thead', {}, this.#head), this.body);
     this.place = element('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': `Table: ${label}`}, this.table);
+    this.place.addEventListener('keydown', event => this.#move(event));
+    this.choose(columns);
+  }
+
+  /** Shows other columns of the same records. */
+  choose(columns) {
+    this.columns = columns;
+    this.#head.replaceChildren(...columns.map(({field, title, look = '', sorts = true}) => element('th', {scope: 'col', class: look},
+      this.sort && sorts ? element('button', {type: 'button', class: 'link', text: title, onclick: () => this.sort(field)}) : title)));
+    this.sorted(this.#sorted);
+    this.draw(this.#records);
   }
 
   draw(records) {
+    this.#records = records;
     const rows = records.map(record => this.#row(record));
     this.#rows = new Map(rows.map(row => [row.dataset.key, row]));
     redraw(this.body, rows);
@@ -36,8 +48,9 @@ export class Table {
 
   /** Shows by which field the records are sorted, such as `-id`. */
   sorted(sort) {
+    this.#sorted = sort;
     for (const [index, {field}] of this.columns.entries()) {
-      const head = this.#heads[index];
+      const head = this.#head.cells[index];
       if (sort === field) head.ariaSort = 'ascending';
       else if (sort === `-${field}`) head.ariaSort = 'descending';
       else head.removeAttribute('aria-sort');
@@ -50,6 +63,17 @@ export class Table {
 
   cell(key, field) {
     return this.row(key)?.cells[this.columns.findIndex(column => column.field === field)];
+  }
+
+  /** Up and down lead from row to row. */
+  #move(event) {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = [...this.body.rows].indexOf(event.target.closest('tbody tr'));
+    const next = this.body.rows[at < 0 ? Math.min(0, step) : at + step]?.querySelector('a, button, summary');
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
   }
 
   #row(record) {

@@ -25,6 +25,8 @@ export class Traffic {
   #before = null;
   // The core's uptime in seconds at the last sample.
   #uptime = 0;
+  // Until then, the newest sample that the service has kept is the figure.
+  #isMeasured = false;
 
   constructor(api) {
     this.chart = new Chart(byId('traffic-chart'), {span: SAMPLES * SECONDS, step: SECONDS, format: bits, least: 1000, names: ['down', 'up']});
@@ -42,6 +44,7 @@ export class Traffic {
   /** Shows what the service kept of the time before. */
   async #fill(api) {
     const kept = await trafficSince(api, SAMPLES * SECONDS, KEPT);
+    if (kept.length && !this.#isMeasured) this.#write(kept.at(-1).up, kept.at(-1).down);
     // One bar for each sample of the page's own.
     this.chart.fill(kept.flatMap(one => Array.from({length: KEPT / SECONDS}, (_, bar) => ({...one, at: one.at + bar * SECONDS}))));
   }
@@ -72,8 +75,12 @@ export class Traffic {
     const sum = field => rates.reduce((total, rate) => total + rate[field], 0);
     const down = sum('down'), up = sum('up');
     this.chart.push({up: down, down: up});
+    this.#isMeasured = true;
+    this.#write(down, up);
+    write('trunks', rates.map(rate => `${rate.name}: ${bits(rate.down)} down, ${bits(rate.up)} up`).join(' · '));
+  }
+  #write(down, up) {
     for (const id of ['downstream', 'down-now']) write(id, bits(down));
     for (const id of ['upstream', 'up-now']) write(id, bits(up));
-    write('trunks', rates.map(rate => `${rate.name}: ${bits(rate.down)} down, ${bits(rate.up)} up`).join(' · '));
   }
 }

@@ -1,7 +1,8 @@
 // The users of the running configuration. Edits of a user are changes of the candidate, as any other edit.
 
+import {MAX_BYTES, hash} from './bcrypt.js';
 import {attempt, confirm} from './dialogs.js';
-import {byId, element, write} from './elements.js';
+import {byId, complain, element, write} from './elements.js';
 import {count} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -10,6 +11,7 @@ import {Table} from './table.js';
 import {toast} from './toasts.js';
 
 const SECONDS = 10;
+const SECRET = {type: 'password', required: true, autocomplete: 'new-password'};
 
 export class Users {
   #number = 0;
@@ -30,7 +32,8 @@ export class Users {
     return form('add-user', [
       field('New username', textInput('new-username', {required: true})),
       field('Role', element('select', {id: 'new-role'}, ...roles)),
-      field('Hash, as gateway-api prints it', textInput('new-hash', {required: true, placeholder: '$2b$12$…'})),
+      field('Password', textInput('new-password', SECRET)), field('The password again', textInput('new-password-again', SECRET)),
+      element('p', {class: 'note', text: 'This page makes the bcrypt hash. The password does not leave the browser.'}),
     ], 'Stage', () => this.#add());
   }
 
@@ -71,8 +74,13 @@ export class Users {
   }
 
   async #add() {
+    const password = byId('new-password').value;
+    const problem = password !== byId('new-password-again').value ? 'The two passwords are not the same.'
+      : new TextEncoder().encode(password).length > MAX_BYTES ? `A password must have at most ${MAX_BYTES} bytes.` : '';
+    complain(byId('add-user-problem'), problem);
+    if (problem) return;
     await attempt(byId('add-user'), byId('add-user-problem'), async () => {
-      const user = {username: byId('new-username').value, role: byId('new-role').value, password_hash: byId('new-hash').value};
+      const user = {username: byId('new-username').value, role: byId('new-role').value, password_hash: await hash(password)};
       await this.api.post('/system/config/set', {path: `api.users.${this.#number}`, value: user});
       byId('add-user').reset();
       toast(`Staged the user ${user.username}. Commit it in the view Configuration.`);

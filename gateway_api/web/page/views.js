@@ -1,7 +1,7 @@
 // The fragment of the URL is a place in the page: a view and its query, such as #subscribers?search=alice&open=7. So each
 // place has a link, and the back and forward buttons work.
 
-import {byId} from './elements.js';
+import {byId, write} from './elements.js';
 import {withQuery} from './format.js';
 import * as polls from './poll.js';
 
@@ -37,6 +37,7 @@ export function follow(what) {
     event.preventDefault();
     byId('content').focus();
   });
+  byId('menu').addEventListener('click', () => menu(byId('menu').ariaExpanded !== 'true'));
   // At once: the browser would tell of the new place later, and what a user has typed meanwhile would be lost.
   addEventListener('click', event => {
     const anchor = event.target.closest('a[href^="#"]');
@@ -45,6 +46,11 @@ export function follow(what) {
     move(anchor.hash);
   });
   turn();
+}
+
+/** Opens or closes the menu of the views, which a small screen has in place of their row. */
+export function menu(open) {
+  byId('menu').ariaExpanded = String(open);
 }
 
 function move(hash, replace = false) {
@@ -61,6 +67,7 @@ function turn() {
   const former = current;
   current = view;
   turned = location.hash;
+  menu(false);
   if (view !== former) present(view, former !== null);
   shows[view]?.show(query);
   if (view !== former) polls.show(view);
@@ -68,15 +75,18 @@ function turn() {
 
 function present(view, focus) {
   for (const section of sections()) section.hidden = section.dataset.view !== view;
-  for (const anchor of document.querySelectorAll('nav a')) {
-    if (anchor.hash === `#${view}`) {
-      anchor.ariaCurrent = 'page';
-      // On a phone, the links are wider than the screen.
-      anchor.scrollIntoView({block: 'nearest', inline: 'center'});
-    } else anchor.removeAttribute('aria-current');
+  for (const anchor of document.querySelectorAll('#places a')) {
+    const group = anchor.nextElementSibling;
+    if (group?.querySelector(`a[href="#${view}"]`)) anchor.ariaCurrent = 'true';
+    else if (!group && anchor.hash === `#${view}`) anchor.ariaCurrent = 'page';
+    else anchor.removeAttribute('aria-current');
   }
   const title = document.querySelector(`[data-view="${view}"] h1`);
   document.title = `${title.textContent} · Subscriber gateway`;
+  write('place', title.textContent);
+  if (!focus) return;
+  // No element has the name of a view as its id, so the browser scrolls to none.
+  scrollTo(0, 0);
   // A screen reader reads the title of the new view.
-  if (focus) title.focus({preventScroll: true});
+  title.focus({preventScroll: true});
 }

@@ -12,12 +12,13 @@ const SECONDS = 30, MOST = 10;
 export class Vlans {
   constructor(api) {
     new Poll(SECONDS, () => shown('vlans-problem', async () => {
-      this.#draw(await api.poll('/interfaces/vlans', {sort: '-session_count', limit: MOST}));
+      const {rate_limited_total: refused} = await api.poll('/demux/state', {limit: 1});
+      this.#draw(await api.poll('/interfaces/vlans', {sort: '-session_count', limit: MOST}), refused);
     }), ['overview']);
   }
 
-  #draw({total, vlans}) {
-    write('vlans-total', `of ${count(total)}`);
+  #draw({total, vlans}, refused) {
+    write('vlans-total', `of ${count(total)}${refused ? `; ${count(refused)} refused by the rate limits` : ''}`);
     const most = vlans[0]?.session_count || 1;
     redraw(byId('vlans'), vlans.map(({name, session_count: sessions}) => {
       const bar = element('span', {class: 'bar'});

@@ -19,13 +19,13 @@ export class Webhooks {
   constructor(api) {
     this.api = api;
     this.table = new Table({id: 'webhook-list', label: 'Webhooks', columns: [
-      {field: 'url', title: 'URL', look: 'text', show: ({id, url}) => element('button', {type: 'button', class: 'link', text: url, onclick: () => views.amend({open: id})})},
+      {field: 'url', title: 'URL', look: 'url', show: ({id, url}) => element('button', {type: 'button', class: 'link', text: url, onclick: () => views.amend({open: id})})},
       {field: 'events', title: 'Events', look: 'wide', show: ({events}) => events.join(', ')},
-      {field: 'paused_until', title: 'State', show: webhook => stateOf(webhook)},
+      {field: 'paused_until', title: 'State', look: 'state-of', show: webhook => stateOf(webhook)},
       {field: 'origin', title: 'Origin', look: 'wide'},
     ]});
     this.deliveries = new Table({id: 'delivery-list', label: 'Deliveries', key: ({message_id: id, attempt}) => `${id} ${attempt}`, columns: [
-      {field: 'started_at', title: 'Time', show: ({started_at: at}) => (at ? moment(at) : '')},
+      {field: 'started_at', title: 'Time', look: 'time', show: ({started_at: at}) => (at ? moment(at) : '')},
       {field: 'event', title: 'Event'}, {field: 'attempt', title: 'Attempt', look: 'number wide'}, {field: 'result', title: 'Result'},
       {field: 'status', title: 'Status', look: 'number', show: ({status}) => String(status ?? '')},
       {field: 'error', title: 'Reason', look: 'text wide', show: ({error}) => words(error ?? '')},
@@ -34,7 +34,7 @@ export class Webhooks {
     ]});
     const kept = element('p', {class: 'note', text: 'Registrations are in memory: after a stop of the API, register again, or declare them in the configuration.'});
     const actions = element('p', {class: 'actions'}, adminButton('webhook-test', 'Send a test'),
-      adminButton('webhook-delete', 'Delete…', 'danger'), button('webhook-close', 'Close', 'quiet'));
+      adminButton('webhook-delete', 'Delete…', 'danger'), button('webhook-close', 'Close', 'quiet closes'));
     viewSection('webhooks', 'Webhooks', panel('webhooks', 'Registrations', [this.table.place, kept]),
       panel('deliveries', 'Deliveries', [actions, this.deliveries.place], {id: 'deliveries', hidden: true}),
       panel('new-webhook', 'Register a webhook', [this.#form()], {'data-admin': true, hidden: true}));

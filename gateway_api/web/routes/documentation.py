@@ -22,6 +22,12 @@ BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
 #: By the path of a request. What is not here is not served.
 _FILES = files_in(BUILT)
 _ABSENT = "The documentation is not installed: `make docs` builds it"
+#: The foot of the live page, as HTML.
+LINK = (
+    '<a href="/docs/">Documentation</a>'
+    if _FILES
+    else "The documentation is not built: <code>make docs</code> builds it. Then restart the API."
+)
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 

@@ -16,6 +16,7 @@ from gateway_api.web import access, responses
 from gateway_api.web.assets import FOR_EVER, REVALIDATE, TYPES, Asset, files_in, serve
 from gateway_api.web.openapi.document import document
 from gateway_api.web.records import OpenApi
+from gateway_api.web.routes import documentation
 
 page = Blueprint("page", __name__)
 docs = Blueprint("docs", __name__, url_prefix="/api/v1")
@@ -25,7 +26,11 @@ _EXTENSION = "openapi"
 _WEB = files("gateway_api") / "web"
 _SWAGGER_UI = files("flask_swagger_ui") / "dist"
 
-PAGE_FILES = {name: Asset.read(file) for name, file in files_in(Path(str(_WEB / "page"))).items()}
+_PAGE_HTML = (_WEB / "page" / "index.html").read_text().replace("@DOCUMENTATION@", documentation.LINK)
+PAGE_FILES = {
+    **{name: Asset.read(file) for name, file in files_in(Path(str(_WEB / "page"))).items()},
+    "index.html": Asset(TYPES[".html"], _PAGE_HTML.encode()),
+}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
