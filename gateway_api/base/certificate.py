@@ -1,12 +1,16 @@
-"""The end of a TLS certificate (RFC 5280 section 4.1.2.5), from its DER: ssl tells it of a peer only."""
+"""The end of a TLS certificate (RFC 5280 section 4.1.2.5), and whether it is self-signed, from its DER: ssl
+tells that of a peer only."""
 
 import logging
 import re
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
+
+from gateway_api.base.texts import utc_text
 
 _log = logging.getLogger(__name__)
 
@@ -14,7 +18,9 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 #: Tags of X.690: the version of a certificate, which may be missing, and the two kinds of time.
 _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
 #: Of a certificate's fields from the serial number on.
-_VALIDITY = 3
+_ISSUER, _VALIDITY, _SUBJECT = 2, 3, 4
+#: Seconds between two lines about the same certificate.
+_DAY = 86400.0
 _FORMATS = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}
 
 
@@ -26,20 +32,46 @@ class _Element(NamedTuple):
 def end_of(certificate: Path) -> float | None:
     """The end of the first certificate in a PEM file, epoch seconds. None for one that cannot be read."""
     try:
-        found = _PEM.search(certificate.read_text("ascii"))
-        if found is None:
-            raise ValueError("it has no certificate")
-        return _end(ssl.PEM_cert_to_DER_cert(found[0]))
+        return _end(_fields(certificate))
     except (OSError, ValueError, IndexError, KeyError) as error:
         _log.warning("cannot read the end of the certificate %s: %s", certificate, error)
         return None
 
 
-def _end(der: bytes) -> float:
-    """Raises ValueError, IndexError and KeyError."""
-    (whole,) = _elements(der)
+def is_self_signed(certificate: Path) -> bool:
+    """Whether the first certificate in a PEM file names itself as its issuer. False for one that cannot be
+    read."""
+    try:
+        fields = _fields(certificate)
+        return fields[_ISSUER] == fields[_SUBJECT]
+    except (OSError, ValueError, IndexError, KeyError):
+        return False
+
+
+def log_expiry(
+    certificate: Path, clock: Callable[[], float] = time.time, sleep: Callable[[float], object] = time.sleep
+) -> None:
+    """Logs an error at once and then daily, for ever, while the certificate has expired. It reads the file
+    once: a server uses what it read at its start."""
+    end = end_of(certificate)
+    while end is not None:
+        if clock() >= end:
+            _log.error("the TLS certificate %s expired at %s: clients reject it", certificate, utc_text(end))
+        sleep(_DAY)
+
+
+def _fields(certificate: Path) -> list[_Element]:
+    """Those of the signed part, from the serial number on. Raises OSError, ValueError and IndexError."""
+    found = _PEM.search(certificate.read_text("ascii"))
+    if found is None:
+        raise ValueError("it has no certificate")
+    (whole,) = _elements(ssl.PEM_cert_to_DER_cert(found[0]))
     (signed, *_) = _elements(whole.value)
-    fields = [field for field in _elements(signed.value) if field.tag != _VERSION]
+    return [field for field in _elements(signed.value) if field.tag != _VERSION]
+
+
+def _end(fields: Sequence[_Element]) -> float:
+    """Raises ValueError, IndexError and KeyError."""
     _, end = _elements(fields[_VALIDITY].value)
     # RFC 5280 and Python differ about the years 50 to 68 only.
     return datetime.strptime(end.value.decode("ascii"), _FORMATS[end.tag]).replace(tzinfo=UTC).timestamp()

@@ -10,11 +10,14 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base import durable
+from gateway_api.base.certificate import end_of
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
+from gateway_api.base.texts import utc_text
 from gateway_api.cli import certificates
 
 ETC = Path("/etc/gateway-api")
@@ -64,6 +67,7 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
             "Replace it by one with CA:FALSE. Or delete it and run gateway-api-setup, which creates one for "
             "this server only."
         )
+    _warn_of_expiry(certificate)
     # Not the folder: the core makes it before it reads the first users.
     if not (configuration / "state.json").exists() and not is_document(users):
         _make_first_user(etc, users, group)
@@ -75,10 +79,20 @@ def renew_certificate(etc: Path) -> None:
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
         _say(f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it")
+    _warn_of_expiry(certificate)
     # Also without a renewal: the reload after the last one may have failed.
     ours = certificates.is_ours(certificate)
     if ours and SERVED.exists() and certificate.read_bytes() not in SERVED.read_bytes():
         subprocess.run(["systemctl", "try-reload-or-restart", "gateway-api.service"], check=True)
+
+
+def _warn_of_expiry(certificate: Path) -> None:
+    end = end_of(certificate)
+    if end is not None and end <= time.time():
+        _say(
+            f"{certificate} expired at {utc_text(end)}: clients reject it.\n"
+            "Replace it. Or delete it and run gateway-api-setup, which creates one, and reload gateway-api."
+        )
 
 
 def is_document(path: Path) -> bool:

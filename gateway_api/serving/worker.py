@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv6Address
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -30,6 +31,7 @@ from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import logs
+from gateway_api.base.certificate import log_expiry
 from gateway_api.base.http import log_fields
 from gateway_api.base.process import Readiness, places
 from gateway_api.serving import signals
@@ -119,6 +121,9 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if self.slot is not None:
             self._counters = Counters(self.slot)
         super().load_wsgi()
+        if self.slot == 0 and self.cfg.certfile:
+            # One worker speaks for all.
+            gevent.spawn(log_expiry, Path(self.cfg.certfile))
         application = self.wsgi
         self._stop_application = application.stop
         self._end_application = application.end

@@ -14,7 +14,7 @@ import pytest
 from gateway_api.version import VERSION
 from tests.support.by_api import sessions, with_a_name
 from tests.support.desk import Desk
-from tests.support.pretender import Gateway
+from tests.support.pretender import Gateway, Reply
 from tests.support.receivers import Receiver, answer
 from tests.support.stack import wait_for
 
@@ -52,8 +52,16 @@ def test_a_gateway_that_does_not_answer_is_told_from_one_that_refuses(desk: Desk
     ended = desk.run("subscribers", "list")
     assert (ended.status, ended.out) == (AWAY, "")
     assert re.fullmatch(
-        r"gatewayctl: no response from a gateway at https://localhost:1: .*[Cc]onnection refused\n", ended.err
+        r"gatewayctl: no response from a gateway at https://localhost:1: .*[Cc]onnection refused\n"
+        r"gatewayctl: on the gateway, look with: "
+        r"systemctl status gateway-api, and journalctl -u gateway-api\n",
+        ended.err,
     )
+
+
+def test_the_gateway_itself_needs_no_other_certificate(desk: Desk) -> None:
+    desk.environment["GATEWAY_API_CERTIFICATE"] = desk.environment.pop("GATEWAY_CA")
+    assert desk.json("health")["product"]
 
 
 def test_a_certificate_that_nobody_vouches_for_is_not_trusted(desk: Desk) -> None:
@@ -498,10 +506,24 @@ def test_a_gateway_that_is_well_has_only_well_dependencies(operator: Desk) -> No
     assert states["core"] == "ok"
 
 
-def test_a_time_without_its_offset_is_refused_with_the_rule(operator: Desk) -> None:
-    ended = operator.run("subscribers", "history", "--at", "yesterday")
-    assert ended.status == FAILED
-    assert ended.err.startswith("gatewayctl: at: must be epoch seconds")
+def test_a_time_in_the_zone_of_the_machine_is_said_with_the_zone(operator: Desk) -> None:
+    operator.environment["TZ"] = "Europe/Warsaw"
+    ended = operator.run("subscribers", "history", "--at", "2026-03-01 02:13")
+    assert ended.err.splitlines()[0] == "gatewayctl: --at is 2026-03-01 02:13:00 +0100 (CET)"
+    assert ended.err.splitlines()[1:] == ["gatewayctl: no session matches"]
+
+
+@pytest.mark.parametrize(
+    "since", ["2h", "1d ago", "yesterday 02:13", "2026-03-01", "2026-03-01T12:00:00Z", "1772366400"]
+)
+def test_a_window_begins_at_a_time_as_people_write_it(operator: Desk, since: str) -> None:
+    assert isinstance(operator.json("subscribers", "flapping", "--since", since), list)
+
+
+def test_a_time_that_is_none_is_refused_with_the_rule(operator: Desk) -> None:
+    ended = operator.run("audit", "--since", "soon")
+    assert ended.status == USAGE
+    assert "'--since': must be a time, such as 2h, 02:13, yesterday 02:13" in ended.err
 
 
 def test_flapping_subscribers_are_listed(operator: Desk) -> None:
@@ -626,6 +648,62 @@ def test_usernames_are_completed(operator: Desk) -> None:
 
 def test_configuration_paths_are_completed(operator: Desk) -> None:
     assert completed(operator, "gatewayctl config set qos.default_d") == ["qos.default_down"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("gatewayctl vlans --sort se", ["session_count"]),
+        ("gatewayctl vlans --filter tr", ["trunk="]),
+        ("gatewayctl demux --filter st", ["state=active", "state=idle"]),
+        ("gatewayctl subscribers list --sort us", ["username"]),
+        ("gatewayctl subscribers top --sort d", ["down"]),
+        ("gatewayctl subscribers rate --where int", ["interface="]),
+        ("gatewayctl subscribers disconnect --where ty", ["type=pppoe", "type=dhcp"]),
+    ],
+)
+def test_fields_are_completed(desk: Desk, line: str, words: list[str]) -> None:
+    assert completed(desk, line) == words
+
+
+def test_reasons_and_actions_are_those_of_the_records(gateway: Gateway, desk: Desk) -> None:
+    def reply(method: str, path: str) -> Reply:
+        if "/audit" in path:
+            return 200, {
+                "status": "ok",
+                "data": {"records": [{"action": "login.log_in"}, {"action": "jobs.cancel"}]},
+            }
+        return 200, {"status": "ok", "data": {"sessions": [{"reason": "lost_carrier"}, {"reason": None}]}}
+
+    with gateway.replaced(reply) as url:
+        desk.environment["GATEWAY_URL"] = url
+        assert completed(desk, "gatewayctl audit --action log") == ["login.log_in"]
+        assert completed(desk, "gatewayctl subscribers history --reason lo") == ["lost_carrier"]
+
+
+def test_a_search_without_a_session_shows_the_past(gateway: Gateway, desk: Desk) -> None:
+    named = {"username": "alice", "mac_address": "02:00:00:00:00:07", "access_interface": "trunk0.7"}
+    ended = {**named, "ip_address": "100.64.0.7", "ended_at": 1772331180, "reason": "lost_carrier"}
+    failed = {**named, "last_at": 1772331240, "reason": "rejected", "attempts": 12}
+
+    def reply(method: str, path: str) -> Reply:
+        if "/history" in path:
+            return 200, {"status": "ok", "data": {"sessions": [ended]}}
+        if "/failed-sign-ons" in path:
+            return 200, {"status": "ok", "data": {"failures": [failed]}}
+        return 200, {"status": "ok", "data": {"sessions": [], "next_cursor": None}}
+
+    with gateway.replaced(reply) as url:
+        desk.environment["GATEWAY_URL"] = url
+        found = desk.run("subscribers", "find", "ali")
+    assert (found.status, found.out) == (FAILED, "")
+    assert found.err.splitlines() == [
+        "gatewayctl: no session matches 'ali'",
+        "gatewayctl: last seen 2026-03-01 02:13:00+00:00, lost_carrier: "
+        "alice, 100.64.0.7, 02:00:00:00:00:07, trunk0.7",
+        "gatewayctl: failed to sign on 2026-03-01 02:14:00+00:00, rejected, 12 times: "
+        "alice, 02:00:00:00:00:07, trunk0.7",
+    ]
 
 
 def test_nothing_is_completed_without_a_gateway(desk: Desk) -> None:

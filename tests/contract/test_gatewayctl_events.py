@@ -7,6 +7,7 @@ import signal
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,3 +157,66 @@ def test_events_of_all_gateways_have_their_context(operator: Desk) -> None:
     first = operator.api.url.removeprefix("https://")
     assert {event["context"] for event in found if event["username"] == name} == {first, "second"}
     assert {event["event"] for event in found} == {"session_down"}
+
+
+NAMED = {"mac_address": "02:00:00:00:00:07", "ip_address": "100.64.0.7", "type": "PPPoE", "at": 1772331180}
+UP = (
+    {**NAMED, "id": 1, "username": "alice", "access_interface": "trunk0.7"},
+    {**NAMED, "id": 2, "username": "bob", "access_interface": "trunk1.7"},
+    {**NAMED, "id": 3, "username": "carol", "access_interface": "trunk10.7"},
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [(("--user", "bob"), ["bob"]), (("--trunk", "trunk1"), ["bob"]), ((), ["alice", "bob", "carol"])],
+)
+def test_events_are_of_a_user_or_a_trunk(
+    gateway: Gateway, desk: Desk, options: tuple[str, ...], names: list[str]
+) -> None:
+    def reply(method: str, path: str) -> tuple[int, Any]:
+        if "/events" not in path:
+            return 200, {"status": "ok", "data": {}}
+        blocks = (
+            f"id: 1-{each['id']}\nevent: session_up\ndata: {json.dumps(each)}\n\n".encode() for each in UP
+        )
+        return 200, b"".join(blocks)
+
+    with gateway.replaced(reply) as url:
+        desk.environment["GATEWAY_URL"] = url
+        with desk.started("events", "-o", "json", *options) as running:
+            running.wait_for("the stream has ended")
+    shown = [json.loads(line)["username"] for line in running.out.splitlines()]
+    assert shown[: len(names)] == names
+
+
+def test_failed_sign_ons_are_among_the_events(gateway: Gateway, desk: Desk) -> None:
+    failure = {
+        **NAMED,
+        "username": "dave",
+        "access_interface": "trunk0.9",
+        "reason": "rejected",
+        "first_at": 1,
+    }
+    asked: list[str] = []
+
+    def reply(method: str, path: str) -> tuple[int, Any]:
+        if "/failed-sign-ons" in path:
+            asked.append(path)
+            record = {**failure, "attempts": len(asked), "last_at": 1772331180 + len(asked)}
+            return 200, {"status": "ok", "data": {"failures": [record], "next_cursor": None}}
+        if "/events" in path:
+            return 200, b":\n"
+        return 200, {"status": "ok", "data": {}}
+
+    with gateway.replaced(reply) as url:
+        desk.environment["GATEWAY_URL"] = url
+        with desk.started("events", "--failed-sign-ons", "--user", "dave") as running:
+            running.wait_for("attempts: 3")
+    lines = running.out.splitlines()
+    # Those from before it began are not events.
+    assert lines[0] == (
+        "2026-03-01 02:13:02+00:00  fail  dave  rejected  02:00:00:00:00:07  trunk0.9  attempts: 2"
+    )
+    assert f"since={1772331181}" in asked[1]
+    assert "username=dave" in asked[0]

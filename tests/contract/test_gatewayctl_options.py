@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ FILES = {
 }
 #: Options whose effect no single answer shows, and the tests that show it.
 ELSEWHERE = {
+    ("events", "--user"): "test_events_are_of_a_user_or_a_trunk",
+    ("events", "--trunk"): "test_events_are_of_a_user_or_a_trunk",
     ("events", "--output"): "test_events_of_all_gateways_have_their_context",
     ("restore", "--dry-run"): "test_a_dry_run_shows_the_difference_and_leaves_nothing_staged",
     ("subscribers watch", "--output"): "test_the_traffic_of_a_session_is_watched_until_its_end",
@@ -126,6 +129,12 @@ def _made(template: str, responses: dict[str, Any]) -> Reply:
     return 200, document
 
 
+def token(subject: str) -> str:
+    """A JSON Web Token that has not expired."""
+    claims = json.dumps({"sub": subject, "exp": 4_102_444_800}).encode()
+    return f"e30.{urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
+
+
 def leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
     for name, inner in group.commands.items():
         at = f"{path} {name}".strip()
@@ -165,7 +174,7 @@ class Place:
     def run(self, arguments: list[str]) -> Any:
         """What a run sends, prints, and ends with."""
         held = {"url": self.url, "ca": str(self.folder / "certificate.pem"), "username": "alice"}
-        known = {"first": {**held, "token": "a.b.c"}, "second": {**held, "token": "d.e.f"}}
+        known = {name: {**held, "token": token(name)} for name in ("first", "second")}
         file = self.folder / "gatewayctl" / "contexts.json"
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps({"current": "first", "contexts": known}))

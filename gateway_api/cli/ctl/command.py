@@ -9,6 +9,8 @@ from click.core import ParameterSource
 
 from gateway_api.cli.ctl.ways import broken_rules
 
+#: The rule of the API that a field breaks which it does not have.
+_UNKNOWN = "is not a known field"
 #: For the options that a command shares with `gatewayctl`: it may have got them before the command.
 SHARED = "gatewayctl."
 
@@ -35,6 +37,16 @@ class Command(click.Command):
         for rule in broken_rules(ctx.command_path.partition(" ")[2], given):
             raise click.UsageError(rule, ctx)
         return super().invoke(ctx)
+
+    def explained(self, path: str, rule: str) -> str:
+        """A problem of a request as a line: the option and the rule, and the known fields for an unknown
+        one."""
+        name = self.spelled(path)
+        for each in self.params:
+            fields = getattr(each.type, "fields", ())
+            if fields and rule == _UNKNOWN and name.partition(" ")[0] == label(each):
+                return f"{name}: {rule}; known fields: {', '.join(fields)}"
+        return f"{name}: {rule}"
 
     def spelled(self, path: str) -> str:
         """The option or argument that sets a field of a request: `--at` for `at`, `--where color` for

@@ -1,6 +1,7 @@
-"""Words that a shell completes: what the gateway has at that moment."""
+"""Words that a shell completes: what the gateway has at that moment, and the fields of its lists."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -9,7 +10,11 @@ from gateway_api.cli.ctl.failures import CommandFailure
 from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import chosen_context
 from gateway_api.cli.ctl.texts import line
+from gateway_api.wire.columns import columns
+from gateway_api.wire.contract import Enumeration, Method
 
+#: The newest records of a log, of which the words are: another one would find nothing.
+_RECENT = 1000
 #: Seconds that a user waits for a word.
 _TIMEOUT = 3.0
 
@@ -52,3 +57,48 @@ def listed(path: str, key: str, name: str, about: str) -> Offered:
         return [(str(each[name]), str(each[about] or "")) for each in gateway.get(path)[key]]
 
     return Offered(words)
+
+
+def recent(path: str, key: str, name: str) -> Offered:
+    """The words are the values of a field in the newest records of a log."""
+
+    def words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+        found = gateway.get(path, limit=_RECENT)[key]
+        return [(each, "") for each in sorted({each[name] for each in found if each[name]})]
+
+    return Offered(words)
+
+
+class Known(click.ParamType[str]):
+    """A text, completed with words that are known without the gateway. `fields` are those that it names."""
+
+    name = "text"
+
+    def __init__(self, words: Iterable[str], fields: Iterable[str] = ()) -> None:
+        self._words = tuple(words)
+        self.fields = tuple(fields)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+
+
+def orders(fields: Iterable[str]) -> Known:
+    """The words are fields by which a list is sorted, with - for descending order after those without."""
+    names = tuple(fields)
+    return Known([*names, *(f"-{name}" for name in names)])
+
+
+def conditions(fields: Mapping[str, Any]) -> Known:
+    """The words are FIELD=, and FIELD=VALUE where the type of the field has few values."""
+    words = []
+    for name, kind in fields.items():
+        members = list(kind) if isinstance(kind, type) and issubclass(kind, Enumeration) else []
+        words += [f"{name}={member}" for member in members] or [f"{name}="]
+    return Known(words, fields)
+
+
+def fields_of(method: type[Method[Any]]) -> dict[str, Any]:
+    """The fields by which the list of a method is filtered and sorted, with their types."""
+    return {name: column.type for name, column in columns(method).items()}

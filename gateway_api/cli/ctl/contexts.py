@@ -5,6 +5,7 @@ The file belongs to its owner alone (mode 0600). A token is sent only to the URL
 
 import fcntl
 import json
+import os
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.texts import moment
 
 DEFAULT_URL = "https://localhost:8443"
+_THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
 #: Header, claims and signature (RFC 7515 section 7.1).
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
@@ -112,6 +114,19 @@ def _claims(token: str) -> Any:
 def _expiry(token: str) -> Any:
     """The claim `exp` of a token (RFC 7519 section 4.1.4), None without one."""
     return _claims(token).get("exp")
+
+
+def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
+    """The certificate of the API of this machine, if the URL is of this machine and the certificate is
+    self-signed. None for another one: the CA certificates of the system are for that."""
+    if urlsplit(url).hostname not in _THIS_MACHINE:
+        return None
+    # Here, as no other URL needs them.
+    from gateway_api.base.certificate import is_self_signed
+    from gateway_api.base.settings import certificate
+
+    path = Path(certificate(environment))
+    return str(path) if os.access(path, os.R_OK) and is_self_signed(path) else None
 
 
 def checked_url(url: str) -> str:

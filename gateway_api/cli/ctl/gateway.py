@@ -1,6 +1,7 @@
 """A gateway as its API shows it. Errors of HTTP and of the API become Failures here, and nowhere else."""
 
 import json
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import requests
 
-from gateway_api.cli.ctl.contexts import Context, is_token
+from gateway_api.cli.ctl.contexts import Context, is_token, own_certificate
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.texts import line
 from gateway_api.version import VERSION
@@ -22,6 +23,8 @@ _CONNECT_TIMEOUT = 5.0
 _TIMEOUT = 60.0
 #: Records of a page.
 _PAGE = 2000
+#: For a host on which nothing listens at the port.
+_REFUSED = "on the gateway, look with: systemctl status gateway-api, and journalctl -u gateway-api"
 
 
 class Answer(NamedTuple):
@@ -31,29 +34,33 @@ class Answer(NamedTuple):
     etag: str | None
 
 
+#: For the path of a field, and the rule.
+Explained = Callable[[str, str], str]
 #: Logs in again after the token has expired; None if it cannot.
 Renewal = Callable[["RemoteGateway"], str | None]
 
 
 class RemoteGateway:
-    """Sends requests with the token of the context. `spelled` makes the user's word of a field's path."""
+    """Sends requests with the token of the context. `explained` makes a line of
+    a field's path and the rule that it breaks."""
 
     def __init__(
         self,
         context: Context,
         renew: Renewal | None = None,
         timeout: float = _TIMEOUT,
-        spelled: Callable[[str], str] = str,
+        explained: Explained = "{}: {}".format,
     ) -> None:
         self.context = context
         self._token = context.token
         self._renew = renew
-        self._spelled = spelled
+        self._explained = explained
         self._timeout = timeout
         self._http = requests.Session()
         # The environment's proxies and passwords (.netrc) are not the user's choice for a gateway.
         self._http.trust_env = False
-        self._http.verify = context.ca or ssl.get_default_verify_paths().capath or True
+        ca = context.ca or own_certificate(context.url, os.environ)
+        self._http.verify = ca or ssl.get_default_verify_paths().capath or True
         self._http.headers["User-Agent"] = f"gatewayctl/{VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
@@ -139,7 +146,7 @@ class RemoteGateway:
         )
 
     def _failure(self, response: requests.Response, document: Record) -> CommandFailure:
-        said = _complaint(document, self._spelled)
+        said = _complaint(document, self._explained)
         status = ExitStatus.REFUSED
         code = response.status_code
         if code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
@@ -158,9 +165,10 @@ class RemoteGateway:
         return CommandFailure(status, *said)
 
     def _unreachable(self, error: Exception) -> CommandFailure:
-        return CommandFailure(
-            ExitStatus.UNREACHABLE, f"no response from a gateway at {self.context.url}: {_reason(error)}"
-        )
+        said = [f"no response from a gateway at {self.context.url}: {_reason(error)}"]
+        if any(isinstance(each, ConnectionRefusedError) for each in _causes(error)):
+            said += [_REFUSED]
+        return CommandFailure(ExitStatus.UNREACHABLE, *said)
 
 
 def not_a_gateway(url: str) -> CommandFailure:
@@ -177,25 +185,27 @@ def _lines(response: requests.Response) -> Iterator[bytes]:
 
 def _reason(error: BaseException) -> str:
     """That of the operating system or of OpenSSL, which requests and urllib3 wrap."""
+    *_, found = _causes(error)
+    return line(getattr(found, "strerror", None) or found)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those that it wraps."""
+    yield error
     inner = [getattr(error, "reason", None), *error.args, error.__cause__]
     found = next((each for each in inner if isinstance(each, BaseException)), None)
     if found is not None:
-        return _reason(found)
-    return line(getattr(error, "strerror", None) or error)
+        yield from _causes(found)
 
 
-def _complaint(document: Record, spelled: Callable[[str], str]) -> list[str]:
+def _complaint(document: Record, explained: Explained) -> list[str]:
     """An error response as lines: the option or field, and the rule, of each problem."""
     match document:
         case {"detail": str(detail)}:
             return [line(detail)]
         case {"errors": [_, *_] as errors}:
-            return [
-                line(
-                    f"{spelled(each['path'])}: {each['message']}" if each.get("path") else each.get("message")
-                )
-                for each in errors
-            ]
+            said = [(each.get("path"), str(each.get("message"))) for each in errors]
+            return [line(explained(path, rule) if path else rule) for path, rule in said]
         case {"message": str(message), "hint": str(hint)}:
             return [line(message), line(hint)]
         case {"message": str(message)}:

@@ -133,8 +133,9 @@ def chosen_gateway(ctx: click.Context) -> RemoteGateway:
 
 def gateway_of(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
     """A gateway, whose errors name the options of the command."""
-    spelled = ctx.command.spelled if isinstance(ctx.command, Command) else str
-    return RemoteGateway(context, renew, spelled=spelled)
+    if not isinstance(ctx.command, Command):
+        return RemoteGateway(context, renew)
+    return RemoteGateway(context, renew, explained=ctx.command.explained)
 
 
 def reads(function: Function) -> Callable[..., None]:

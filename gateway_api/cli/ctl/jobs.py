@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl.completion import conditions
 from gateway_api.cli.ctl.failures import ExitStatus, complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import confirm, filter_of
@@ -14,6 +15,7 @@ from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.sessions import touched
 from gateway_api.cli.ctl.texts import line
+from gateway_api.wire.core.sessions import SessionFilter, SessionTypeFilter
 
 PATH = "/subscribers/jobs"
 _RUNNING = "running"
@@ -26,6 +28,7 @@ def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--per-second", metavar="N", type=int, help="The most sessions of a job per second."),
         click.option(
             "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
+            type=conditions({**dict.fromkeys(SessionFilter.__struct_fields__), "type": SessionTypeFilter}),
             help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
         ),
     ):  # fmt: skip

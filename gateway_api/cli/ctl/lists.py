@@ -5,23 +5,34 @@ from typing import Any
 
 import click
 
+from gateway_api.cli.ctl.completion import conditions, fields_of, orders
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import filter_of
 from gateway_api.cli.ctl.results import ResultList, ShownColumn
+from gateway_api.wire.contract import Method
 
 
-def list_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of such a command."""
-    for option in (
-        click.option("--limit", metavar="N", type=click.IntRange(1), help="The most records."),
-        click.option("--sort", metavar="FIELD", help="A field of the records; -FIELD for descending order."),
-        click.option(
-            "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
-            help="Records with this value only, such as type=trunk; all filters must match.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+def list_options(method: type[Method[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of such a command. `method` is that of the core which makes the list."""
+    fields = fields_of(method)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("--limit", metavar="N", type=click.IntRange(1), help="The most records."),
+            click.option(
+                "--sort", metavar="FIELD", type=orders(fields),
+                help="A field of the records; -FIELD for descending order.",
+            ),
+            click.option(
+                "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=filter_of,
+                type=conditions(fields),
+                help="Records with this value only, such as type=trunk; all filters must match.",
+            ),
+        ):  # fmt: skip
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def listing(

@@ -102,11 +102,14 @@ class TimeType(click.ParamType[str]):
 
 
 class DurationType(click.ParamType[int]):
-    """Seconds, from a number with s, m, h or d; a number alone is seconds, unless it `needs_unit`."""
+    """Seconds, `least` to `most`, from a number with s, m, h or d. A number alone is seconds, unless it
+    `needs_unit`."""
 
     name = "duration"
 
-    def __init__(self, *, needs_unit: bool = False) -> None:
+    def __init__(self, least: int = 1, most: int | None = None, *, needs_unit: bool = False) -> None:
+        self._least = least
+        self._most = most
         self._needs_unit = needs_unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -114,6 +117,11 @@ class DurationType(click.ParamType[int]):
             return value
         is_bare = not self._needs_unit and value.isascii() and value.isdigit() and len(value) <= 9
         try:
-            return int(value) if is_bare else parse_duration(value)
+            found = int(value) if is_bare else parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if found < self._least:
+            self.fail(f"must be at least {self._least} s", param, ctx)
+        if self._most is not None and found > self._most:
+            self.fail(f"must be at most {self._most} s", param, ctx)
+        return found

@@ -232,7 +232,8 @@ def _problems(field: Field[Any], value: Any, path: str) -> Iterator[Problem]:
             if name in field.schema.fields:
                 yield from _problems(field.schema.fields[name], held, below)
             else:
-                yield Problem(below, "unknown", "is not a known field")
+                known = ", ".join(field.schema.fields)
+                yield Problem(below, "unknown", f"is not a known field; known fields: {known}")
     elif isinstance(field, List) and not isinstance(value, list):
         yield Problem(path, "invalid", "must be a list, in JSON")
     elif isinstance(field, List):

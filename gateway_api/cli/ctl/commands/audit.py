@@ -5,10 +5,12 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.command import command
+from gateway_api.cli.ctl.completion import recent
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import line, plain
+from gateway_api.cli.ctl.times import FORMS, TimeType
 
 #: Records without `--limit`: the log may have a hundred thousand.
 _DEFAULT_LIMIT = 100
@@ -41,11 +43,14 @@ _COLUMNS = (
 @command()
 @reads
 @click.option("--user", metavar="NAME", help="Records of this user.")
-@click.option("--action", metavar="ACTION", help="Of this action, such as subscribers.change_rate.")
+@click.option(
+    "--action", metavar="ACTION", type=recent("/audit", "records", "action"),
+    help="Of this action, such as subscribers.change_rate.",
+)  # fmt: skip
 @click.option("--route", metavar="ROUTE", help="Of this route, such as /api/v1/subscribers/{id}/rate.")
 @click.option("--result", metavar="RESULT", help="done, refused, failed or unanswered.")
-@click.option("--since", metavar="TIME", help="From then on: ISO 8601 with an offset, or epoch seconds.")
-@click.option("--until", metavar="TIME", help="Before then.")
+@click.option("--since", metavar="TIME", type=TimeType(), help=f"From then on: {FORMS}.")
+@click.option("--until", metavar="TIME", type=TimeType(), help="Before then.")
 @click.option(
     "--limit",
     metavar="N",

@@ -21,6 +21,7 @@ from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.signin import STANDARD_INPUT
+from gateway_api.cli.ctl.times import DurationType
 
 _LONGEST_COMMENT = 256
 
@@ -68,8 +69,8 @@ def _name_of(document: Record) -> str:
     "--discard", is_flag=True, help="Discards changes in the candidate; otherwise they are an error."
 )
 @click.option(
-    "--within", "confirm_seconds", metavar="SECONDS", type=click.IntRange(1, 86400),
-    default=120, show_default=True, help="The time to confirm.",
+    "--within", "confirm_seconds", metavar="TIME", type=DurationType(1, 86400), default="120s",
+    show_default=True, help="The time to confirm: seconds, or with a unit such as 5m.",
 )  # fmt: skip
 @click.option(
     "--max-dropped", "max_sessions_dropped", metavar="N", type=click.IntRange(0),

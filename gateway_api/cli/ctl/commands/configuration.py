@@ -18,6 +18,7 @@ from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads,
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.signin import STANDARD_INPUT, first_line
 from gateway_api.cli.ctl.texts import compact, line, moment
+from gateway_api.cli.ctl.times import DurationType
 
 #: The running configuration, where a revision is meant.
 _RUNNING = "0"
@@ -187,8 +188,8 @@ def _compared(difference: Record) -> Report:
 @acts
 @click.option("--comment", help="Stands in the archive.")
 @click.option(
-    "--confirm-within", "confirm_seconds", metavar="SECONDS", type=int,
-    help="The former configuration returns by itself unless `config confirm` comes in time.",
+    "--confirm-within", "confirm_seconds", metavar="TIME", type=DurationType(),
+    help="The former configuration returns by itself unless `config confirm` comes in time: 120, or 5m.",
 )  # fmt: skip
 @click.option(
     "--max-dropped", "max_sessions_dropped", metavar="N", type=int,

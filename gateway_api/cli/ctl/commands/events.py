@@ -5,14 +5,16 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from gateway_api.cli.ctl.command import SHARED, command
+from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.follower import EventFollower, Say
-from gateway_api.cli.ctl.gateway import Record
+from gateway_api.cli.ctl.follower import EventFollower, Say, SignOnFollower
+from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import (
     all_option,
     chosen_contexts,
@@ -26,7 +28,13 @@ from gateway_api.cli.ctl.printing import CONTEXT, StreamPrinter
 from gateway_api.cli.ctl.sse import Event
 from gateway_api.cli.ctl.texts import NOTHING, line, moment, plain
 
+
+def _trunks(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
+    return [(trunk, "") for trunk in gateway.get("/system/config")["interfaces"]["trunks"]]
+
+
 _ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
+trunk_type = Offered(_trunks)
 _REMEDY = "list the sessions again"
 
 
@@ -36,8 +44,19 @@ _REMEDY = "list the sessions again"
 @click.option(
     "--after", metavar="ID", help="Resumes after this event; the command prints the last id at its end."
 )
+@click.option("--user", metavar="NAME", help="Of this username.")
+@click.option("--trunk", metavar="NAME", type=trunk_type, help="On this trunk, or on a VLAN of it.")
+@click.option("--failed-sign-ons", is_flag=True, help="Also sign-ons that fail, some seconds later.")
 @click.pass_context
-def events(ctx: click.Context, events: str | None, type: str | None, after: str | None) -> None:
+def events(
+    ctx: click.Context,
+    events: str | None,
+    type: str | None,
+    after: str | None,
+    user: str | None,
+    trunk: str | None,
+    failed_sign_ons: bool,
+) -> None:
     """Follows the session events until Ctrl-C, one line per event.
 
     After a lost connection it resumes after the last event. A gap says that events were lost: list the
@@ -46,13 +65,29 @@ def events(ctx: click.Context, events: str | None, type: str | None, after: str 
     if after is not None and not _ID.fullmatch(after):
         # In a header, the API takes an invalid id for one that is too old.
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
-    query = {"events": events, "type": type}
     signal.signal(signal.SIGTERM, _terminated)
-    printer = StreamPrinter(chosen_format(ctx), _FIELDS)
-    if not ctx.meta.get(f"{SHARED}all"):
-        _follow_one(EventFollower(chosen_gateway(ctx), query, after, _saying()), printer)
-    else:
-        _follow_all(ctx, query, printer)
+    shown = _Shown(StreamPrinter(chosen_format(ctx), _FIELDS), user, trunk)
+    query = {"events": events, "type": type}
+    asked = chosen_contexts(ctx) if ctx.meta.get(f"{SHARED}all") else []
+    gateways: list[tuple[str | None, RemoteGateway]] = [(each.name, gateway_of(ctx, each)) for each in asked]
+    gateways = gateways or [(None, chosen_gateway(ctx))]
+    followers: list[tuple[str | None, EventFollower | SignOnFollower]] = []
+    for name, gateway in gateways:
+        followers += [(name, EventFollower(gateway, query, after, _saying(name)))]
+        if failed_sign_ons:
+            followers += [(name, SignOnFollower(gateway, {"type": type, "username": user}, _saying(name)))]
+    try:
+        if len(followers) == 1:
+            _follow_one(followers[0][1], shown)
+        else:
+            if not asked:
+                # A thread cannot ask for a password.
+                gateways[0][1].get("/subscribers/summary")
+            _follow_all(followers, shown)
+    finally:
+        for each in (follower for name, follower in followers if name is None):
+            if isinstance(each, EventFollower) and each.last:
+                complain([f"to continue: --after {each.last}"])
 
 
 def _saying(context: str | None = None) -> Say:
@@ -63,35 +98,31 @@ def _terminated(number: int, frame: Any) -> NoReturn:
     raise click.exceptions.Exit(128 + number)
 
 
-def _follow_one(follower: EventFollower, printer: StreamPrinter) -> None:
-    try:
-        for event in follower.follow():
-            _show(printer, event)
-    finally:
-        if follower.last:
-            complain([f"to continue: --after {follower.last}"])
+def _follow_one(follower: EventFollower | SignOnFollower, shown: "_Shown") -> None:
+    for event in follower.follow():
+        shown.show(event)
 
 
-def _follow_all(ctx: click.Context, query: Record, printer: StreamPrinter) -> None:
-    """One thread for each gateway; a gateway that refuses does not stop the others."""
-    found: queue.SimpleQueue[tuple[str, Event | CommandFailure]] = queue.SimpleQueue()
+def _follow_all(
+    followers: Sequence[tuple[str | None, EventFollower | SignOnFollower]], shown: "_Shown"
+) -> None:
+    """One thread for each of them; a gateway that refuses does not stop the others."""
+    found: queue.SimpleQueue[tuple[str | None, Event | CommandFailure]] = queue.SimpleQueue()
 
-    def follow(name: str, follower: EventFollower) -> None:
+    def follow(name: str | None, follower: EventFollower | SignOnFollower) -> None:
         try:
             for event in follower.follow():
                 found.put((name, event))
         except CommandFailure as failure:
             found.put((name, failure))
 
-    contexts = chosen_contexts(ctx)
-    for context in contexts:
-        follower = EventFollower(gateway_of(ctx, context), query, None, _saying(context.name))
-        threading.Thread(target=follow, args=(context.name, follower), daemon=True).start()
-    left, worst = len(contexts), ExitStatus.DONE
+    for each in followers:
+        threading.Thread(target=follow, args=each, daemon=True).start()
+    left, worst = len(followers), ExitStatus.DONE
     while left:
         name, event = found.get()
         if isinstance(event, Event):
-            _show(printer, event, name)
+            shown.show(event, name)
         else:
             complain(event.lines, name)
             left, worst = left - 1, max(worst, event.status)
@@ -101,14 +132,28 @@ def _follow_all(ctx: click.Context, query: Record, printer: StreamPrinter) -> No
 #: Of all events, as CSV has the same fields on each line.
 _FIELDS = (
     "event_id", "event", "at", "id", "type", "username", "reason", "ip_address", "mac_address",
-    "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest",
+    "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest", "attempts",
 )  # fmt: skip
 
 
-def _show(printer: StreamPrinter, event: Event, context: str | None = None) -> None:
-    of = {} if context is None else {CONTEXT: context}
-    record = {**of, "event_id": event.id, "event": event.name, **event.data}
-    printer.show(record, "  ".join([*of.values(), _line_of(event)]))
+class _Shown:
+    """Shows the events of a user and of a trunk, all for None. A gap concerns everybody."""
+
+    def __init__(self, printer: StreamPrinter, user: str | None, trunk: str | None) -> None:
+        self._printer = printer
+        self._user = user
+        self._trunk = trunk
+
+    def show(self, event: Event, context: str | None = None) -> None:
+        if event.name != "gap" and not self._is_wanted(event.data):
+            return
+        of = {} if context is None else {CONTEXT: context}
+        record = {**of, "event_id": event.id or None, "event": event.name, **event.data}
+        self._printer.show(record, "  ".join([*of.values(), _line_of(event)]))
+
+    def _is_wanted(self, data: Record) -> bool:
+        trunk, _, _ = str(data.get("access_interface")).partition(".")
+        return self._user in (None, data.get("username")) and self._trunk in (None, trunk)
 
 
 def _line_of(event: Event) -> str:
@@ -125,6 +170,11 @@ def _line_of(event: Event) -> str:
             text = (
                 f"down  {data['id']}  {plain(data['username'])}  {plain(data['reason'])}  {_place(data)}"
                 f"  {NOTHING if seconds is None else f'{seconds} s'}"
+            )
+        case "sign_on_failed":
+            text = (
+                f"fail  {plain(data['username'])}  {data['reason']}  {_place(data)}"
+                f"  attempts: {data['attempts']}"
             )
         case _:
             text = f"{event.name}  {data}"

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.command import command
+from gateway_api.cli.ctl.completion import recent
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
@@ -12,10 +13,10 @@ from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, Who
 from gateway_api.cli.ctl.sessions import address
 from gateway_api.cli.ctl.targets import TargetType, last_session_id, session_path
 from gateway_api.cli.ctl.texts import moment
+from gateway_api.cli.ctl.times import FORMS, TimeType
 
 #: Records without `--limit`: the history may have millions.
 _DEFAULT_LIMIT = 100
-_TIME = "ISO 8601 with an offset, or epoch seconds"
 
 
 def _end(record: Record) -> str:
@@ -73,8 +74,8 @@ _TIMELINE = (
     ShownColumn("message", importance=Importance.IDENTITY, wraps=True),
 )
 
-_since = click.option("--since", metavar="TIME", help=f"From then on: {_TIME}.")
-_until = click.option("--until", metavar="TIME", help="Before then.")
+_since = click.option("--since", metavar="TIME", type=TimeType(), help=f"From then on: {FORMS}.")
+_until = click.option("--until", metavar="TIME", type=TimeType(), help="Before then.")
 
 _limit = click.option(
     "--limit", metavar="N", type=click.IntRange(1), default=_DEFAULT_LIMIT, show_default=True,
@@ -90,10 +91,13 @@ _limit = click.option(
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="On this interface or access interface.")
-@click.option("--at", metavar="TIME", help=f"That were up then: {_TIME}.")
+@click.option("--at", metavar="TIME", type=TimeType(), help=f"That were up then: {FORMS}.")
 @_since
 @_until
-@click.option("--reason", metavar="REASON", help="That ended for this reason, such as lost_carrier.")
+@click.option(
+    "--reason", metavar="REASON", type=recent("/subscribers/history", "sessions", "reason"),
+    help="That ended for this reason, such as lost_carrier.",
+)  # fmt: skip
 @_limit
 def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sessions that are up or have ended, the newest first. All conditions must match.
@@ -116,7 +120,10 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
 @click.option("--interface", metavar="NAME", help="On this access interface.")
 @_since
 @_until
-@click.option("--reason", metavar="REASON", help="That failed for this reason, such as rejected.")
+@click.option(
+    "--reason", metavar="REASON", type=recent("/subscribers/failed-sign-ons", "failures", "reason"),
+    help="That failed for this reason, such as rejected.",
+)  # fmt: skip
 @_limit
 def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sign-ons that failed, and why, the newest first. All conditions must match.

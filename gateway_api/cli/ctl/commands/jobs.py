@@ -13,6 +13,7 @@ from gateway_api.cli.ctl.jobs import PATH
 from gateway_api.cli.ctl.lists import list_options, listing
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.texts import line
+from gateway_api.wire.core.jobs import ListJobs
 
 _COLUMNS = (
     ShownColumn("id", importance=Importance.IDENTITY),
@@ -41,7 +42,7 @@ def jobs() -> None:
 
 @jobs.command("list")
 @reads
-@list_options
+@list_options(ListJobs)
 def list_(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the last hundred jobs, the newest first."""
     return listing(gateway, PATH, "jobs", _COLUMNS, **query)

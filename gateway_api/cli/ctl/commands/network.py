@@ -11,6 +11,15 @@ from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.lists import list_options, listing
 from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import plain, size
+from gateway_api.wire.core.faults import ListFaults
+from gateway_api.wire.core.network import (
+    GetDemuxState,
+    ListCgnatSessions,
+    ListInterfaces,
+    ListQos,
+    ListRoutes,
+    ListVlans,
+)
 
 
 def _addresses(value: Any) -> str:
@@ -112,7 +121,7 @@ _FAULTS = (
 
 @command()
 @reads
-@list_options
+@list_options(ListInterfaces)
 def interfaces(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the interfaces of the gateway."""
     return listing(gateway, "/interfaces", "interfaces", _INTERFACES, **query)
@@ -120,7 +129,7 @@ def interfaces(gateway: RemoteGateway, **query: Any) -> ResultList:
 
 @command()
 @reads
-@list_options
+@list_options(ListVlans)
 def vlans(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the VLANs that the demux has made."""
     return listing(gateway, "/interfaces/vlans", "vlans", _VLANS, **query)
@@ -129,7 +138,7 @@ def vlans(gateway: RemoteGateway, **query: Any) -> ResultList:
 @command()
 @reads
 @click.option("--profiles", is_flag=True, help="Lists the overhead profiles instead.")
-@list_options
+@list_options(ListQos)
 def qos(gateway: RemoteGateway, profiles: bool, **query: Any) -> ResultList:
     """Lists the shapers of the sessions."""
     if profiles:
@@ -139,7 +148,7 @@ def qos(gateway: RemoteGateway, profiles: bool, **query: Any) -> ResultList:
 
 @command()
 @reads
-@list_options
+@list_options(ListRoutes)
 def routes(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the routes of the kernel."""
     return listing(gateway, "/routing/routes", "routes", _ROUTES, **query)
@@ -163,7 +172,7 @@ def bgp(gateway: RemoteGateway) -> ResultList:
 @command()
 @reads
 @click.option("--stats", is_flag=True, help="Counts the sessions instead.")
-@list_options
+@list_options(ListCgnatSessions)
 def cgnat(gateway: RemoteGateway, stats: bool, **query: Any) -> ResultList | Sheet:
     """Lists the sessions that are steered to the CGNAT appliance."""
     if stats:
@@ -174,7 +183,7 @@ def cgnat(gateway: RemoteGateway, stats: bool, **query: Any) -> ResultList | She
 @command()
 @reads
 @click.option("--config", is_flag=True, help="Shows the demux section of the running configuration instead.")
-@list_options
+@list_options(GetDemuxState)
 def demux(gateway: RemoteGateway, config: bool, **query: Any) -> ResultList | Sheet:
     """Lists the VLANs of the demux with their state."""
     if config:
@@ -184,7 +193,7 @@ def demux(gateway: RemoteGateway, config: bool, **query: Any) -> ResultList | Sh
 
 @command()
 @reads
-@list_options
+@list_options(ListFaults)
 def faults(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists what the gateway could not repair in the data plane."""
     return listing(gateway, "/system/faults", "faults", _FAULTS, **query)

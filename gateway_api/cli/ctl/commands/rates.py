@@ -12,15 +12,9 @@ from gateway_api.cli.ctl.invocation import acts, dry_run_option, yes_option
 from gateway_api.cli.ctl.rate_changes import RateChanges, change_all
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
-from gateway_api.cli.ctl.texts import moment, parse_duration
+from gateway_api.cli.ctl.texts import moment
 from gateway_api.cli.ctl.texts import rate as shown
-
-
-def _seconds(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+from gateway_api.cli.ctl.times import DurationType, TimeType
 
 
 def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -48,10 +42,13 @@ def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 )
 @click.option("--up", "rate_up", metavar="RATE", callback=_with_unit, help="Upstream rate.")
 @click.option(
-    "--for", "expires_in", metavar="TIME", callback=_seconds,
+    "--for", "expires_in", metavar="TIME", type=DurationType(needs_unit=True),
     help="Then the former rates return: a number with s, m, h or d, such as 1h.",
 )  # fmt: skip
-@click.option("--until", metavar="TIME", help="The same, at a time: ISO 8601 or epoch seconds.")
+@click.option(
+    "--until", metavar="TIME", type=TimeType(ahead=True),
+    help="The same, at a time: 06:00, tomorrow 06:00, 2026-12-24, ISO 8601 or epoch seconds.",
+)  # fmt: skip
 @jobs.where_options
 @click.option("--file", metavar="FILE", help="Rates of many sessions, as CSV; - is standard input.")
 @click.option("--skip-bad", is_flag=True, help="Ignores bad lines of the file.")

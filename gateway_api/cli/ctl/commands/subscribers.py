@@ -7,7 +7,7 @@ import click
 
 from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.command import group
-from gateway_api.cli.ctl.completion import listed
+from gateway_api.cli.ctl.completion import listed, orders
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
@@ -15,9 +15,12 @@ from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Report, ResultList, Sheet
 from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, touched
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
-from gateway_api.cli.ctl.texts import sessions
+from gateway_api.cli.ctl.texts import line, moment, plain, sessions
+from gateway_api.wire.core.sessions import SessionSummary
 
 _LIST = "/subscribers"
+#: Records of the history that a search without a session shows.
+_MOST_PAST = 3
 
 target = click.argument("target", type=TargetType())
 limit_option = click.option(
@@ -44,7 +47,10 @@ def subscribers() -> None:
 @click.option(
     "--interface", metavar="NAME", type=interface_type, help="On this interface or access interface."
 )
-@click.option("--sort", metavar="FIELD", help="A field of the sessions; -FIELD for descending order.")
+@click.option(
+    "--sort", metavar="FIELD", type=orders(SessionSummary.__struct_fields__),
+    help="A field of the sessions; -FIELD for descending order.",
+)  # fmt: skip
 @limit_option
 def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList:
     """Lists the sessions. All filters must match."""
@@ -60,12 +66,43 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
 
     TEXT is a part of a username or of a MAC address in any spelling, an address, its first parts or a prefix,
     an interface, a VLAN id, a session id, or the beginning of an accounting id. Exit status 1 if there is no
-    such session.
+    such session: then standard error has the last sessions and failed sign-ons of the history that match.
     """
     found = gateway.pages(_LIST, "sessions", {"search": text}, limit)
     if not found:
-        raise CommandFailure(ExitStatus.REFUSED, f"no session matches {text!r}")
+        raise CommandFailure(ExitStatus.REFUSED, f"no session matches {text!r}", *_past(gateway, text))
     return ResultList(found, FOUND)
+
+
+def _past(gateway: RemoteGateway, text: str) -> list[str]:
+    """What the history knows of a text: the last sessions and failed sign-ons, as lines."""
+    query = {"search": text, "limit": _MOST_PAST}
+    try:
+        ended = gateway.get(f"{_LIST}/history", **query)["sessions"]
+        failed = gateway.get(f"{_LIST}/failed-sign-ons", **query)["failures"]
+    except CommandFailure as failure:
+        return [f"the history: {each}" for each in failure.lines]
+    return [
+        *(f"{_end(each)}: {_who(each)}" for each in ended),
+        *(
+            f"failed to sign on {moment(each['last_at'])}, {plain(each['reason'])}, "
+            f"{each['attempts']} times: {_who(each)}"
+            for each in failed
+        ),
+    ]
+
+
+def _end(session: Record) -> str:
+    # A session that the history did not see end has only the last time at which it was up.
+    last = session.get("ended_after") or session["ended_at"]
+    if last is None:
+        return f"up since {moment(session['started_at'])}"
+    return f"last seen {moment(last)}, {plain(session['reason'])}"
+
+
+def _who(record: Record) -> str:
+    named = (record["username"], record.get("ip_address"), record["mac_address"], record["access_interface"])
+    return ", ".join(line(each) for each in named if each)
 
 
 @subscribers.command()

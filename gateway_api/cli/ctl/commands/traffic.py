@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.command import command
+from gateway_api.cli.ctl.completion import Known
 from gateway_api.cli.ctl.failures import complain
 from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import (
@@ -22,6 +23,8 @@ from gateway_api.cli.ctl.sessions import address
 from gateway_api.cli.ctl.sse import events
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
 from gateway_api.cli.ctl.texts import moment, speed
+from gateway_api.cli.ctl.times import DurationType, TimeType
+from gateway_api.wire.core.traffic import TalkerOrder
 
 _TALKERS = (
     ShownColumn("id", importance=Importance.IDENTITY),
@@ -50,7 +53,10 @@ _PAUSE = 1.0
 
 @command()
 @refreshes
-@click.option("--sort", metavar="ORDER", help="-down, -up, down or up: by traffic; -down by default.")
+@click.option(
+    "--sort", metavar="ORDER", type=Known(TalkerOrder),
+    help="-down, -up, down or up: by traffic; -down by default.",
+)  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="The most sessions; 20 by default.")
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """Lists the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
@@ -59,13 +65,16 @@ def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultLi
 
 @command("traffic")
 @reads
-@click.option("--since", metavar="TIME", help="From then on; an hour ago by default.")
-@click.option("--until", metavar="TIME", help="Before then; now by default.")
-@click.option("--step", metavar="SECONDS", type=click.IntRange(1), help="The mean of each so many seconds.")
+@click.option("--since", metavar="TIME", type=TimeType(), help="From then on; an hour ago by default.")
+@click.option("--until", metavar="TIME", type=TimeType(), help="Before then; now by default.")
+@click.option(
+    "--step", metavar="TIME", type=DurationType(), help="The mean of each so many seconds, or of 10m."
+)
 def over_time(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the traffic of all trunks over time, the oldest first.
 
-    TIME is ISO 8601 with an offset, or epoch seconds. A time in which nothing was measured is missing.
+    TIME is such as 2h (ago), 02:13 or yesterday 02:13, ISO 8601 or epoch seconds. A time in which nothing was
+    measured is missing.
     """
     return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
 
