@@ -43,8 +43,8 @@ SECONDS, BEFORE = 0.25, 0.1
 #: How many times as long as alone health may take.
 MEDIAN, P99 = 3, 5
 #: Another program of the machine can hold up any of these short measurements, before the busy clients come or
-#: beside them. Starvation is seen in each.
-ATTEMPTS = 5
+#: beside them. Starvation is seen in each, so that each bound has to be kept once.
+ATTEMPTS = 8
 #: Those that read come before those that change what they read.
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -189,8 +189,7 @@ class _OfUsers(Gateway):
     def __init__(self, api: Api, state: Path, busy: Bursts, polls: Bursts) -> None:
         found = re.search(r'src="(docs/([^/]+)/[^"]*bundle[^"]*)"', api.send("GET", "/docs", None).text)
         assert found
-        sent = {**BODIES["POST", "/api/v1/webhooks"]}
-        webhook = api.send("POST", "/webhooks", json=sent).json()["data"]["id"]
+        webhook = api.send("POST", "/webhooks", json=BODIES["POST", "/api/v1/webhooks"]).json()["data"]["id"]
         job = api.send("POST", "/subscribers/rate", json=BODIES["POST", "/api/v1/subscribers/rate"])
         parameters = {
             "id": str(api.get("/subscribers")["sessions"][0]["id"]),
@@ -254,21 +253,24 @@ def test_health_beside_busy_clients_takes_not_much_longer_than_alone(
     gateways: dict[Profile, Gateway], cell: Cell
 ) -> None:
     gateway = gateways[cell.profile]
-    left, found, responses = set(BUSY), [], 0
+    left = {(clients, bound) for clients in BUSY for bound in ("median", "p99")}
+    found, responses = [], 0
     with alone():
         for _ in range(ATTEMPTS):
             before = gateway.alone().seconds
             if not all(before):
                 continue
-            for clients in sorted(left):
+            for clients in sorted({clients for clients, _ in left}):
                 polled, busy = gateway.beside(cell, clients)
                 assert set(polled.statuses) == {"200"}
                 responses += sum(busy.statuses.values())
                 longer = median(polled.seconds) / median(before)
                 at_worst = p99(polled.seconds) / p99(before)
                 found.append(f"{clients} busy: median x{longer:.1f}, p99 x{at_worst:.1f}, {busy.statuses}")
-                if longer < MEDIAN and at_worst < P99:
-                    left.remove(clients)
+                if longer < MEDIAN:
+                    left.discard((clients, "median"))
+                if at_worst < P99:
+                    left.discard((clients, "p99"))
             if not left:
                 break
     print(found)
