@@ -46,7 +46,7 @@ lint: $(DEVELOPED)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell --config lint/codespell.cfg
-	$(VENV)/bin/proselint --config lint/proselint.json check README.md CONTRIBUTING.md SECURITY.md STYLE.md docs
+	XDG_CONFIG_HOME=lint $(VENV)/bin/proselint check README.md CONTRIBUTING.md SECURITY.md STYLE.md docs
 
 # Measures the figures of the documentation.
 figures: $(DEVELOPED)
