@@ -78,6 +78,7 @@ FILES = {
 }
 #: Options whose effect no single answer shows, and the tests that show it.
 ELSEWHERE = {
+    ("events", "--failed-sign-ons"): "test_failed_sign_ons_are_among_the_events",
     ("events", "--user"): "test_events_are_of_a_user_or_a_trunk",
     ("events", "--trunk"): "test_events_are_of_a_user_or_a_trunk",
     ("events", "--output"): "test_events_of_all_gateways_have_their_context",
@@ -122,6 +123,8 @@ def _made(template: str, responses: dict[str, Any]) -> Reply:
     for other in made[1:]:
         # Of a dry run, and of what it would start.
         document["data"] |= other["data"]
+    if template.endswith("/auth/login"):
+        document["access_token"] = token("alice")
     if template.endswith("/system/config"):
         document["data"]["api"]["users"] = [{"username": "alice", "role": "operator"}]
     if template.endswith("/compare"):
