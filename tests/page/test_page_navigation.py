@@ -74,7 +74,7 @@ def test_no_click_on_a_link_scrolls_the_head_away(shown: Screen) -> None:
 
 def test_the_first_click_on_the_overview_keeps_the_head_in_sight(browser: Browser, api: Api) -> None:
     with screen(browser, api, viewport={"width": 1024, "height": 400}) as shown:
-        shown.open("#overview").sign_in()
+        shown.open().sign_in()
         shown.is_live()
         shown.go("Overview")
         shown.page.wait_for_timeout(500)
