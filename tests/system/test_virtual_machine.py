@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.kernel import of_case, run_in_machine, seen_by
 
-pytestmark = pytest.mark.slow
+# A virtual machine that is emulated takes minutes to boot.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 _REPOSITORY = Path(__file__).parents[2]
 

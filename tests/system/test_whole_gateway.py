@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from gateway_api.cli.run_folder import RunFolder
 from tests.support.frr import Frr
 from tests.support.inside.gateway import TOLERANCE
 from tests.support.inside.installed import script_under_systemd
 from tests.support.kernel import of_case, run_in_machine, seen_by
 
-pytestmark = pytest.mark.slow
+# A virtual machine that is emulated takes minutes to boot.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 _REPOSITORY = Path(__file__).parents[2]
 _OUTSIDE = Path("/mnt/shared")
@@ -23,8 +25,9 @@ _OUTSIDE = Path("/mnt/shared")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the script saw, by case, after the machine ended."""
     shared, frr = tmp_path_factory.mktemp("shared"), Frr(tmp_path_factory.mktemp("frr"))
+    RunFolder(shared / "made").prepare()
     command = f"{shlex.quote(sys.executable)} -m tests.support.inside.gateway {frr.root}"
-    command += f" {_OUTSIDE / 'gateway.journal'}"
+    command += f" {_OUTSIDE / 'made'} {_OUTSIDE / 'gateway.journal'}"
     script = script_under_systemd(command, _OUTSIDE / "gateway.json", _OUTSIDE / "gateway.errors")
     run_in_machine(script, shared, timeout=2700)
     return seen_by(shared, "gateway")

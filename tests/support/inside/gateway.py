@@ -1,6 +1,7 @@
 """The whole gateway with real subscribers, as a client of its API sees it.
 
-The arguments are the folder of FRR's packages, and the file for the log of all units.
+The arguments are the folder of FRR's packages, a prepared folder of `make run`, and the file for the log of
+all units.
 """
 
 import json
@@ -145,8 +146,9 @@ def fifty(world: World) -> dict[str, Any]:
 
 
 def main() -> None:
-    follow_journal(Path(sys.argv[2]))
-    world = World(Path(sys.argv[1]))
+    frr, made, journal = map(Path, sys.argv[1:])
+    follow_journal(journal)
+    world = World(frr, made)
     homes.add_lines([ALICE, BOB, CAROL, DAVE, ERIN, TWO_TAGS, RENTER, *MANY])
     world.dial(ALICE, "alice", 100)
     world.dial(BOB, "bob", 101)

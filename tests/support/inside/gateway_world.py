@@ -3,6 +3,7 @@ systemd; with a client of the event stream and a receiver of webhooks."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,9 +91,10 @@ def soon(what: str, ready: Callable[[], Any], every: float = 0.5) -> Any:
 
 
 class World:
-    """Until `close`."""
+    """The gateway and its networks, until `close`. `made` is a prepared folder of `make run`: in the
+    emulator, its certificate and hashes would take a minute, and openssl has crashed."""
 
-    def __init__(self, frr: Path) -> None:
+    def __init__(self, frr: Path, made: Path) -> None:
         homes.make_trunk()
         routers.install_frr(frr)
         routers.make_networks()
@@ -104,8 +106,7 @@ class World:
         #: The session whose line was cut.
         self.cut: dict[str, Any] = {}
         self._stack = ExitStack()
-        folder = RunFolder(_STATE)
-        folder.prepare()
+        folder = RunFolder(shutil.copytree(made, _STATE))
         factory = json.loads(folder.factory.read_text()) | _SECTIONS
         (installed.CONFIGURATION / "first-configuration.json").write_text(json.dumps(factory))
         run(f"systemctl start --no-block {CORE}")
