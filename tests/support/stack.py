@@ -115,10 +115,15 @@ def read_environment(path: Path) -> dict[str, str]:
 _COST = 4
 
 
+def make_state(folder: Path, cost: int = _COST) -> None:
+    """Makes a folder of `make run` with what a first run takes long for: hashes of passwords, a key and its
+    certificate."""
+    shutil.copytree(_first_run(cost)[0], folder, dirs_exist_ok=True)
+
+
 @cache
 def _first_run(cost: int) -> tuple[Path, object]:
-    """A folder with what a first run takes long for: hashes of passwords, a key and its certificate; and what
-    keeps it there."""
+    """Such a folder, and what keeps it there."""
     folder = TemporaryDirectory()
     made = RunFolder(Path(folder.name))
     made.prepare()
@@ -153,7 +158,7 @@ def running_stack(
     }
     state.mkdir(parents=True, exist_ok=True)
     if not any(state.iterdir()):
-        shutil.copytree(_first_run(cost)[0], state, dirs_exist_ok=True)
+        make_state(state, cost)
     with (state / "log").open("ab") as log:
         process = subprocess.Popen(
             [*wrap, sys.executable, "-m", "gateway_api.cli.run"],
@@ -276,7 +281,11 @@ def running_api(
             return False
 
     try:
-        wait_for("the API to answer", answers)
+        try:
+            wait_for("the API to answer", answers)
+        except AssertionError as error:
+            error.add_note((state / "api.log").read_text())
+            raise
         yield url
     finally:
         process.terminate()

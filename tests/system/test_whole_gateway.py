@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.run_folder import RunFolder
 from tests.support.frr import Frr
 from tests.support.inside.gateway import TOLERANCE
 from tests.support.inside.installed import script_under_systemd
 from tests.support.kernel import of_case, run_in_machine, seen_by
+from tests.support.stack import make_state
 
 # A virtual machine that is emulated takes minutes to boot.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -25,7 +25,7 @@ _OUTSIDE = Path("/mnt/shared")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the script saw, by case, after the machine ended."""
     shared, frr = tmp_path_factory.mktemp("shared"), Frr(tmp_path_factory.mktemp("frr"))
-    RunFolder(shared / "made").prepare()
+    make_state(shared / "made")
     command = f"{shlex.quote(sys.executable)} -m tests.support.inside.gateway {frr.root}"
     command += f" {_OUTSIDE / 'made'} {_OUTSIDE / 'gateway.journal'}"
     script = script_under_systemd(command, _OUTSIDE / "gateway.json", _OUTSIDE / "gateway.errors")

@@ -3,6 +3,7 @@ systemd; with a client of the event stream and a receiver of webhooks."""
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -107,6 +108,7 @@ class World:
         self.cut: dict[str, Any] = {}
         self._stack = ExitStack()
         folder = RunFolder(shutil.copytree(made, _STATE))
+        (_STATE / "secret").write_text(secrets.token_hex(32))
         factory = json.loads(folder.factory.read_text()) | _SECTIONS
         (installed.CONFIGURATION / "first-configuration.json").write_text(json.dumps(factory))
         run(f"systemctl start --no-block {CORE}")

@@ -159,7 +159,10 @@ def iperf_server(namespace: str, address: str) -> Iterator[None]:
     command = ["ip", "netns", "exec", namespace, "iperf3", "--server", "--bind", address]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        time.sleep(2)
+        while not run(f"ip netns exec {namespace} ss -Hltn sport = :5201"):
+            if process.poll() is not None:
+                raise RuntimeError(f"iperf3 ended with status {process.returncode}")
+            time.sleep(0.5)
         yield
     finally:
         process.kill()
