@@ -75,7 +75,7 @@ def steered(world: World) -> dict[str, Any]:
     is one address each."""
     pinged = {
         user: {
-            address: homes.ping(world.dialers[user].device, address, 1)
+            address: homes.reaches(world.dialers[user].device, address)
             for address in (BEHIND_THE_APPLIANCE, BEHIND_THE_NEIGHBOUR)
         }
         for user in ("alice", "bob")
@@ -88,6 +88,7 @@ def routed(world: World) -> dict[str, Any]:
     users = {user: world.online(user) for user in ("alice", "bob")}
     hosts = {user: session["ip_address"] for user, session in users.items()}
     soon("the routes of the neighbour", lambda: routes_of_the_neighbour() >= set(hosts.values()))
+    learned = soon("a route from the neighbour", lambda: _learned(world))
     routes = world.api.get("/routing/routes")["routes"]
     return {
         "neighbour": sorted(routes_of_the_neighbour()),
@@ -96,8 +97,14 @@ def routed(world: World) -> dict[str, Any]:
             user: [route for route in routes if route["dst"] == f"{host}/32"] for user, host in hosts.items()
         },
         "bgp": world.api.get("/routing/bgp/summary"),
-        "learned": [route for route in routes if route["dst"] == f"{BEHIND_THE_NEIGHBOUR}/32"],
+        "learned": learned,
     }
+
+
+def _learned(world: World) -> list[dict[str, Any]]:
+    listed: dict[str, Any] = world.api.get(f"/routing/routes?dst={BEHIND_THE_NEIGHBOUR}/32")
+    routes: list[dict[str, Any]] = listed["routes"]
+    return routes
 
 
 def shaped(world: World) -> dict[str, Any]:

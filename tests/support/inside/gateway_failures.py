@@ -102,7 +102,8 @@ def core_killed(world: World) -> dict[str, Any]:
 
     def settled() -> Any:
         now = world.sessions()
-        return now if leaver not in now and all(each["state"] == "active" for each in now.values()) else None
+        is_whole = now.keys() == before.keys() - {leaver}
+        return now if is_whole and all(each["state"] == "active" for each in now.values()) else None
 
     after = soon("the sessions as they are", settled)
     world.event("session_down", before[leaver]["id"])

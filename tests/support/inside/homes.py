@@ -153,6 +153,12 @@ def ping(device: str, address: str, number: int = 3) -> bool:
     return done.returncode == 0 and b" 0% packet loss" in done.stdout
 
 
+def reaches(device: str, address: str) -> bool:
+    """True if a reply came: on a busy machine, one of several may not."""
+    command = at_home("busybox", "ping", "-c", "3", "-W", "5", "-I", device, address)
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
 @contextmanager
 def iperf_server(namespace: str, address: str) -> Iterator[None]:
     """For tests one after the other."""
