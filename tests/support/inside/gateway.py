@@ -61,7 +61,7 @@ def two_tags(world: World) -> dict[str, Any]:
 
 def dhcp(world: World) -> dict[str, Any]:
     def renter() -> Any:
-        listed = world.api.get("/subscribers?type=dhcp")["sessions"]
+        listed = world.read("/subscribers?type=dhcp")["sessions"]
         return next(iter(listed), None)
 
     user = soon("the session of DHCP", renter)["username"]
@@ -81,7 +81,7 @@ def steered(world: World) -> dict[str, Any]:
         for user in ("alice", "bob")
     }
     details = {user: world.detail(world.online(user)) for user in ("alice", "bob")}
-    return {"pinged": pinged, "details": details, "listed": world.api.get("/cgnat/sessions")["sessions"]}
+    return {"pinged": pinged, "details": details, "listed": world.read("/cgnat/sessions")["sessions"]}
 
 
 def routed(world: World) -> dict[str, Any]:
@@ -89,20 +89,20 @@ def routed(world: World) -> dict[str, Any]:
     hosts = {user: session["ip_address"] for user, session in users.items()}
     soon("the routes of the neighbour", lambda: routes_of_the_neighbour() >= set(hosts.values()))
     learned = soon("a route from the neighbour", lambda: _learned(world))
-    routes = world.api.get("/routing/routes")["routes"]
+    routes = world.read("/routing/routes")["routes"]
     return {
         "neighbour": sorted(routes_of_the_neighbour()),
         "users": users,
         "routes": {
             user: [route for route in routes if route["dst"] == f"{host}/32"] for user, host in hosts.items()
         },
-        "bgp": world.api.get("/routing/bgp/summary"),
+        "bgp": world.read("/routing/bgp/summary"),
         "learned": learned,
     }
 
 
 def _learned(world: World) -> list[dict[str, Any]]:
-    listed: dict[str, Any] = world.api.get(f"/routing/routes?dst={BEHIND_THE_NEIGHBOUR}/32")
+    listed: dict[str, Any] = world.read(f"/routing/routes?dst={BEHIND_THE_NEIGHBOUR}/32")
     routes: list[dict[str, Any]] = listed["routes"]
     return routes
 

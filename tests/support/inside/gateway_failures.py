@@ -71,7 +71,7 @@ def _shown(command: str) -> str:
 def repaired(world: World) -> dict[str, Any]:
     """Each part is deleted, and comes back."""
     session = world.online("alice")
-    (qos,) = (each for each in world.api.get("/qos")["sessions"] if each["session_id"] == session["id"])
+    (qos,) = (each for each in world.read("/qos")["sessions"] if each["session_id"] == session["id"])
     ifb, before, seconds = qos["ifb_device"], world.repairs(), {}
     for part, command in (
         ("qdisc", f"tc qdisc del dev {session['interface']} root"),

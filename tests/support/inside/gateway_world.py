@@ -139,15 +139,19 @@ class World:
 
     # What a client of the API sees
 
-    def sessions(self) -> dict[str, dict[str, Any]]:
-        """By user name. While many sign on at once, the core may reply too late here."""
+    def read(self, path: str) -> dict[str, Any]:
+        """The data of a response. On a slow processor, the core may reply too late at first."""
 
         def answer() -> Any:
-            said = self.api.send("GET", "/subscribers", "operator")
+            said = self.api.send("GET", path, "operator")
             return said if said.status_code == 200 else None
 
-        listed = soon("the list of the sessions", answer).json()["data"]["sessions"]
-        return {each["username"]: each for each in listed}
+        data: dict[str, Any] = soon(path, answer).json()["data"]
+        return data
+
+    def sessions(self) -> dict[str, dict[str, Any]]:
+        """By user name."""
+        return {each["username"]: each for each in self.read("/subscribers")["sessions"]}
 
     def online(self, user: str) -> dict[str, Any]:
         """The session of a user, with an address."""
@@ -160,8 +164,7 @@ class World:
         return session
 
     def detail(self, session: dict[str, Any]) -> dict[str, Any]:
-        detail: dict[str, Any] = self.api.get(f"/subscribers/{session['id']}")
-        return detail
+        return self.read(f"/subscribers/{session['id']}")
 
     def events(self, name: str, id: int) -> list[dict[str, Any]]:
         """Those of the event stream for a session."""
@@ -196,13 +199,12 @@ class World:
         }
 
     def interface(self, name: str) -> dict[str, Any]:
-        found = (each for each in self.api.get("/interfaces")["interfaces"] if each["name"] == name)
+        found = (each for each in self.read("/interfaces")["interfaces"] if each["name"] == name)
         interface: dict[str, Any] = next(found)
         return interface
 
     def demux(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.api.get("/demux/state")
-        return state
+        return self.read("/demux/state")
 
     def repairs(self) -> dict[str, int]:
         """By kind, of the metrics."""
