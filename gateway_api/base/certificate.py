@@ -49,7 +49,7 @@ def is_self_signed(certificate: Path) -> bool:
 
 
 def log_expiry(
-    certificate: Path, clock: Callable[[], float] = time.time, sleep: Callable[[float], object] = time.sleep
+    certificate: Path, sleep: Callable[[float], object], clock: Callable[[], float] = time.time
 ) -> None:
     """Logs an error at once and then daily, for ever, while the certificate has expired. It reads the file
     once: a server uses what it read at its start."""

@@ -123,7 +123,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         super().load_wsgi()
         if self.slot == 0 and self.cfg.certfile:
             # One worker speaks for all.
-            gevent.spawn(log_expiry, Path(self.cfg.certfile))
+            gevent.spawn(log_expiry, Path(self.cfg.certfile), gevent.sleep)
         application = self.wsgi
         self._stop_application = application.stop
         self._end_application = application.end
