@@ -20,7 +20,7 @@ exec > outputs
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 -subj /CN=localhost \\
     -addext subjectAltName=DNS:localhost -keyout bng1.key -out bng1.pem
 curl() { command curl --silent --fail-with-body "$@"; echo; }
-curl --insecure --header 'X-Request-ID: req-42' https://localhost:8443/api/v1/system/version
+curl --insecure --header 'X-Request-ID: req-42' https://localhost:8443/api/v1/subscribers || true
 export COLUMNS=130
 """
 
