@@ -245,7 +245,7 @@ def median(clients: list[list[float]]) -> float:
 def p99(clients: list[list[float]]) -> float:
     """Of all responses."""
     found = sorted(chain.from_iterable(clients))
-    return found[int(len(found) * 0.99)]
+    return found[int(len(found) * 0.99)] if found else math.inf
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -262,7 +262,8 @@ def test_health_beside_busy_clients_takes_not_much_longer_than_alone(
                 continue
             for clients in sorted({clients for clients, _ in left}):
                 polled, busy = gateway.beside(cell, clients)
-                assert set(polled.statuses) == {"200"}
+                # None, if the machine held up all of them.
+                assert set(polled.statuses) <= {"200"}
                 responses += sum(busy.statuses.values())
                 longer = median(polled.seconds) / median(before)
                 at_worst = p99(polled.seconds) / p99(before)
