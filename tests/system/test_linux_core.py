@@ -126,7 +126,7 @@ def test_a_qdisc_that_somebody_deletes_comes_back_and_is_counted(core: LinuxCore
     tc("qdisc del dev ppp1 root")
     wait_for("the repair", lambda: core.repairs() == {"shaper": 1})
     assert rates() == {"ppp0": DEFAULT, "ppp1": DEFAULT}
-    assert re.search("repaired 1 of kind shaper: ppp1", core.log())
+    wait_for("its line in the log", lambda: re.search("repaired 1 of kind shaper: ppp1", core.log()))
 
 
 def test_a_trunk_that_comes_late_is_set_up_and_one_that_an_operator_set_down_is_not(core: LinuxCore) -> None:
