@@ -28,7 +28,7 @@ _LATEST = 1 / 8
 class Share:
     """The turns of one connection. `began` is where the turn began, by the time of the shares."""
 
-    __slots__ = ("_shares", "began", "is_new", "used")
+    __slots__ = ("_has_request", "_shares", "began", "is_new", "used")
 
     def __init__(self, shares: "Shares", began: float) -> None:
         self._shares = shares
@@ -37,6 +37,14 @@ class Share:
         self.used = 0.0
         #: Until the end of its first turn.
         self.is_new = True
+        self._has_request = False
+
+    def begin_request(self) -> None:
+        """Waits for the turn of a request. One that came with a new connection has the first turn: so what a new
+        connection pays is all that a client with a connection for each request costs."""
+        is_first, self._has_request = not self._has_request, True
+        if not is_first or not self.is_new or self.used:
+            self.wait()
 
     def wait(self) -> None:
         """Waits for the next turn. To be called in the greenlet of the connection, which has this share."""

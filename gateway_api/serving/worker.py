@@ -227,7 +227,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         # Not GeventWorker's: it ignores GreenletExit, and then waits for another request on a connection
         # whose response is incomplete.
         check_header(req)
-        sock.share.wait()
+        sock.share.begin_request()
         AsyncWorker.handle_request(self, listener_name, req, sock, addr)
         if not sock.is_handed_over:
             sock.body = req.body
