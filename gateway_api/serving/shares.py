@@ -40,8 +40,8 @@ class Share:
         self._has_request = False
 
     def begin_request(self) -> None:
-        """Waits for the turn of a request. One that came with a new connection has the first turn: so what a new
-        connection pays is all that a client with a connection for each request costs."""
+        """Waits for the turn of a request. One that came with a new connection has the first turn: a new
+        connection pays for all that a client with a connection for each request costs."""
         is_first, self._has_request = not self._has_request, True
         if not is_first or not self.is_new or self.used:
             self.wait()

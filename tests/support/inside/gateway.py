@@ -44,13 +44,21 @@ def one_tag(world: World) -> dict[str, Any]:
     pinged = homes.ping(world.dialers["alice"].device, BEHIND_THE_APPLIANCE)
     # It has it from another protocol of PPP than IPv4.
     soon("its IPv6 address", lambda: world.detail(seen["listed"])["ipv6_address"])
+    after = world.detail(seen["listed"])
+
+    def counted() -> Any:
+        # The list of interfaces may be a second old.
+        interface = world.interface(seen["listed"]["interface"])
+        return interface if interface["stats"]["rx_bytes"] >= after["bytes_in"] else None
+
+    interface = soon("the same traffic at the interface", counted)
     return {
         **seen,
         "mac": homes.mac_of(ALICE),
         "at_home": homes.addresses(world.dialers["alice"].device),
         "pinged": pinged,
-        "after": world.detail(seen["listed"]),
-        "interface": world.interface(seen["listed"]["interface"]),
+        "after": after,
+        "interface": interface,
         "vlans": world.demux()["vlans"],
     }
 
