@@ -61,7 +61,7 @@ def log_expiry(
 
 
 def _fields(certificate: Path) -> list[_Element]:
-    """Those of the signed part, from the serial number on. Raises OSError, ValueError and IndexError."""
+    """The fields of the signed part, from the serial number on. Raises OSError, ValueError and IndexError."""
     found = _PEM.search(certificate.read_text("ascii"))
     if found is None:
         raise ValueError("it has no certificate")

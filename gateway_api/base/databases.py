@@ -19,8 +19,8 @@ class _Damaged(sqlite3.DatabaseError):
 
 
 def opened(path: Path, what: str, open: Callable[[], T]) -> T:
-    """What `open` makes of the file at `path`. A damaged one is set aside, which the log says with `what` the
-    file is, and `open` is called again. Raises OSError and sqlite3.Error."""
+    """Opens the file at `path` with `open`, and returns its result. A damaged one is set aside, and
+    `open` is called again; the log says so, with `what` the file is. Raises OSError and sqlite3.Error."""
     try:
         return open()
     except sqlite3.DatabaseError as error:

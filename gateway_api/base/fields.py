@@ -147,7 +147,7 @@ def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterat
 
 
 def _part(data: Any, key: Any) -> Any:
-    """What a message with this key is about; None where there is no such part."""
+    """The part that a message with this key is about; None where there is no such part."""
     if isinstance(data, Mapping):
         return data.get(key)
     is_item = isinstance(data, list) and isinstance(key, int) and key < len(data)

@@ -60,7 +60,7 @@ class _Info(msgspec.Struct):
 
 @dataclass
 class Findings:
-    """What a core lacks. Methods are in the order of the interface file."""
+    """The methods that a core lacks, and its wrong replies. Methods have the interface file's order."""
 
     product: str
     declared: frozenset[str]

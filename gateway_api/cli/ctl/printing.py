@@ -39,7 +39,7 @@ def show(result: Result, format: Format) -> None:
 
 
 def show_all(results: Sequence[Of], format: Format) -> None:
-    """Of several gateways: each record has its context. Raises UsageError as `show` does."""
+    """Prints results of several gateways; each record has its context. Raises UsageError as `show` does."""
     if format.name != TABLE:
         named = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
         terminal.write(format.text(named, safe=terminal.is_terminal()))

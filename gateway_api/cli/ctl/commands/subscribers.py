@@ -75,7 +75,7 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
 
 
 def _past(gateway: RemoteGateway, text: str) -> list[str]:
-    """What the history knows of a text: the last sessions and failed sign-ons, as lines."""
+    """The last sessions and failed sign-ons of the history that match a text, as lines."""
     query = {"search": text, "limit": _MOST_PAST}
     try:
         ended = gateway.get(f"{_LIST}/history", **query)["sessions"]

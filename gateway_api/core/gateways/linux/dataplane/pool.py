@@ -17,7 +17,7 @@ from gateway_api.wire.core.faults import FaultKind
 
 
 class PoolRoute:
-    """Of `cgnat.source_range`, in the main table. The caller takes care that one thread calls at a time."""
+    """The unreachable route of `cgnat.source_range` in the main table. One thread calls at a time."""
 
     def __init__(self) -> None:
         self._pool: IPv4Network | None = None

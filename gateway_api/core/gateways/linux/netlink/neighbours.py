@@ -27,7 +27,7 @@ class Thresholds(NamedTuple):
 
 
 def thresholds(family: int) -> Thresholds | None:
-    """Those of a table; None where the kernel does without IPv6. Raises KernelError."""
+    """The thresholds of a table; None where the kernel does without IPv6. Raises KernelError."""
     found = dump("read the neighbour tables", _GET_TABLE, _HEADER.pack(family, 0, 0), _thresholds)
     return next(filter(None, found), None)
 

@@ -34,7 +34,7 @@ def is_marked(text: str) -> bool:
 
 
 def foreign(lines: Iterable[str]) -> tuple[str, ...]:
-    """Those that somebody else has configured, without their secrets."""
+    """The lines that somebody else has configured, without their secrets."""
     found = (line.rstrip() for line in lines if not _OF_FRR.fullmatch(line.strip()))
     return tuple(_SECRET.sub(r"\1 ...", line) for line in found)
 
