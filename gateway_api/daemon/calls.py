@@ -22,6 +22,7 @@ from gateway_api.base.errors import (
     Stale,
     StillConnected,
 )
+from gateway_api.base.shares import pause
 from gateway_api.base.turns import Turns
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.core import configuration as wire
@@ -162,9 +163,12 @@ class Calls:
         """The replies to a call, which takes the question along."""
         question = self._question
         if question is None or question.reply is not None:
-            return self._client.exchange(_named(call), more=more, timeout=timeout)
-        both = _named(question.call), _named(call)
-        question.reply, *replies = self._client.exchange(*both, more=more, timeout=timeout)
+            replies = self._client.exchange(_named(call), more=more, timeout=timeout)
+        else:
+            both = _named(question.call), _named(call)
+            question.reply, *replies = self._client.exchange(*both, more=more, timeout=timeout)
+        # A request with several calls would otherwise go on before others that used less time.
+        pause()
         return replies
 
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 from gevent import socket
 from gevent.ssl import SSLSocket
 
+from gateway_api.base.shares import Share
 from gateway_api.serving.connections import Connection
-from gateway_api.serving.shares import Share
 
 _log = logging.getLogger(__name__)
 

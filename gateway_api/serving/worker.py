@@ -34,11 +34,11 @@ from gateway_api.base import logs
 from gateway_api.base.certificate import log_expiry
 from gateway_api.base.http import log_fields
 from gateway_api.base.process import Readiness, places
+from gateway_api.base.shares import Shares
 from gateway_api.serving import signals
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
 from gateway_api.serving.event_stream import EventStream
 from gateway_api.serving.response import last_response
-from gateway_api.serving.shares import Shares
 from gateway_api.serving.sockets import TlsSocket, end, watched
 from gateway_api.web.counters import Counters
 

@@ -16,6 +16,7 @@ from gateway_api.audit.record import AuditEntry, masked, of_session, result_of
 from gateway_api.base import http, logs
 from gateway_api.base.errors import AuditUnavailable, GatewayApiError
 from gateway_api.base.logs import MASK, masked_text
+from gateway_api.base.shares import pause
 from gateway_api.web.access import Access, access_of
 from gateway_api.web.headers import request_id
 from gateway_api.web.parse import template
@@ -89,6 +90,7 @@ def _record(status: int | None, message: str | None) -> None:
     except AuditUnavailable as error:
         more = logs.extra(request_id=request_id(), **{logs.RECORD: record.text()})
         _log.critical("not in the audit log: %s", error, extra=more)
+    pause()
 
 
 def _claimed() -> str | None:

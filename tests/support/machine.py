@@ -17,7 +17,7 @@ from tests.support.stack import descendants, wait_for
 
 #: Its mounts are in a private namespace, so nothing stays after the tests. Services of this machine do not
 #: start there. It has its own control group: two machines would mix up their services. It has no index of man
-#: pages, which takes longer to make than a package to install.
+#: pages, which takes longer to make than a package to install, and no settings of this machine's root.
 _BOOT = """
 set -e
 for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
@@ -32,6 +32,7 @@ mount -t overlay -o "lowerdir=$3,upperdir=$1/upper,workdir=$1/work" overlay "$1/
 : > "$1/root/etc/machine-id"
 rm -rf "$1/root/etc/systemd/system/"*.wants "$1/root/usr/sbin/policy-rc.d"
 rm -f "$1/root/var/lib/man-db/auto-update"
+rm -rf "$1/root/root/.config"
 exec systemd-nspawn --quiet --register=no --keep-unit --private-network --boot --directory="$1/root" \\
     --console=pipe --link-journal=no
 """

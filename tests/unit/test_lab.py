@@ -366,6 +366,25 @@ def test_a_record_does_not_wait_for_arrivals(lab: Lab) -> None:
     assert found == gateway.detail(2)
 
 
+def test_a_lab_that_is_behind_leaves_the_lock_to_others(lab: Lab) -> None:
+    gateway, clock = lab(arrivals=1000.0)
+    clock.now += 2
+    free = []
+
+    def pause(seconds: float) -> None:
+        assert seconds > 0
+        taken = pool.submit(gateway.sessions.lock.acquire, timeout=PATIENCE).result()
+        pool.submit(gateway.sessions.lock.release).result()
+        free.append(taken)
+
+    # With one thread, which releases what it acquired.
+    with ThreadPoolExecutor(1) as pool:
+        gateway.advance(pause)
+    assert len(gateway.sessions) > 1500
+    assert len(free) >= 3
+    assert all(free)
+
+
 def test_a_rate_change_neither_jumps_nor_resets_the_counters(lab: Lab) -> None:
     gateway, _ = lab(5)
     before = detail(gateway, 3)

@@ -9,7 +9,7 @@ import gevent.socket
 import greenlet
 import pytest
 
-from gateway_api.serving.shares import TURN, Shares
+from gateway_api.base.shares import TURN, Shares, pause
 from tests.support.clocks import SteppedClock
 
 
@@ -182,3 +182,29 @@ def test_a_turn_goes_on_until_it_was_long_enough(shares: Shares, clock: SteppedC
 
     gevent.joinall([gevent.spawn(reads, "a"), gevent.spawn(reads, "b")], raise_error=True)
     assert "".join(order) == "aabbaabb"
+
+
+def test_a_request_that_has_waited_goes_on_after_those_that_used_less(
+    shares: Shares, clock: SteppedClock
+) -> None:
+    order: list[str] = []
+
+    def long() -> None:
+        with shares.share():
+            clock.now += TURN
+            gevent.sleep(0)
+            order.append("long waited")
+            pause()
+            order.append("long goes on")
+
+    def short() -> None:
+        with shares.share():
+            order.append("short")
+
+    gevent.joinall([gevent.spawn(long), gevent.spawn(short)], raise_error=True)
+    assert order == ["long waited", "short", "long goes on"]
+
+
+def test_what_belongs_to_no_connection_does_not_pause(shares: Shares, clock: SteppedClock) -> None:
+    clock.now += 1
+    pause()

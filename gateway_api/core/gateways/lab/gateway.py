@@ -1,5 +1,6 @@
 """The lab as a gateway: simulated subscribers behind the ports of the core."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +30,9 @@ from gateway_api.wire.core.sessions import SessionDetail
 _DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
 #: Arrivals and departures in one hold of the lock: some ten milliseconds.
 _AT_ONCE = 500
+#: Seconds between two holds. Without a pause the thread takes the lock again before another one wakes up: a
+#: lab that is behind would leave requests without a reply.
+_PAUSE = 0.001
 #: The lab needs nothing of its machine.
 _DEPENDENCIES = (
     Dependency("lab", DependencyState.OK, "The lab simulates its subscribers."),
@@ -74,9 +78,9 @@ class LabGateway:
         self.sessions = self._world.sessions
         self._lock = self.sessions.lock
 
-    def advance(self) -> None:
+    def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Makes all arrivals and departures that are due, some at a time, so that requests do not wait for
-        all of them."""
+        all of them. `pause` takes seconds."""
         with self._lock:
             ahead = self._clock.wall() - self._now()
             # In whole seconds, so that a clock that is slewed, or read a moment later, moves nothing.
@@ -86,6 +90,8 @@ class LabGateway:
         while more:
             with self._lock:
                 more = self._world.advance(now, _AT_ONCE)
+            if more:
+                pause(_PAUSE)
 
     def configure(self, configuration: Configuration) -> None:
         # Without the arrivals that are due: `ending` does not count them, and the world draws others.
