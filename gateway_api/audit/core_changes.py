@@ -13,7 +13,7 @@ from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import AuditEntry, gap, masked, of_session
 from gateway_api.audit.trail import LogPlace
 from gateway_api.base.errors import CoreLacksMethod, GatewayApiError
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
 from gateway_api.wire.varlink.client import Client
 

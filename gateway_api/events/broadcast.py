@@ -9,7 +9,7 @@ from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.base.ring import Ring
-from gateway_api.daemon.events import Events
+from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.wire.core.sessions import EventsReply, SessionEvent
 

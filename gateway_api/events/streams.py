@@ -13,7 +13,7 @@ from gevent.lock import BoundedSemaphore
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.base.process import places
 from gateway_api.base.texts import client_network
-from gateway_api.daemon.events import Events
+from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Broadcast, Entry, Pace, Span, entries
 

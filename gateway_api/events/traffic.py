@@ -7,7 +7,7 @@ import gevent
 from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
-from gateway_api.daemon.traffic import Traffic
+from gateway_api.core_client.traffic import Traffic
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import RETRY_AFTER, Stream

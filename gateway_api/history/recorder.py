@@ -14,9 +14,9 @@ from pathlib import Path
 import gevent
 
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.events import Events
-from gateway_api.daemon.sign_ons import SignOns
+from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.events import Events
+from gateway_api.core_client.sign_ons import SignOns
 from gateway_api.history.sign_on_recorder import SignOnRecorder
 from gateway_api.history.sole import Sole
 from gateway_api.history.store import FeedPlace, HistoryStore

@@ -9,7 +9,7 @@ import gevent
 
 from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.daemon.sign_ons import SignOns
+from gateway_api.core_client.sign_ons import SignOns
 from gateway_api.history.sign_on_store import SignOnPlace, SignOnStore
 
 _log = logging.getLogger("gunicorn.error")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import gevent
 
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.history.record import TrafficSample
 from gateway_api.history.traffic import EVERY
 from gateway_api.history.traffic_store import TrafficStore

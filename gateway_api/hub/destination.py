@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.receivers import Address, Denied, check, literal
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 
 _log = logging.getLogger("gunicorn.error")
 

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from gateway_api.base.settings import Settings
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.events import Events
-from gateway_api.daemon.receivers import Receivers
+from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.events import Events
+from gateway_api.core_client.receivers import Receivers
 from gateway_api.hub.destination import DeniedNetworks
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry

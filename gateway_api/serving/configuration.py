@@ -23,7 +23,7 @@ from gateway_api.base import http, logs
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError
 from gateway_api.base.settings import BadSetting, Profile, Settings, log_format, log_level
 from gateway_api.base.variables import value
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.web import app
 from gateway_api.wire.varlink.client import Client
 

@@ -20,7 +20,7 @@ from gateway_api.base.errors import (
     NotAuthenticated,
 )
 from gateway_api.base.settings import Authentication, Profile
-from gateway_api.daemon.commands import access_question
+from gateway_api.core_client.commands import access_question
 from gateway_api.web import page_token
 from gateway_api.web.responses import View
 from gateway_api.web.services import daemon, identify, services, settle

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway_api.base.certificate import end_of
 from gateway_api.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
 from gateway_api.base.settings import Settings
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.hub.client import Hub
 from gateway_api.web.counters import workers_without_room
 from gateway_api.wire.core.dependencies import Dependency, DependencyState

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from flask import request
 
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.web import headers, parse, responses
 from gateway_api.web.schemas.queries import ListQuery
 from gateway_api.web.services import daemon, parts, settle

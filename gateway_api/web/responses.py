@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from flask import Response
 
-from gateway_api.daemon.calls import Listed
+from gateway_api.core_client.calls import Listed
 
 View = TypeVar("View", bound=Callable[..., Any])
 

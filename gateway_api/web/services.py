@@ -14,10 +14,10 @@ from gateway_api.auth.throttle import Failures, Throttle
 from gateway_api.auth.tokens import Authorization, Claims, Tokens
 from gateway_api.base import http
 from gateway_api.base.settings import Profile, Settings
-from gateway_api.daemon.commands import Daemon
-from gateway_api.daemon.events import Events
-from gateway_api.daemon.traffic import Traffic
-from gateway_api.daemon.whole_lists import WholeLists
+from gateway_api.core_client.commands import Daemon
+from gateway_api.core_client.events import Events
+from gateway_api.core_client.traffic import Traffic
+from gateway_api.core_client.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
 from gateway_api.events.traffic import Feeds
 from gateway_api.history.reader import Reader

@@ -24,7 +24,7 @@ from gateway_api.base.logs import MASK
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import BadSetting, Settings
 from gateway_api.base.texts import rate_text
-from gateway_api.daemon.commands import Daemon, Edit
+from gateway_api.core_client.commands import Daemon, Edit
 from gateway_api.serving.configuration import Off, address
 from gateway_api.web.app import create_app
 from gateway_api.web.configuration_records import Committed, Configuration

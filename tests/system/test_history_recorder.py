@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.daemon.events import Events
-from gateway_api.daemon.sign_ons import SignOns
+from gateway_api.core_client.events import Events
+from gateway_api.core_client.sign_ons import SignOns
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import FailedSignOns, HistoryFilter, PastSession, WantedFailures
 from gateway_api.wire.contract import Page

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway_api.auth.passwords import verify
-from gateway_api.daemon.commands import Daemon, Edit
+from gateway_api.core_client.commands import Daemon, Edit
 from gateway_api.wire.core.configuration import GetConfiguration, LoginReply
 from gateway_api.wire.varlink.client import Client
 from tests.support.desk import GATEWAYCTL

@@ -14,8 +14,8 @@ import requests
 from gevent import GreenletExit
 
 from gateway_api.base.errors import TooManyLists
-from gateway_api.daemon.kept import Kept
-from gateway_api.daemon.whole_lists import WholeLists
+from gateway_api.core_client.kept import Kept
+from gateway_api.core_client.whole_lists import WholeLists
 from tests.support.measuring import alone
 from tests.support.stack import Api, core_of, running_stack, wait_for
 

@@ -9,7 +9,7 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.journal import Journal
 from gateway_api.core.session import Counters
-from gateway_api.daemon.events import Events
+from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span, entries
 from gateway_api.events.sse import EventId

@@ -18,8 +18,8 @@ from gateway_api.base.errors import (
     Problem,
     StillConnected,
 )
-from gateway_api.daemon.calls import Listed
-from gateway_api.daemon.commands import Daemon, access_question
+from gateway_api.core_client.calls import Listed
+from gateway_api.core_client.commands import Daemon, access_question
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.configuration import GetConfiguration
 from gateway_api.wire.core.faults import ListFaults

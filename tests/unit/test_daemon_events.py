@@ -13,8 +13,8 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.journal import Journal
 from gateway_api.core.session import Counters
-from gateway_api.daemon import events as following
-from gateway_api.daemon.events import Events
+from gateway_api.core_client import events as following
+from gateway_api.core_client.events import Events
 from gateway_api.events.sse import block
 from gateway_api.hub.message import message_of
 from gateway_api.wire.core.interface import CORE

@@ -20,7 +20,7 @@ import pytest
 from gateway_api.base.errors import Conflict, HubUnavailable, NotFound
 from gateway_api.base.receivers import Denied
 from gateway_api.base.settings import Settings
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.hub import destination
 from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders

@@ -11,7 +11,7 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.configuration import receivers
 from gateway_api.core.configuration.receivers import DeclaredReceiver, ReceiversService
-from gateway_api.daemon.receivers import Receivers
+from gateway_api.core_client.receivers import Receivers
 from gateway_api.wire.contract import Contract, served
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.receivers import FollowReceivers, Receiver, ReceiversReply

@@ -8,7 +8,7 @@ import pytest
 
 from gateway_api.core import journal as journals
 from gateway_api.core.journal import Journal
-from gateway_api.daemon.sign_ons import SignOns
+from gateway_api.core_client.sign_ons import SignOns
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import WantedFailures
 from gateway_api.history.sign_on_recorder import SignOnRecorder

@@ -19,7 +19,7 @@ from gevent.event import Event as Signal
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.core.journal import Journal
 from gateway_api.core.session import Counters
-from gateway_api.daemon.events import Events
+from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.sse import EventId

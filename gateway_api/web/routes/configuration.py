@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response
 
-from gateway_api.daemon.calls import decoded
-from gateway_api.daemon.commands import Edit
+from gateway_api.core_client.calls import decoded
+from gateway_api.core_client.commands import Edit
 from gateway_api.web import access, audit, headers, parse, responses
 from gateway_api.web.configuration_records import (
     ArchivedConfiguration,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response, url_for
 
-from gateway_api.daemon.calls import decoded
+from gateway_api.core_client.calls import decoded
 from gateway_api.web import access, audit, lists, parse, responses
 from gateway_api.web.records import JobPreview, listing
 from gateway_api.web.schemas.jobs import DisconnectJob, RateJob

@@ -5,8 +5,8 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gateway_api.base.errors import StillConnected
-from gateway_api.daemon.calls import decoded
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.calls import decoded
+from gateway_api.core_client.commands import Daemon
 from gateway_api.web import access, audit, lists, parse, responses
 from gateway_api.web.records import (
     InterfaceDisconnected,

@@ -12,7 +12,7 @@ from flask import Blueprint, Response
 from gateway_api.auth.tokens import AUTHOR
 from gateway_api.base.texts import rate_text
 from gateway_api.base.turns import Turns
-from gateway_api.daemon.calls import decoded
+from gateway_api.core_client.calls import decoded
 from gateway_api.web import access, headers, lists, parse, responses
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas.queries import SubscribersQuery

@@ -9,7 +9,7 @@ from marshmallow.fields import List, Nested, Raw
 from gateway_api.base.fields import LINE, Flag, Parsed, Schema, Text, Whole, is_line, says
 from gateway_api.base.receivers import LONGEST, PATTERN, check_url, key_of
 from gateway_api.base.texts import epoch_seconds, parse_rate
-from gateway_api.daemon.commands import Edit
+from gateway_api.core_client.commands import Edit
 from gateway_api.wire.core.configuration import EditAction
 from gateway_api.wire.core.impact import LARGEST_LIMIT
 from gateway_api.wire.core.rates import LONGEST_EXPIRY

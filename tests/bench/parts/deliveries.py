@@ -12,7 +12,7 @@ from pathlib import Path
 
 import requests
 
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.varlink.client import Client
 from tests.bench.pairs import Figure, compared, in_turn
 from tests.bench.parts.plan import Plan

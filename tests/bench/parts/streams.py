@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway_api.daemon.commands import Daemon
+from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.varlink.client import Client
 from tests.bench.crowd import Crowd, crowd
 from tests.bench.pairs import Figure, compared, in_turn

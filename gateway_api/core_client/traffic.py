@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway_api.daemon.calls import followed
+from gateway_api.core_client.calls import followed
 from gateway_api.wire.core.traffic import TrafficReply, WatchTraffic
 from gateway_api.wire.varlink.client import Client
 

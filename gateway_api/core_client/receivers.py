@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable
-from gateway_api.daemon.calls import followed
+from gateway_api.core_client.calls import followed
 from gateway_api.wire.core.receivers import FollowReceivers, Receiver
 from gateway_api.wire.varlink.client import Client
 

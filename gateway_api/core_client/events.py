@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.daemon.calls import followed
+from gateway_api.core_client.calls import followed
 from gateway_api.wire.core.sessions import EventsReply, SubscribeEvents
 from gateway_api.wire.varlink.client import Client
 

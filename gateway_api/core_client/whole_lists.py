@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from gateway_api.base.errors import TooManyLists
-from gateway_api.daemon.kept import Kept
+from gateway_api.core_client.kept import Kept
 
 #: Bytes of lists that are being sent. Beyond them the next list waits. With that one, a worker stays below
 #: the limit of unsent responses, beyond which slow clients are disconnected.

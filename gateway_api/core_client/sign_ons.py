@@ -1,8 +1,8 @@
-"""The sign-ons that fail at the core, as `daemon/events.py` has the events of its sessions."""
+"""The sign-ons that fail at the core, as `core_client/events.py` has the events of its sessions."""
 
 from collections.abc import Iterator
 
-from gateway_api.daemon.calls import followed
+from gateway_api.core_client.calls import followed
 from gateway_api.wire.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
 from gateway_api.wire.varlink.client import Client
 

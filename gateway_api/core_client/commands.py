@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway_api.base.errors import CoreLacksMethod, CoreUnavailable, Invalid, NotFound, Problem
-from gateway_api.daemon.calls import Calls, EditNotFound, EditRefused, Fields, Listed, Question, decoded
+from gateway_api.core_client.calls import Calls, EditNotFound, EditRefused, Fields, Listed, Question, decoded
 from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import jobs, sessions, traffic
