@@ -18,7 +18,7 @@ import requests
 from gateway_api.base.settings import KNOWN, Settings, log_format, log_level
 from gateway_api.base.settings import TOKEN as TOKEN_PROFILE
 from gateway_api.base.settings import USERS as USERS_PROFILE
-from gateway_api.core.gateways.linux.services import places
+from gateway_api.core.gateways.linux.daemons import places
 from gateway_api.serving import users as configuration
 from gateway_api.serving.configuration import common
 from tests.support.stack import Api, free_port, wait_for

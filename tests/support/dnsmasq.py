@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, render
 from gateway_api.core.gateways.linux.sources.source import SourceSession
+from gateway_api.core.records.clock import Clock
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import wait_for
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from gateway_api.base.errors import StillConnected
 from gateway_api.cli.core import lab
 from gateway_api.cli.core.__main__ import main
-from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab.access import LabSession
 from gateway_api.core.gateways.lab.gateway import LabGateway
-from gateway_api.core.paging import Rows
+from gateway_api.core.gateways.ports import fault_rows
+from gateway_api.core.records.paging import Rows
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.core.faults import Fault, FaultKind
 from gateway_api.wire.core.sessions import EndedSession, SessionDetail, SessionState

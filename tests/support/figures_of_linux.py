@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import valid_document

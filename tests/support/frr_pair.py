@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.gateways.linux.routing.frr import FrrFolders
+from gateway_api.core.gateways.linux.daemons.frr import FrrFolders
 from tests.support.frr import Frr
 from tests.support.stack import descendants, wait_for
 

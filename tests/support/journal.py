@@ -10,7 +10,7 @@ from typing import Any
 import gevent
 import msgspec
 
-from gateway_api.core.journal import Journal
+from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.sessions import EventsReply, SessionSummary, SubscribeEvents
 from gateway_api.wire.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns

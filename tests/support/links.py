@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway_api.core.gateways.linux.netlink.fib import RouteEntry
-from gateway_api.core.gateways.linux.netlink.links import Address, Link
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.session import LinuxSession, SessionRecord
-from gateway_api.core.gateways.linux.session_store import SessionKey
+from gateway_api.core.gateways.linux.kernel.fib import RouteEntry
+from gateway_api.core.gateways.linux.kernel.links import Address, Link
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionRecord
+from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
 from gateway_api.wire.core.network import AdminState, InterfaceStats
 from gateway_api.wire.core.sessions import SessionState, SessionType
 from tests.support.sources import TERMS, listed

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.gateways.linux.services import places
+from gateway_api.core.gateways.linux.daemons import places
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.support.accel import Peer

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway_api.core.paging import Reply, Rows, listing
+from gateway_api.core.records.paging import Reply, Rows, listing
 from gateway_api.wire.contract import Page
 
 

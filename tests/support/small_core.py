@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from gateway_api.cli.core.__main__ import main
-from gateway_api.core import service
+from gateway_api.core.service import core as service
 from gateway_api.wire.core.interface import CORE
 from tests.support.stack import Api, running_api, running_core
 

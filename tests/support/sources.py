@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.session import LinuxSession, SessionTerms
-from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession, SessionTerms
+from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.source import (
     UNKNOWN,
     SourceEnd,
@@ -17,9 +18,8 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceTraffic,
     SourceUnavailable,
 )
-from gateway_api.core.gateways.linux.tracker import Tracker
-from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.sessions import SessionEvent, SessionType
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document

@@ -18,14 +18,14 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.core.clock import Clock
-from gateway_api.core.gateways.linux.hooks import HookSocket
-from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
+from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.tracker import NotDisconnected, Tracker
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
-from gateway_api.core.gateways.linux.tracker import NotDisconnected, Tracker
-from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.sessions import SessionSummary
 from tests.support.running_accel import LOCALHOST
 from tests.support.sources import CGNAT, Surroundings

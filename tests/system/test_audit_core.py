@@ -21,8 +21,8 @@ from gateway_api.audit.core_changes import record_new
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import gap as gap_record
 from gateway_api.audit.trail import LogPlace
-from gateway_api.core.changes import Caller, Note
-from gateway_api.core.changes import ChangeLog as Noted
+from gateway_api.core.records.changes import Caller, Note
+from gateway_api.core.records.changes import ChangeLog as Noted
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
 from gateway_api.wire.varlink.client import Client

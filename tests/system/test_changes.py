@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway_api.core.changes import HELD, Caller, ChangeLog, Note
 from gateway_api.core.configuration.documents import merged
+from gateway_api.core.records.changes import HELD, Caller, ChangeLog, Note
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
 from tests.support.stack import running_core
@@ -112,7 +112,7 @@ def test_as_many_changes_as_are_promised_outlive_the_process_however_large() -> 
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway_api.core.changes.HELD", 10)
+    monkeypatch.setattr("gateway_api.core.records.changes.HELD", 10)
     log = ChangeLog(tmp_path / "changes", "log")
     for number in range(25):
         log.add(note(f"a.{'ab'[number % 2]}", before={"text": "x" * 10_000}))

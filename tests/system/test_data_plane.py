@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
@@ -20,10 +19,11 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Shaper
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, KernelState, WantedSession
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, network_namespace, tc

@@ -12,18 +12,18 @@ import pytest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import FRR_MARK
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.gateways.linux.routing import frr as frr_module
-from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingAbsent, RoutingUnavailable
-from gateway_api.core.gateways.linux.routing.frr_reload import (
+from gateway_api.core.gateways.linux.daemons import frr as frr_module
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.daemons.file_daemons import FrrByDifference
+from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders, RoutingAbsent, RoutingUnavailable
+from gateway_api.core.gateways.linux.daemons.frr_ownership import take_over
+from gateway_api.core.gateways.linux.daemons.frr_reload import (
     FrrConfiguration,
     FrrDifference,
     RoutingHalfChanged,
     RoutingRefused,
 )
-from gateway_api.core.gateways.linux.routing.ownership import take_over
-from gateway_api.core.gateways.linux.services.daemons import PlacedFiles
-from gateway_api.core.gateways.linux.services.file_daemons import FrrByDifference
-from gateway_api.core.gateways.linux.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from tests.support import frr as packages
 from tests.support.frr_pair import NEAR, Pair, running_pair
 from tests.support.rendered import rendered

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.gateways.linux.netlink.messages import NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.services.places import ACCEL_PPP_PASSWORD
+from gateway_api.core.gateways.linux.daemons.places import ACCEL_PPP_PASSWORD
+from gateway_api.core.gateways.linux.kernel.messages import NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.accel_cli import TIMEOUT
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.accel import VERSION

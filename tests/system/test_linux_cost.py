@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.clock import Clock
-from gateway_api.core.gateways.linux.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
-from gateway_api.core.gateways.linux.tracker import Tracker
-from gateway_api.core.journal import Journal
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.sessions.journal import Journal
 from tests.support.figures_of_linux import cpu_over, filled
 from tests.support.linux_core import running_linux_core, subscriber
 from tests.support.running_accel import running_accel

@@ -16,16 +16,16 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.gateways.linux.routing.frr import FrrFolders
-from gateway_api.core.gateways.linux.services.daemons import PlacedFiles
-from gateway_api.core.gateways.linux.services.dhcp_server import DhcpServer
-from gateway_api.core.gateways.linux.services.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
-from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
-from gateway_api.core.gateways.linux.services.systemd import Systemd
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.daemons.dhcp_server import DhcpServer
+from gateway_api.core.gateways.linux.daemons.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
+from gateway_api.core.gateways.linux.daemons.frr import FrrFolders
+from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.daemons.pppoe_units import PppoeUnits
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd
+from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
-from gateway_api.core.gateways.linux.time_limit import CommitLimits
 from gateway_api.wire.core.impact import ServiceAction, ServiceImpact
 from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace

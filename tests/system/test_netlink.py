@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from gateway_api.core.gateways.linux.netlink import dumps as netlink
-from gateway_api.core.gateways.linux.netlink.changes import add_route, delete_route, make, replace_route
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry
-from gateway_api.core.gateways.linux.netlink.links import VlanTag
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, ROOT
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed, Watcher
+from gateway_api.core.gateways.linux.kernel import dumps as netlink
+from gateway_api.core.gateways.linux.kernel.changes import add_route, delete_route, make, replace_route
+from gateway_api.core.gateways.linux.kernel.entries import FibEntry
+from gateway_api.core.gateways.linux.kernel.links import VlanTag
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.qdiscs import INGRESS, ROOT
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
 from gateway_api.wire.core.network import AdminState, VlanProtocol
 from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc
 from tests.support.stack import wait_for

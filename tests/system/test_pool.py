@@ -12,9 +12,9 @@ import pytest
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.routes import MAIN, route_rows
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.views.routes import MAIN, route_rows
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.gateways.linux.sources.pppd import record_of, start_of
 from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, LoggedLine, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
@@ -23,6 +22,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceTraffic,
     SourceUnavailable,
 )
+from gateway_api.core.records.clock import Clock, boot_id
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
 

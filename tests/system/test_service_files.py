@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from gateway_api.base.errors import Invalid
-from gateway_api.core.gateways.linux.services import places
+from gateway_api.core.gateways.linux.daemons import places
 from tests.support import accel_ppp
 from tests.support.documents import put
 from tests.support.frr import Frr

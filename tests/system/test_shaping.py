@@ -12,9 +12,9 @@ import pytest
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.gateways.linux.dataplane.htb import CLASS
 from gateway_api.core.gateways.linux.dataplane.shaping import Part, SessionShaping, Shaper
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, inside, ip, ip_batch, neighbour, network_namespace, tc
 from tests.support.stack import wait_for
 

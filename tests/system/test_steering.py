@@ -12,10 +12,10 @@ from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.messages import messages
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.netlink.watcher import Changed, Watcher
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.messages import messages
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
 

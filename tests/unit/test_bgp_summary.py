@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_api.core.gateways.linux.daemons import frr
+from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders, RoutingUnavailable
 from gateway_api.core.gateways.linux.program import EndedProgram
-from gateway_api.core.gateways.linux.routing import frr
-from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders, RoutingUnavailable
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

@@ -1,7 +1,7 @@
 """Values of chunks, made once per change."""
 
-from gateway_api.core.by_chunk import ByChunk
-from gateway_api.core.orders import Order
+from gateway_api.core.records.by_chunk import ByChunk
+from gateway_api.core.records.orders import Order
 from tests.support.stack import wait_for
 
 

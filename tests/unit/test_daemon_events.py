@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway_api.base.errors import CoreUnavailable
-from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.core_client import events as following
 from gateway_api.core_client.events import Events
 from gateway_api.events.sse import block

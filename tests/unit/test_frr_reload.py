@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_api.core.gateways.linux.daemons import frr_reload
+from gateway_api.core.gateways.linux.daemons.frr import FrrFolders, RoutingAbsent, RoutingUnavailable
+from gateway_api.core.gateways.linux.daemons.frr_reload import FrrConfiguration, FrrDifference, RoutingRefused
+from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.core.gateways.linux.program import EndedProgram
-from gateway_api.core.gateways.linux.routing import frr_reload
-from gateway_api.core.gateways.linux.routing.frr import FrrFolders, RoutingAbsent, RoutingUnavailable
-from gateway_api.core.gateways.linux.routing.frr_reload import FrrConfiguration, FrrDifference, RoutingRefused
-from gateway_api.core.gateways.linux.time_limit import CommitLimits
 
 TEXT = "frr defaults traditional\nrouter bgp 65001\n neighbor 10.0.0.2 colour red\n"
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.core import feed
-from gateway_api.core.journal import HELD, HELD_FAILURES, Journal
-from gateway_api.core.session import Counters
+from gateway_api.core.sessions import journal as feed
+from gateway_api.core.sessions.journal import HELD, HELD_FAILURES, Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.sessions import EventsReply
 from tests.support.journal import fail, grow, session
 

@@ -17,9 +17,9 @@ from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import AddressPool, UnitPool
-from gateway_api.core.journal import Journal
-from gateway_api.core.paging import Rows
-from gateway_api.core.session import Session
+from gateway_api.core.records.paging import Rows
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Session
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.network import Interface, Route
 from gateway_api.wire.core.sessions import SessionDetail, SessionFilter

@@ -13,7 +13,7 @@ from gateway_api.core.gateways.lab import sign_ons
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.sign_ons import LockedOut
-from gateway_api.core.journal import Journal
+from gateway_api.core.sessions.journal import Journal
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 

@@ -11,8 +11,8 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.usage import Habit, Pattern, People
-from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.network import Interface
 from tests.support.clocks import StillClock
 

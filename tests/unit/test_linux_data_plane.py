@@ -18,9 +18,9 @@ from gateway_api.core.gateways.linux.dataplane.wanted import (
     RouteState,
     WantedSession,
 )
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry, LinkEntry, QdiscEntry
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.entries import FibEntry, LinkEntry, QdiscEntry
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import NOW, SteppedClock
 

@@ -16,27 +16,27 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.demand import SessionDemand
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
-from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.gateway import LinuxGateway
-from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
-from gateway_api.core.gateways.linux.netlink.messages import KernelError
-from gateway_api.core.gateways.linux.netlink.watcher import Changed
-from gateway_api.core.gateways.linux.provision import Provision
-from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
-from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.session import LinuxSession
-from gateway_api.core.gateways.linux.session_store import SessionStore
-from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
-from gateway_api.core.gateways.linux.tracker import Tracker
-from gateway_api.core.journal import Journal
-from gateway_api.core.moment import Expiry
+from gateway_api.core.gateways.linux.health.watch import DependencyWatch
+from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.watcher import Changed
+from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
+from gateway_api.core.gateways.linux.sessions.provision import Provision
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.sessions.tracker import Tracker
+from gateway_api.core.records.moment import Expiry
+from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.network import AddressFamily, InterfaceStats
 from tests.support.clocks import NOW, StillClock

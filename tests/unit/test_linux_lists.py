@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, ServedVlan, VlanState
-from gateway_api.core.gateways.linux.interfaces import Links
-from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
-from gateway_api.core.gateways.linux.netlink.fib import NextHop, RouteEntry
-from gateway_api.core.gateways.linux.netlink.links import Address
-from gateway_api.core.gateways.linux.routes import MAIN, route_rows
-from gateway_api.core.gateways.linux.session import LinuxSession
-from gateway_api.core.paging import Rows
-from gateway_api.core.sessions import SessionTable
+from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
+from gateway_api.core.gateways.linux.kernel.links import Address
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.views.interfaces import Links
+from gateway_api.core.gateways.linux.views.managed_vlans import ManagedVlans
+from gateway_api.core.gateways.linux.views.routes import MAIN, route_rows
+from gateway_api.core.records.paging import Rows
+from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.core.network import AddressFamily, Interface, InterfaceStats, Route
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.links import KnownLinks, link, on_vlan, session

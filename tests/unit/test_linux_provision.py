@@ -10,18 +10,18 @@ import pytest
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.access import AccessLines
+from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute
-from gateway_api.core.gateways.linux.demand import SessionDemand
+from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.device_counters import DeviceCounters
-from gateway_api.core.gateways.linux.netlink import changes
-from gateway_api.core.gateways.linux.netlink.messages import KernelError
-from gateway_api.core.gateways.linux.provision import Provision, wanted_by
-from gateway_api.core.gateways.linux.reading import Reading
-from gateway_api.core.gateways.linux.session import NO_COUNTERS, LinuxSession, SessionRecord
+from gateway_api.core.gateways.linux.kernel import changes
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
+from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
+from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
-from gateway_api.core.session import Counters
+from gateway_api.core.gateways.linux.views.reading import Reading
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.network import InterfaceStats
 from gateway_api.wire.core.sessions import SessionState, SessionType
 from tests.support.clocks import SteppedClock

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.netlink import dumps, entries, fib, links, qdiscs
-from gateway_api.core.gateways.linux.netlink import messages as nl
-from gateway_api.core.gateways.linux.netlink.fib import NextHop
-from gateway_api.core.gateways.linux.netlink.links import Address, VlanTag
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, MalformedMessage
-from gateway_api.core.gateways.linux.netlink.qdiscs import HtbClass, PacketFilter, Qdisc
-from gateway_api.core.gateways.linux.netlink.watcher import Changed, events
+from gateway_api.core.gateways.linux.kernel import dumps, entries, fib, links, qdiscs
+from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel.fib import NextHop
+from gateway_api.core.gateways.linux.kernel.links import Address, VlanTag
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, MalformedMessage
+from gateway_api.core.gateways.linux.kernel.qdiscs import HtbClass, PacketFilter, Qdisc
+from gateway_api.core.gateways.linux.kernel.watcher import Changed, events
 from gateway_api.wire.core.network import AddressFamily, AdminState, VlanProtocol
 
 # Attributes that the parsers don't read are left out.

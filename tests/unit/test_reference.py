@@ -8,7 +8,7 @@ import pytest
 from gateway_api.cli.reference.configuration import EFFECTS
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import render
-from gateway_api.core.gateways.linux.services.dhcp_server import options_of
+from gateway_api.core.gateways.linux.daemons.dhcp_server import options_of
 from tests.support.documents import put, valid_document
 
 _SUBSCRIBER = {"username": "alice", "password": "secret-1", "ip_address": "100.127.0.9"}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway_api.core.session import Session
-from gateway_api.core.sessions import SessionTable
+from gateway_api.core.sessions.session import Session
+from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.core.sessions import SessionFilter
 from tests.support.tables import session, table_of
 

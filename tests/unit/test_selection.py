@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.core.paging import Sorted
-from gateway_api.core.selection import selected
+from gateway_api.core.records.paging import Sorted
+from gateway_api.core.service.selection import selected
 from gateway_api.wire.columns import columns
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.network import ListInterfaces, ListRoutes, Route

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from gateway_api.core.gateways.linux.session_store import (
+from gateway_api.core.gateways.linux.sessions.session_store import (
     STEP,
     SessionKey,
     SessionStore,
@@ -169,7 +169,7 @@ def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from gateway_api.core.gateways.linux.session_store import SessionKey, SessionStore
+from gateway_api.core.gateways.linux.sessions.session_store import SessionKey, SessionStore
 store = SessionStore(Path(sys.argv[1]))
 for turn in range(int(sys.argv[2]), 1 << 30):
     claimed = store.claim({SessionKey("s", f"{turn}-{number}"): b"record" for number in range(20)})

@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone, StillConnected
-from gateway_api.core.changes import ChangeLog
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.store import ConfigurationStore
 from gateway_api.core.configuration.workspace import Workspace
-from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.indexes import Index
-from gateway_api.core.journal import Journal
-from gateway_api.core.orders import Order
-from gateway_api.core.paging import (
+from gateway_api.core.gateways.ports import fault_rows
+from gateway_api.core.records.changes import ChangeLog
+from gateway_api.core.records.orders import Order
+from gateway_api.core.records.paging import (
     Chained,
     Key,
     Listing,
@@ -38,10 +36,10 @@ from gateway_api.core.paging import (
     fitting,
     text_of,
 )
-from gateway_api.core.service import CoreService
-from gateway_api.core.session import Counters, Session, session_ordering, sort_key
-from gateway_api.core.sessions import SessionTable
-from gateway_api.core.whole_sessions import WholeSessions
+from gateway_api.core.service.core import CoreService
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters, Session, session_ordering, sort_key
+from gateway_api.core.sessions.table import Index, SessionTable, WholeSessions
 from gateway_api.wire.contract import MAX_LIMIT, Page
 from gateway_api.wire.core.configuration import ListChanges
 from gateway_api.wire.core.faults import Fault, FaultKind

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core import journal as journals
-from gateway_api.core.journal import Journal
+from gateway_api.core.sessions import journal as journals
+from gateway_api.core.sessions.journal import Journal
 from gateway_api.core_client.sign_ons import SignOns
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import WantedFailures

@@ -17,8 +17,8 @@ import pytest
 from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
-from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.services.pppoe_settings import PppoeSettings
-from gateway_api.core.gateways.linux.services.subscriber_addresses import BLOCK, SharedRange
-from gateway_api.core.gateways.linux.services.systemd import instance
+from gateway_api.core.gateways.linux.daemons.pppoe_settings import PppoeSettings
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
+from gateway_api.core.gateways.linux.daemons.systemd import instance
 
 ranges = st.builds(
     lambda number, prefix: IPv4Network((number << 16, prefix)),

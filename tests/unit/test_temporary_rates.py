@@ -11,8 +11,8 @@ from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.journal import Journal
-from gateway_api.core.rates import Changed, Rates, Wanted
+from gateway_api.core.service.rates import Changed, Rates, Wanted
+from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.core.rates import LONGEST_EXPIRY
 from gateway_api.wire.core.sessions import SessionDetail
 from gateway_api.wire.varlink.protocol import ErrorReply

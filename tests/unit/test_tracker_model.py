@@ -14,14 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway_api.core.gateways.linux.session_store import (
+from gateway_api.core.gateways.linux.sessions.session_store import (
     STORE,
     SessionKey,
     SessionStore,
     SessionStoreUnavailable,
 )
-from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.sessions import SessionSummary
 from tests.support.sources import ListedSource, Lives, listed
 

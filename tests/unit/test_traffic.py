@@ -14,9 +14,9 @@ from gateway_api.base.errors import CoreUnavailable, NotFound, TooManyStreams
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.lab.gateway import LabGateway
 from gateway_api.core.gateways.lab.population import Population
-from gateway_api.core.journal import Journal
-from gateway_api.core.session import Counters
-from gateway_api.core.traffic import Talkers, Throughput, Watches, throughput
+from gateway_api.core.service.traffic import Talkers, Throughput, Watches, throughput
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.events.streams import Stream
 from gateway_api.events.traffic import Feeds
 from gateway_api.wire.core.sessions import SessionDetail

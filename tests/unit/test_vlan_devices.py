@@ -10,8 +10,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.netlink.links import Link, VlanTag
-from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.wire.core.network import VlanProtocol
 from tests.support.links import KnownLinks, link
 

@@ -18,20 +18,20 @@ from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.process import keep_loaded, notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
-from gateway_api.core.changes import ChangeLog
-from gateway_api.core.clock import Clock, boot_id
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import GatewayServices, check
 from gateway_api.core.configuration.store import ConfigurationStore, StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
-from gateway_api.core.job_service import JobService
-from gateway_api.core.job_store import JobStore
-from gateway_api.core.jobs import Jobs
-from gateway_api.core.journal import Journal
-from gateway_api.core.service import IDENTITY, CoreService
-from gateway_api.core.traffic_service import TrafficService
+from gateway_api.core.records.changes import ChangeLog
+from gateway_api.core.records.clock import Clock, boot_id
+from gateway_api.core.service.core import IDENTITY, CoreService
+from gateway_api.core.service.job_service import JobService
+from gateway_api.core.service.job_store import JobStore
+from gateway_api.core.service.jobs import Jobs
+from gateway_api.core.service.traffic import TrafficService
+from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.varlink.dispatcher import Dispatcher
 from gateway_api.wire.varlink.server import Server
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from gateway_api.cli.core.daemon import CoreOptions, Opened, parser_of, serve
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import MAX_SESSIONS
-from gateway_api.core.journal import Journal
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.sessions.journal import Journal
 
 #: Seconds between two advances.
 _TICK = 0.05

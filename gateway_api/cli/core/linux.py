@@ -6,11 +6,11 @@ from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.core.daemon import CoreOptions, Opened, parser_of, serve
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.assembly import LinuxMachine
-from gateway_api.core.gateways.linux.requirements import SOURCES, preferred
-from gateway_api.core.journal import Journal
+from gateway_api.core.gateways.linux.health.requirements import SOURCES, preferred
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.sessions.journal import Journal
 
 
 class LinuxOptions(CoreOptions):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gateway_api.core.changes import Caller, Note
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import Change, diff_text
 from gateway_api.core.configuration.running import RunningConfiguration, View, note_of, renewed
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.services import GatewayServices, render
 from gateway_api.core.configuration.store import Commit, ConfigurationStore, State, StepFailed
+from gateway_api.core.records.changes import Caller, Note
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.configuration import CommitReply, ConfigurationDifference
 from gateway_api.wire.core.impact import CommitDropsSessionsError, Impact
 from gateway_api.wire.core.interface import CORE

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 
 from gateway_api.base.errors import Invalid, NotFound, Problem
 from gateway_api.base.fields import MOST_PROBLEMS, load
-from gateway_api.core.changes import Caller, Note
 from gateway_api.core.configuration.documents import Change, changes, diff_text
 from gateway_api.core.configuration.fields import broken_rules, key_of, schema_of
 from gateway_api.core.configuration.sections import NAME_OF_AN_INTERFACE, ROOT, Configuration, User
 from gateway_api.core.configuration.store import Commit, State, read_json
+from gateway_api.core.records.changes import Caller, Note
 from gateway_api.wire.core.impact import Impact
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,6 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from gateway_api.base.errors import Invalid, Stale
-from gateway_api.core.changes import Caller
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.documents import changes, merged, unmasked
 from gateway_api.core.configuration.edit import EditOperation, edited
 from gateway_api.core.configuration.publisher import ChangeRequest, Publisher
@@ -29,6 +27,8 @@ from gateway_api.core.configuration.store import (
     StepFailed,
     Unreadable,
 )
+from gateway_api.core.records.changes import Caller
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.interface import CORE

@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.moment import Expiry
-from gateway_api.core.paging import Rows
-from gateway_api.core.session import Counters, Session
-from gateway_api.core.sessions import SessionTable
+from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.paging import Key, Rows, Unsorted
+from gateway_api.core.sessions.session import Counters, Session
+from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.core.dependencies import Dependency
-from gateway_api.wire.core.faults import FaultKind
+from gateway_api.wire.core.faults import Fault, FaultKind
 from gateway_api.wire.core.impact import Impact
 from gateway_api.wire.core.sessions import SessionDetail
 
@@ -89,3 +89,13 @@ class Gateway(Protocol):
 
     def dependencies(self) -> Sequence[Dependency]:
         """The sources of sessions, radius, frr and clock, as they were found last. Never waits for one."""
+
+
+def fault_rows(faults: Sequence[Fault]) -> Rows:
+    """Fault by since, object, kind and session id, from faults in any order. No two may have all of them in
+    common."""
+    return Unsorted(faults, _key, lambda fault: fault, descending=False)
+
+
+def _key(fault: Fault) -> Key:
+    return fault.since, fault.object, fault.kind, fault.session_id or 0

@@ -6,9 +6,9 @@ from msgspec.structs import asdict, replace
 
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile
 from gateway_api.core.gateways.lab.meters import SumTraffic, Traffic
-from gateway_api.core.orders import Ordering, Orders, Snapshot
-from gateway_api.core.paging import Key
-from gateway_api.core.session import Session
+from gateway_api.core.records.orders import Ordering, Orders, Snapshot
+from gateway_api.core.records.paging import Key
+from gateway_api.core.sessions.session import Session
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import DemuxState, DemuxVlan, Vlan, VlanProtocol
 from gateway_api.wire.core.sessions import SessionDetail

@@ -8,19 +8,19 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.faults import fault_rows
 from gateway_api.core.gateways.lab import network
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_api.core.gateways.lab.kept_rates import KeptRates
 from gateway_api.core.gateways.lab.population import Population
 from gateway_api.core.gateways.lab.world import World
-from gateway_api.core.journal import Journal
-from gateway_api.core.moment import Expiry
-from gateway_api.core.orders import Ordering
-from gateway_api.core.paging import Chained, Ordered, Rows, Sorted
-from gateway_api.core.session import Counters
+from gateway_api.core.gateways.ports import fault_rows
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.orders import Ordering
+from gateway_api.core.records.paging import Chained, Ordered, Rows, Sorted
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact

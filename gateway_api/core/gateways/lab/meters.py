@@ -6,7 +6,7 @@ Times are epoch seconds. Sums are in bits, times a million: exact, until somebod
 from collections.abc import Mapping
 
 from gateway_api.core.gateways.lab.usage import PARTS, Demand, Usage
-from gateway_api.core.session import Counters
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import InterfaceStats
 

@@ -4,34 +4,34 @@ from collections.abc import Sequence
 from functools import cached_property
 from ipaddress import IPv4Address
 
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.linux.access import AccessLines
+from gateway_api.core.gateways.linux.daemons import places
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
+from gateway_api.core.gateways.linux.daemons.dhcp_server import DhcpServer
+from gateway_api.core.gateways.linux.daemons.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
+from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.daemons.pppoe_units import PppoeUnits
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd
+from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.demand import SessionDemand
+from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.dependencies.radius import AccelPppStatistics, Pppd, RadiusClient
-from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
-from gateway_api.core.gateways.linux.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.gateway import LinuxGateway
-from gateway_api.core.gateways.linux.hooks import HookSocket
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.neighbours import raise_thresholds
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.provision import Provision
-from gateway_api.core.gateways.linux.requirements import serving
-from gateway_api.core.gateways.linux.routing.frr import Frr, FrrFolders
-from gateway_api.core.gateways.linux.services import places
-from gateway_api.core.gateways.linux.services.daemons import PlacedFiles, ServiceDaemon
-from gateway_api.core.gateways.linux.services.dhcp_server import DhcpServer
-from gateway_api.core.gateways.linux.services.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
-from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.services.pppoe_units import PppoeUnits
-from gateway_api.core.gateways.linux.services.systemd import Systemd
-from gateway_api.core.gateways.linux.session_store import SessionStore
-from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.health.radius import AccelPppStatistics, Pppd, RadiusClient
+from gateway_api.core.gateways.linux.health.requirements import serving
+from gateway_api.core.gateways.linux.health.watch import DependencyWatch
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.neighbours import raise_thresholds
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
+from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
+from gateway_api.core.gateways.linux.sessions.provision import Provision
+from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
+from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.accel_cli import (
     CommandLine,
     Endpoint,
@@ -44,8 +44,8 @@ from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
 from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal
 from gateway_api.core.gateways.linux.sources.pppoe_server import PppoeServer
 from gateway_api.core.gateways.linux.sources.source import Source
-from gateway_api.core.gateways.linux.tracker import Tracker
-from gateway_api.core.journal import Journal
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.sessions.journal import Journal
 from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds for FRR's reply to a question.

@@ -10,38 +10,38 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from gateway_api.base.errors import NotDone
-from gateway_api.core.clock import Clock
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.faults import fault_rows
+from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
+from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
+from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.dependencies.watch import DependencyWatch
-from gateway_api.core.gateways.linux.device_counters import DeviceCounters
-from gateway_api.core.gateways.linux.hooks import HookSocket
-from gateway_api.core.gateways.linux.interfaces import Links
-from gateway_api.core.gateways.linux.lost_trunks import ended_by
-from gateway_api.core.gateways.linux.machine_errors import not_done
-from gateway_api.core.gateways.linux.managed_vlans import ManagedVlans
-from gateway_api.core.gateways.linux.netlink.messages import KernelError
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.netlink.watcher import Changed, Watcher
-from gateway_api.core.gateways.linux.provision import Provision, wanted_by
-from gateway_api.core.gateways.linux.reading import Reading
-from gateway_api.core.gateways.linux.routes import MAIN, route_rows
-from gateway_api.core.gateways.linux.routing.frr import Frr, RoutingUnavailable
-from gateway_api.core.gateways.linux.services.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.session import LinuxSession
-from gateway_api.core.gateways.linux.session_store import SessionStoreUnavailable
-from gateway_api.core.gateways.linux.session_traffic import SessionTraffic
-from gateway_api.core.gateways.linux.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.health.watch import DependencyWatch
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
+from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
+from gateway_api.core.gateways.linux.sessions.lost_trunks import ended_by
+from gateway_api.core.gateways.linux.sessions.machine_errors import not_done
+from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreUnavailable
+from gateway_api.core.gateways.linux.sessions.session_traffic import SessionTraffic
+from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
+from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.gathered import Gathered
-from gateway_api.core.gateways.linux.tracker import Tracker
-from gateway_api.core.moment import Expiry
-from gateway_api.core.paging import Rows
-from gateway_api.core.session import Counters
+from gateway_api.core.gateways.linux.views.interfaces import Links
+from gateway_api.core.gateways.linux.views.managed_vlans import ManagedVlans
+from gateway_api.core.gateways.linux.views.reading import Reading
+from gateway_api.core.gateways.linux.views.routes import MAIN, route_rows
+from gateway_api.core.gateways.ports import fault_rows
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.records.moment import Expiry
+from gateway_api.core.records.paging import Rows
+from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.dependencies import Dependency
 from gateway_api.wire.core.faults import FaultKind
 from gateway_api.wire.core.impact import Impact

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.netlink.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.wire.core.faults import Fault, FaultKind
 
 #: Names in one line of the log.

@@ -5,11 +5,11 @@ import logging
 from functools import partial
 from typing import Any
 
-from gateway_api.core.gateways.linux.netlink.entries import QdiscEntry
-from gateway_api.core.gateways.linux.netlink.kernel import unless
-from gateway_api.core.gateways.linux.netlink.links import Link
-from gateway_api.core.gateways.linux.netlink.qdiscs import ROOT, HtbClass, Qdisc
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.entries import QdiscEntry
+from gateway_api.core.gateways.linux.kernel.kernel import unless
+from gateway_api.core.gateways.linux.kernel.links import Link
+from gateway_api.core.gateways.linux.kernel.qdiscs import ROOT, HtbClass, Qdisc
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.network import OverheadProfile
 
 log = logging.getLogger(__name__)

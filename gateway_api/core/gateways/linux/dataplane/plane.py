@@ -10,12 +10,12 @@ from gateway_api.core.gateways.linux.dataplane.routes import SessionRoutes, dest
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
 from gateway_api.core.gateways.linux.dataplane.steering import Steering
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
-from gateway_api.core.gateways.linux.netlink.changes import refusal
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
-from gateway_api.core.gateways.linux.netlink.watcher import EVERYTHING, Changed
+from gateway_api.core.gateways.linux.kernel.changes import refusal
+from gateway_api.core.gateways.linux.kernel.entries import FibEntry
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed
 from gateway_api.wire.core.faults import FaultKind
 
 _LIMITS = (FaultKind.SHAPER, FaultKind.IFB)

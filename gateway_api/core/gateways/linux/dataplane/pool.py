@@ -11,8 +11,8 @@ from ipaddress import IPv4Network
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import destination, unreachable
 from gateway_api.core.gateways.linux.dataplane.wanted import MAIN_TABLE
-from gateway_api.core.gateways.linux.netlink import changes
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry
+from gateway_api.core.gateways.linux.kernel import changes
+from gateway_api.core.gateways.linux.kernel.entries import FibEntry
 from gateway_api.wire.core.faults import FaultKind
 
 

@@ -7,11 +7,11 @@ from ipaddress import IPv4Network
 
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.wanted import MAIN_TABLE, RouteState
-from gateway_api.core.gateways.linux.netlink import changes
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry
-from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL
-from gateway_api.core.gateways.linux.netlink.messages import NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel import changes
+from gateway_api.core.gateways.linux.kernel.entries import FibEntry
+from gateway_api.core.gateways.linux.kernel.fib import OWN_PROTOCOL
+from gateway_api.core.gateways.linux.kernel.messages import NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 #: Whose routes to a session are as good as ours: kernel, boot and static (linux/rtnetlink.h). Not those of

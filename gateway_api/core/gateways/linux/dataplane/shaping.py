@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from gateway_api.core.gateways.linux.dataplane.htb import CLASS, GONE, Htb, limit_of
-from gateway_api.core.gateways.linux.netlink.entries import LinkEntry, QdiscEntry
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.netlink.links import IFB, Link
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.qdiscs import INGRESS, PacketFilter
-from gateway_api.core.gateways.linux.netlink.reader import INGRESS_HANDLE, KernelReader
-from gateway_api.core.session import IFB_PREFIX, LONGEST_NAME
+from gateway_api.core.gateways.linux.kernel.entries import LinkEntry, QdiscEntry
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.kernel.links import IFB, Link
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.qdiscs import INGRESS, PacketFilter
+from gateway_api.core.gateways.linux.kernel.reader import INGRESS_HANDLE, KernelReader
+from gateway_api.core.sessions.session import IFB_PREFIX, LONGEST_NAME
 from gateway_api.wire.contract import Enumeration, Record
 from gateway_api.wire.core.network import OverheadProfile
 

@@ -20,11 +20,11 @@ from ipaddress import IPv4Address, IPv4Network
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import destination, unreachable
-from gateway_api.core.gateways.linux.netlink import changes
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry
-from gateway_api.core.gateways.linux.netlink.fib import OWN_PROTOCOL, Rule
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel import changes
+from gateway_api.core.gateways.linux.kernel.entries import FibEntry
+from gateway_api.core.gateways.linux.kernel.fib import OWN_PROTOCOL, Rule
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.faults import FaultKind
 
 #: Of the rule: before the main table (32766), behind local addresses (0) and VRFs (1000).

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.netlink.entries import FibEntry, LinkEntry, QdiscEntry
-from gateway_api.core.gateways.linux.netlink.fib import Rule
+from gateway_api.core.gateways.linux.kernel.entries import FibEntry, LinkEntry, QdiscEntry
+from gateway_api.core.gateways.linux.kernel.fib import Rule
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import OverheadProfile
 

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.netlink.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.netlink.links import Link, VlanTag
-from gateway_api.core.gateways.linux.netlink.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.netlink.reader import KernelReader
+from gateway_api.core.gateways.linux.kernel.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag
+from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.network import VlanProtocol
 
 _ETHERTYPES = {VlanProtocol.DOT1Q: 0x8100, VlanProtocol.DOT1AD: 0x88A8}

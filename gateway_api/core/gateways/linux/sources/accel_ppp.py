@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, MetricsPage
 from gateway_api.core.gateways.linux.sources.accel_formats import (
     COLUMNS,
@@ -35,6 +34,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceUnavailable,
 )
 from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
 
 _SHOW = f"show sessions {','.join(COLUMNS)}"

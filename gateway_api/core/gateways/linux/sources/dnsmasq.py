@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
@@ -31,6 +30,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceUnavailable,
 )
 from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
 
 #: Seconds between two attempts to read, and how many.

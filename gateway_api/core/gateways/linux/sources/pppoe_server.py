@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from gateway_api.core.clock import Clock
 from gateway_api.core.gateways.linux.sources.pppd import (
     SIGNALLED,
     PppdRecord,
@@ -37,6 +36,7 @@ from gateway_api.core.gateways.linux.sources.source import (
     SourceUnavailable,
 )
 from gateway_api.core.gateways.linux.sources.terminations import ADMIN_DISCONNECT, Terminations
+from gateway_api.core.records.clock import Clock
 from gateway_api.wire.core.sessions import SessionType
 
 _RECORD = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")

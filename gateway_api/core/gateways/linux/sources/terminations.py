@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.clock import Clock
+from gateway_api.core.records.clock import Clock
 
 #: The reason of an end by request.
 ADMIN_DISCONNECT = "admin_disconnect"

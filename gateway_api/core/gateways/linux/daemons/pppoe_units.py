@@ -1,0 +1,184 @@
+"""A pppoe-server for each access interface, as an instance of systemd/gateway-pppoe@.service.
+
+Each has a block of addresses of its own, which it keeps until it is stopped. After a change of its settings
+it reloads: sessions that are up keep their pppd and their address.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.store import StepFailed, disk_step
+from gateway_api.core.gateways.linux.daemons.daemon import DaemonAction, PutBack, Rendered, undo
+from gateway_api.core.gateways.linux.daemons.pppoe_settings import PppoeSettings, SettingsFolder
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.daemons.systemd import (
+    Systemd,
+    SystemdUnreachable,
+    UnitFailed,
+    instance,
+)
+from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
+from gateway_api.core.gateways.linux.sources.devices import is_device
+from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
+from gateway_api.wire.core.impact import ServiceAction
+
+_TEMPLATE = "gateway-pppoe@.service"
+_STEP = "configure pppoe-server"
+#: Seconds that a look at the settings waits for a change to end.
+_LOOK = 2.0
+_NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
+
+#: By access interface. None if the file has none of ours.
+_Known = Mapping[str, PppoeSettings | None]
+
+
+class PppoeUnits:
+    """The `PppoeServices` of the source, and a ServiceDaemon. `folder` has the settings, which only this
+    object writes. Unless it is a source, the servers of an earlier life of the core are stopped. Any thread
+    may call."""
+
+    name = "pppoe-server"
+
+    def __init__(self, systemd: Systemd, folder: Path, *, is_source: bool) -> None:
+        self._systemd = systemd
+        self._is_source = is_source
+        self._folder = SettingsFolder(folder)
+        self._configuration: Configuration | None = None
+        self._lock = threading.Lock()
+        #: As on disk. None before the first look.
+        self._read: _Known | None = None
+
+    def begin(self, configuration: Configuration) -> None:
+        """Starts servers by a configuration that an earlier life of the core has applied."""
+        self._configuration = configuration
+
+    def start(self, interfaces: Sequence[str]) -> None:
+        """As PppoeServices. Refused if all blocks are given away."""
+        with self._lock, _source_errors():
+            if self._configuration is None:
+                raise SourceUnavailable("the core has no configuration yet")
+            wanted = _wanted(self._configuration, {**dict.fromkeys(interfaces), **self._known()})
+            for interface in interfaces:
+                settings = wanted[interface]
+                if settings is None:
+                    raise SourceRefused(_NO_BLOCK)
+                self._write(interface, settings)
+            self._systemd.start(*map(_unit, interfaces))
+
+    def stop(self, interface: str) -> None:
+        """As PppoeServices. Its block is free then."""
+        with self._lock, _source_errors():
+            self._stop(self._systemd, [interface])
+
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
+        """As ServiceDaemon. An access interface that is gone, as after a boot, gives its block back."""
+        former = self._configuration
+
+        def put_back() -> None:
+            if former is not None:
+                self._configure(former, limits.put_back)
+
+        try:
+            self._configure(configuration, limits.apply)
+        except StepFailed:
+            undo([put_back])
+            raise
+        return put_back
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon."""
+        with _step_errors(), self._held(_LOOK):
+            known = {name: settings for name, settings in self._known().items() if self._is_used(name)}
+            return ServiceAction.RELOAD if _wanted(configuration, known) != known else None
+
+    def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
+        systemd = self._systemd.within(limit)
+        with _step_errors(), self._held(limit.left()):
+            self._configuration = configuration
+            self._stop(systemd, [name for name in self._known() if not self._is_used(name)])
+            known, changed = self._known(), []
+            for interface, settings in _wanted(configuration, known).items():
+                if settings is None:
+                    raise StepFailed(_STEP, _NO_BLOCK)
+                if settings != known[interface]:
+                    self._write(interface, settings)
+                    changed.append(_unit(interface))
+            systemd.reload_running(*changed)
+
+    @contextmanager
+    def _held(self, seconds: float) -> Iterator[None]:
+        """The lock, for a commit: the source holds it while systemd does not reply."""
+        if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            raise StepFailed(_STEP, f"another change to it did not end within {seconds:.3g} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _known(self) -> _Known:
+        if self._read is None:
+            self._read = self._folder.read()
+        return self._read
+
+    def _write(self, interface: str, settings: PppoeSettings) -> None:
+        known = self._known()
+        if known.get(interface) != settings:
+            self._folder.write(interface, settings)
+            self._read = {**known, interface: settings}
+
+    def _is_used(self, interface: str) -> bool:
+        return self._is_source and is_device(interface)
+
+    def _stop(self, systemd: Systemd, interfaces: Sequence[str]) -> None:
+        systemd.stop(*map(_unit, interfaces))
+        for interface in interfaces:
+            # Not before: until then, sessions may have its addresses.
+            self._folder.remove(interface)
+            self._read = {name: settings for name, settings in self._known().items() if name != interface}
+
+
+def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSettings | None]:
+    """The settings of each interface, with its block as before if it can have that. None without a block."""
+    shared = SharedRange.of(configuration)
+    blocks = {
+        name: settings.first
+        for name, settings in known.items()
+        if settings is not None and shared.has_block(settings.first)
+    }
+    taken = set(blocks.values())
+    for name in known:
+        if name not in blocks and (first := shared.free_block(taken)) is not None:
+            blocks[name] = first
+            taken.add(first)
+    return {
+        name: PppoeSettings.of(configuration, shared.gateway, blocks[name]) if name in blocks else None
+        for name in known
+    }
+
+
+def _unit(interface: str) -> str:
+    return instance(_TEMPLATE, interface)
+
+
+@contextmanager
+def _source_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceRefused(f"cannot store the settings of pppoe-server: {error}") from error
+    except SystemdUnreachable as error:
+        raise SourceUnavailable(str(error)) from error
+    except UnitFailed as error:
+        raise SourceRefused(str(error)) from error
+
+
+@contextmanager
+def _step_errors() -> Iterator[None]:
+    try:
+        with disk_step(_STEP):
+            yield
+    except UnitFailed as error:
+        raise StepFailed(_STEP, error.reason) from error

@@ -1,1 +1,0 @@
-"""The daemons beside the core: their units, and the files that they run by."""

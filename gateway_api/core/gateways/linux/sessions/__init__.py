@@ -1,0 +1,1 @@
+"""The sessions of the Linux gateway, from their sources to the disk."""

@@ -1,0 +1,125 @@
+"""What sessions get: terms by the configuration, and all that the kernel must have for them."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Network
+
+from msgspec.structs import replace
+
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
+from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, WantedSession
+from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.sessions.session import (
+    NO_COUNTERS,
+    ConfiguredTerms,
+    LinuxSession,
+    SessionTerms,
+)
+from gateway_api.core.gateways.linux.sources.source import SourceSession, SourceTraffic
+from gateway_api.core.sessions.session import Counters
+from gateway_api.wire.core.sessions import SessionType
+
+#: Of a source's counters.
+_MODULUS = 2**32
+
+_log = logging.getLogger(__name__)
+
+
+class Provision:
+    """The surroundings of the tracker's sessions (`SessionSurroundings`), and their demand on the data plane.
+    Any thread may call."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        counters: DeviceCounters,
+    ) -> None:
+        self.configure(configuration)
+        self._counters = counters
+        #: Gets the ids of sessions that appear, change or go.
+        self.changes: Callable[..., None] = lambda *_: None
+        self._lock = threading.Lock()
+        #: Replaced as a whole: readers iterate over it.
+        self._wanted: Mapping[int, WantedSession] = {}
+
+    def configure(self, configuration: Configuration) -> None:
+        """New sessions get the terms of another configuration."""
+        self._terms = ConfiguredTerms(configuration)
+        self.trunks = configuration.interfaces.trunks
+        #: The gateway's address towards subscribers.
+        self.address = SharedRange.of(configuration).gateway
+
+    def wanted(self) -> Mapping[int, WantedSession]:
+        """By session id. Nobody changes it."""
+        return self._wanted
+
+    def terms(self, listed: SourceSession) -> SessionTerms:
+        """As SessionSurroundings."""
+        return self._terms(listed)
+
+    def baseline(self, listed: SourceSession) -> Counters:
+        """As SessionSurroundings."""
+        try:
+            return self._counters.now(listed.access_interface)
+        except KernelError as error:
+            _log.warning("a session counts what was before it, too: %s", error)
+            return NO_COUNTERS
+
+    def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+        """As SessionSurroundings: what the last sweep saw and, where the source tells it, the bytes since."""
+        seen = session.traffic(self._counters.last(session.interface))
+        if counted is None:
+            return seen
+        return replace(
+            seen,
+            bytes_in=_later(seen.bytes_in, counted.bytes_in),
+            bytes_out=_later(seen.bytes_out, counted.bytes_out),
+        )
+
+    def appeared(self, sessions: Sequence[LinuxSession]) -> None:
+        """As SessionSurroundings."""
+        own = (session.interface for session in sessions if session.interface != session.access_interface)
+        self._counters.forget(own)
+        self.changed(sessions)
+
+    def changed(self, sessions: Sequence[LinuxSession]) -> None:
+        """As SessionSurroundings."""
+        with self._lock:
+            self._wanted = {**self._wanted, **{session.id: wanted_by(session) for session in sessions}}
+        self.changes(*(session.id for session in sessions))
+
+    def gone(self, sessions: Sequence[LinuxSession]) -> None:
+        """As SessionSurroundings."""
+        ended = {session.id for session in sessions}
+        with self._lock:
+            self._wanted = {id: wanted for id, wanted in self._wanted.items() if id not in ended}
+        self.changes(*ended)
+
+
+def _later(seen: int, counted: int) -> int:
+    """A counter after a sweep that has seen it, of which the source tells the lower 32 bits. A source may
+    have counted less, and not 4 GiB more: pppd counts from IPCP, the device from LCP."""
+    since = (counted - seen) % _MODULUS
+    return seen + since if since < _MODULUS // 2 else seen
+
+
+def wanted_by(session: LinuxSession) -> WantedSession:
+    """What the kernel must have for a session."""
+    summary = session.summary
+    return WantedSession(
+        session_id=session.id,
+        device=session.interface,
+        ifb=session.ifb_device,
+        access_interface=session.access_interface,
+        rate_down=summary.rate_down,
+        rate_up=summary.rate_up,
+        profile=OVERHEAD_PROFILES[session.overhead_profile],
+        address=None if summary.ip_address is None else IPv4Address(summary.ip_address),
+        sets_host_route=summary.type is SessionType.DHCP,
+        gateway=None if session.gateway is None else IPv4Address(session.gateway),
+        delegated=tuple(DelegatedRoute(IPv6Network(prefix)) for prefix in summary.delegated_prefixes),
+    )

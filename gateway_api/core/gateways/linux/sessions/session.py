@@ -1,0 +1,169 @@
+"""A session of the Linux gateway: what its source lists, and what the configuration gave to it."""
+
+from msgspec.structs import replace
+
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
+from gateway_api.core.gateways.linux.sessions.session_store import SessionKey
+from gateway_api.core.gateways.linux.sources.source import START_JITTER, SourceSession
+from gateway_api.core.records.moment import Expiry
+from gateway_api.core.sessions.session import Counters, Session
+from gateway_api.wire.contract import Record
+from gateway_api.wire.core.sessions import SessionState, SessionSummary, SessionType
+
+NO_COUNTERS = Counters(0, 0, 0, 0)
+
+#: Without a profile: by the number of tags.
+_OVERHEAD = {
+    (SessionType.PPPOE, False): "pppoe_ethernet",
+    (SessionType.PPPOE, True): "pppoe_qinq",
+    (SessionType.DHCP, False): "ipoe_ethernet",
+    (SessionType.DHCP, True): "ipoe_qinq",
+}
+
+
+class SessionTerms(Record, frozen=True):
+    """What the configuration gives to a new session. Rates are the default ones, bits per second."""
+
+    gateway: str | None
+    overhead_profile: str
+    rate_down: int
+    rate_up: int
+    outer_vlan_id: int | None
+    inner_vlan_id: int | None
+
+
+class SessionRecord(Record, frozen=True):
+    """A session but for its id. The rates of `terms` are those in force; `baseline` is what the session's
+    device had counted at its start, `expiry` is that of temporary rates."""
+
+    listed: SourceSession
+    terms: SessionTerms
+    baseline: Counters
+    expiry: Expiry | None = None
+
+    @classmethod
+    def new(
+        cls, listed: SourceSession, terms: SessionTerms, baseline: Counters = NO_COUNTERS
+    ) -> "SessionRecord":
+        """Of a session that starts: a rate that its source was told comes before the default."""
+        return cls(
+            listed,
+            replace(
+                terms,
+                rate_down=terms.rate_down if listed.rate_down is None else listed.rate_down,
+                rate_up=terms.rate_up if listed.rate_up is None else listed.rate_up,
+            ),
+            baseline,
+        )
+
+    def following(self, listed: SourceSession) -> "SessionRecord":
+        """After the source listed the session so: the same object if nothing changed. The last change of a
+        rate is in force, whether by an operator or by the source."""
+        before, terms = self.listed, self.terms
+        if abs(listed.started_at - before.started_at) <= START_JITTER:
+            listed = replace(listed, started_at=before.started_at)
+        if listed.rate_down is None:
+            listed = replace(listed, rate_down=before.rate_down)
+        if listed.rate_up is None:
+            listed = replace(listed, rate_up=before.rate_up)
+        if listed == before:
+            return self
+        if listed.rate_down is not None and listed.rate_down != before.rate_down:
+            terms = replace(terms, rate_down=listed.rate_down)
+        if listed.rate_up is not None and listed.rate_up != before.rate_up:
+            terms = replace(terms, rate_up=listed.rate_up)
+        # A rate that the source was told is for good.
+        expiry = self.expiry if terms is self.terms else None
+        return replace(self, listed=listed, terms=terms, expiry=expiry)
+
+    def shaped(self, down_bps: int, up_bps: int, expiry: Expiry | None = None) -> "SessionRecord":
+        """With other rates in force."""
+        terms = replace(self.terms, rate_down=down_bps, rate_up=up_bps)
+        return replace(self, terms=terms, expiry=expiry)
+
+
+class LinuxSession(Session, frozen=True, kw_only=True):
+    key: SessionKey
+    record: SessionRecord
+
+    @classmethod
+    def of(
+        cls, id: int, key: SessionKey, record: SessionRecord, state: SessionState, steering: tuple[bool, bool]
+    ) -> "LinuxSession":
+        """`steering` is that of the session's address in the SessionTable."""
+        listed, terms = record.listed, record.terms
+        vrf_steered, shared_address = steering
+        return cls(
+            summary=SessionSummary(
+                id=id,
+                type=listed.type,
+                username=listed.username,
+                ip_address=listed.ip_address,
+                interface=listed.interface,
+                rate_down=terms.rate_down,
+                rate_up=terms.rate_up,
+                state=state,
+                started_at=listed.started_at,
+                mac_address=listed.mac_address,
+                access_interface=listed.access_interface,
+                ipv6_address=listed.ipv6_address,
+                ipv6_prefix=listed.ipv6_prefix,
+                delegated_prefixes=listed.delegated_prefixes,
+                outer_vlan_id=terms.outer_vlan_id,
+                inner_vlan_id=terms.inner_vlan_id,
+                source=key.source,
+            ),
+            gateway=terms.gateway if listed.ip_address else None,
+            overhead_profile=terms.overhead_profile,
+            acct_session_id=listed.acct_session_id,
+            vrf_steered=vrf_steered,
+            shared_address=shared_address,
+            expiry=record.expiry,
+            key=key,
+            record=record,
+        )
+
+    def in_state(self, state: SessionState) -> "LinuxSession":
+        return replace(self, summary=replace(self.summary, state=state))
+
+    def traffic(self, counted: Counters) -> Counters:
+        """The traffic of the session, of what its device has counted. A device that has counted less than at
+        the session's start was made anew."""
+        before = self.record.baseline
+        if counted.packets_in < before.packets_in or counted.packets_out < before.packets_out:
+            return counted
+        return Counters(
+            counted.bytes_in - before.bytes_in,
+            counted.bytes_out - before.bytes_out,
+            counted.packets_in - before.packets_in,
+            counted.packets_out - before.packets_out,
+        )
+
+
+class ConfiguredTerms:
+    """The terms of new sessions, by a configuration."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._qos = configuration.qos
+        self._trunks = configuration.interfaces.trunks
+        self._profiles = VlanProfiles(configuration.demux)
+        # As the files of the services have it.
+        self._gateway = str(configuration.cgnat.source_range.network_address + 1)
+
+    def __call__(self, listed: SourceSession) -> SessionTerms:
+        """By the access interface. One that is no VLAN of a profile gets the overhead of its tags."""
+        vlan = AccessVlan.named(listed.access_interface, self._trunks)
+        profile = None if vlan is None else self._profiles.of(vlan)
+        outer = None if vlan is None else vlan.outer_vlan_id
+        overhead = _OVERHEAD[listed.type, outer is not None]
+        if profile is not None and profile.type == listed.type.lower():
+            overhead = profile.overhead_profile
+        return SessionTerms(
+            gateway=self._gateway,
+            overhead_profile=overhead,
+            rate_down=self._qos.default_down,
+            rate_up=self._qos.default_up,
+            outer_vlan_id=outer,
+            inner_vlan_id=None if vlan is None else vlan.vlan_id,
+        )

@@ -1,0 +1,207 @@
+"""Follows the sources of sessions: each is polled by a thread of its own, and the table, the journal and the
+disk follow what it lists. See `lifecycle` for what a restart of the core changes."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
+from functools import partial
+
+from gateway_api.base.errors import StillConnected
+from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.sessions.disconnection import Disconnection
+from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
+from gateway_api.core.gateways.linux.sessions.lifecycle import Lifecycle
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.sessions.session_store import SessionKey, SessionStore
+from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
+from gateway_api.core.gateways.linux.sessions.surroundings import SessionEnd, SessionSurroundings
+from gateway_api.core.gateways.linux.sources.source import Source, SourceEnd
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.records.moment import Expiry
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.core.sessions import EndedSession
+
+#: Seconds in which a session must be gone. The API waits 3 s for the reply.
+_DISCONNECT = 2.5
+#: The same where no client waits, and the seconds until another attempt.
+_END, _PAUSE = 30.0, 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class NotDisconnected(StillConnected):
+    """`sessions` are still there, as far as is known; `ends` are those of the others."""
+
+    def __init__(self, sessions: Sequence[LinuxSession], ends: Sequence[SessionEnd], reason: str) -> None:
+        self.sessions = sessions
+        self.ends = ends
+        super().__init__(len(sessions), [EndedSession.of(end.session.summary) for end in ends], reason)
+
+
+class Tracker:
+    """The sessions of all `sources`, whose names differ. Those of an earlier life of the core are in the
+    table at once, stale until their source replies. Raises SessionStoreUnavailable. Any thread may call."""
+
+    def __init__(
+        self,
+        sources: Iterable[Source],
+        store: SessionStore,
+        journal: Journal,
+        clock: Clock,
+        cgnat: Cgnat,
+        surroundings: SessionSurroundings,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._surroundings = surroundings
+        self._lifecycle = Lifecycle(store, journal, clock, cgnat, surroundings)
+        self._watches: Mapping[str, SourceWatch] = {
+            source.name: SourceWatch(source, self._lifecycle, clock) for source in sources
+        }
+        self._failure: BaseException | None = None
+
+    @property
+    def sessions(self) -> SessionTable[LinuxSession]:
+        return self._lifecycle.sessions
+
+    @property
+    def unavailable_sources(self) -> list[str]:
+        """The names of the sources that do not reply, or did not yet. Their sessions are stale."""
+        return [watch.name for watch in self._watches.values() if not watch.is_available]
+
+    @property
+    def watches(self) -> Iterable[SourceWatch]:
+        """One for each source."""
+        return self._watches.values()
+
+    def occupied(self) -> set[str] | None:
+        """The access interfaces with sessions. None while a source does not reply."""
+        if self.unavailable_sources:
+            return None
+        return {session.access_interface for session in self.sessions.all()}
+
+    def run(self, hooks: HookSocket) -> None:
+        """Polls from time to time, and at each hook, until `hooks` is stopped. Sessions of an earlier life
+        appear first; those of a source that there is no longer end. Raises the error that ended a thread."""
+        if restored := list(self.sessions.all()):
+            self._surroundings.appeared(restored)
+        for name in self._lifecycle.sources() - self._watches.keys():
+            self._lifecycle.end([SessionKey(name, key) for key in self._lifecycle.known(name)], _unknown)
+        threads = [
+            threading.Thread(target=self._watch, args=(watch, hooks), name=watch.name, daemon=True)
+            for watch in self._watches.values()
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while hooks.wait():
+                self.trigger()
+        finally:
+            for watch in self._watches.values():
+                watch.stop()
+            for thread in threads:
+                thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def trigger(self) -> None:
+        """Has each source polled within a moment. Call it when something may have changed."""
+        for watch in self._watches.values():
+            watch.trigger()
+
+    def poll(self) -> None:
+        """Polls each source now, one after the other."""
+        for watch in self._watches.values():
+            watch.poll()
+
+    def standstill(self) -> AbstractContextManager[object]:
+        """In the block, no session starts or ends."""
+        return self._lifecycle.standstill()
+
+    def configure(self, cgnat: Cgnat) -> None:
+        """Applies a new CGNAT configuration to all sessions."""
+        self._lifecycle.configure(cgnat)
+
+    def set_rates(
+        self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
+    ) -> tuple[LinuxSession, LinuxSession] | None:
+        """Changes the rates in the table and on disk, and returns the session before and after. None for an
+        unknown id. Raises SessionStoreUnavailable: then nothing is changed."""
+        return self._lifecycle.set_rates(id, down_bps, up_bps, expiry)
+
+    def disconnect(self, id: int) -> SessionEnd | None:
+        """Ends a session, and returns when it is gone. None if there is no such session, or if it has ended
+        by itself. Raises NotDisconnected after 2.5 s, also while the source hangs."""
+        ends = self.disconnect_many([id])
+        return ends[0] if ends else None
+
+    def disconnect_many(self, ids: Iterable[int], seconds: float = _DISCONNECT) -> list[SessionEnd]:
+        """As `disconnect`, for all at once. After the wait, what is under way goes on."""
+        attempts = [
+            Disconnection(self._watches[name], self._lifecycle, of_source, self._clock, self._sleep)
+            for name, of_source in self._by_source(ids).items()
+        ]
+        done, _ = wait([_on_a_thread(partial(attempt.run, seconds)) for attempt in attempts], seconds)
+        for each in done:
+            each.result()
+        # First those that are left: what ends between the two would be in neither list.
+        left = [session for attempt in attempts for session in attempt.left()]
+        remaining = {session.id for session in left}
+        ended = [end for attempt in attempts for end in attempt.ends() if end.session.id not in remaining]
+        if left:
+            failures = (attempt.failure for attempt in attempts if attempt.failure)
+            raise NotDisconnected(left, ended, next(failures, f"not gone after {seconds:g} s, may end later"))
+        return ended
+
+    def end(self, ids: Iterable[int], is_to_end: Callable[[LinuxSession], bool]) -> None:
+        """Ends sessions, and tries again until each is gone, or is not to end any more: a source may hang."""
+        known = list(ids)
+        while left := [
+            session.id for session in map(self.sessions.get, known) if session and is_to_end(session)
+        ]:
+            try:
+                self.disconnect_many(left, _END)
+            except NotDisconnected as error:
+                _log.error("cannot end sessions, trying again in %g s: %s", _PAUSE, error)
+                self._sleep(_PAUSE)
+
+    def _by_source(self, ids: Iterable[int]) -> Mapping[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for id in ids:
+            session = self.sessions.get(id)
+            if session is not None and session.key.source in self._watches:
+                found.setdefault(session.key.source, []).append(id)
+        return found
+
+    def _watch(self, watch: SourceWatch, hooks: HookSocket) -> None:
+        try:
+            watch.run()
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._failure = error
+            hooks.stop()
+
+
+def _on_a_thread(run: Callable[[], None]) -> "Future[None]":
+    """A source that hangs delays the thread until the deadline of its call, and no caller."""
+    done: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:
+            done.set_exception(error)
+            # To the log: the caller may not wait any more.
+            raise
+        done.set_result(None)
+
+    threading.Thread(target=work, daemon=True).start()
+    return done
+
+
+def _unknown(keys: Sequence[str]) -> Mapping[str, SourceEnd]:
+    return dict.fromkeys(keys, SourceEnd())

@@ -1,0 +1,248 @@
+"""The methods of the core's interface, for a gateway and its configuration."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import Any
+
+from msgspec.structs import asdict
+
+from gateway_api.base.errors import NotDone, StillConnected
+from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
+from gateway_api.core.configuration.receivers import ReceiversService
+from gateway_api.core.configuration.service import ConfigurationService
+from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.gateways.ports import Gateway
+from gateway_api.core.records.changes import Caller, ChangeLog, Note
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.records.orders import Snapshot
+from gateway_api.core.records.paging import Ordered, Reply, Rows, Unsorted, encoded, listing
+from gateway_api.core.service.rates import Rates, Wanted
+from gateway_api.core.service.selection import selected
+from gateway_api.core.sessions.journal import Journal
+from gateway_api.core.sessions.session import session_ordering
+from gateway_api.core.sessions.table import SessionTable, WholeSessions
+from gateway_api.version import PRODUCT, VERSION
+from gateway_api.wire.contract import Method, SelectingMethod, served
+from gateway_api.wire.core.configuration import ChangesReply, ListChanges, StepFailedError
+from gateway_api.wire.core.dependencies import DependenciesReply
+from gateway_api.wire.core.faults import FaultKind, RepairCount
+from gateway_api.wire.core.interface import CORE
+from gateway_api.wire.core.sessions import (
+    DisconnectInterface,
+    DisconnectSession,
+    EndedSession,
+    EventsReply,
+    GetSession,
+    Health,
+    InterfaceNotFoundError,
+    ListSessions,
+    SessionDetail,
+    SessionFilter,
+    SessionNotFoundError,
+    SessionRateReply,
+    SessionRates,
+    SessionReply,
+    SessionsConnectedError,
+    SessionSnapshot,
+    SessionSummary,
+    SessionsVersionReply,
+    SetSessionRate,
+    Statistics,
+    SubscribeEvents,
+)
+from gateway_api.wire.core.sign_ons import FailedSignOnsReply, SubscribeFailedSignOns
+from gateway_api.wire.varlink.dispatcher import Identity, ServedInterface, invalid_parameter
+from gateway_api.wire.varlink.protocol import Peer
+
+IDENTITY = Identity("gateway-api", f"{PRODUCT} core (embedded)", VERSION, "urn:gateway-api")
+
+_log = logging.getLogger(__name__)
+
+_summary = attrgetter("summary")
+
+
+class CoreService:
+    """Serves one gateway, the journal of its sessions, the workspace of its configuration, and the log of
+    changes that did not come through the API."""
+
+    def __init__(
+        self, gateway: Gateway, journal: Journal, workspace: Workspace, changes: ChangeLog, clock: Clock
+    ) -> None:
+        self._gateway = gateway
+        self._sessions: SessionTable[Any] = gateway.sessions
+        self._journal = journal
+        self._changes = changes
+        self._clock = clock
+        self._started = clock.steady()
+        self._configuration = ConfigurationService(workspace)
+        self._receivers = ReceiversService(lambda: workspace.view.running.sections.api.webhooks.receivers)
+        workspace.follow(self._receivers.committed)
+        self._whole = WholeSessions()
+        self.rates = Rates(gateway, journal, clock, self._note_return)
+
+    def interface(self, *others: object) -> ServedInterface:
+        """The interface with a handler for each of its methods, some of which `others` have."""
+        return served(CORE, self, self._configuration, self._receivers, *others)
+
+    def get_health(self, _: Method[Any]) -> Health:
+        return Health(
+            uptime_seconds=int(self._clock.steady() - self._started),
+            active_sessions=len(self._sessions),
+            stale_sessions=self._sessions.statistics().stale_sessions,
+            unavailable_sources=tuple(self._gateway.unavailable_sources()),
+            product=PRODUCT,
+            version=VERSION,
+        )
+
+    def get_statistics(self, _: Method[Any]) -> Statistics:
+        repairs = self._gateway.repairs()
+        return Statistics(
+            **asdict(self._sessions.statistics()),
+            unavailable_sources=tuple(self._gateway.unavailable_sources()),
+            faults=len(self._gateway.faults()),
+            repairs=tuple(RepairCount(kind, repairs[kind]) for kind in FaultKind),
+        )
+
+    def get_sessions_version(self, _: Method[Any]) -> SessionsVersionReply:
+        return SessionsVersionReply(f"{self._journal.boot_id}-{self._sessions.version}")
+
+    def list_sessions(self, call: ListSessions) -> Reply:
+        order = call.sort or "id"
+        field = order.removeprefix("-")
+        if field not in SessionSummary.__struct_fields__:
+            raise invalid_parameter("sort")
+
+        wanted, descending = call.filter or SessionFilter(), order.startswith("-")
+        rows: Rows
+        if call.page is None and order == "id" and wanted == SessionFilter():
+            return self._whole.listing(self._sessions.all())
+        if wanted == SessionFilter(type=wanted.type):
+            ordering = session_ordering(field, wanted.type)
+            rows = Ordered(self._sessions.ordered(ordering), ordering.key, _summary, descending)
+        else:
+            key, found = session_ordering(field).key, self._sessions.find(wanted)
+            if field == "id":
+                rows = Ordered(Snapshot([found] if found else [], len(found)), key, _summary, descending)
+            else:
+                rows = Unsorted(found, key, _summary, descending)
+        return listing("sessions", rows, call.page, order)
+
+    def get_session(self, call: GetSession) -> SessionReply:
+        with errors():
+            session = self._gateway.detail(call.id)
+        if session is None:
+            raise CORE.error(SessionNotFoundError(call.id))
+        return SessionReply(session)
+
+    def disconnect_session(self, call: DisconnectSession, peer: Peer | None) -> SessionReply:
+        self._journal.disconnects(call.author, [call.id])
+        with errors():
+            session = self._gateway.disconnect(call.id)
+        if session is None:
+            raise CORE.error(SessionNotFoundError(call.id))
+        if call.request_id is None:
+            self._note("subscribers.disconnect", peer, SessionSnapshot.of(session))
+        return SessionReply(session)
+
+    def disconnect_interface(self, call: DisconnectInterface, peer: Peer | None) -> dict[str, Any]:
+        def note(ended: Sequence[EndedSession]) -> None:
+            if call.request_id is None and not call.dry_run:
+                before = {"interface": call.interface, "sessions": ended}
+                self._note("subscribers.disconnect_by_interface", peer, before)
+
+        if not call.dry_run:
+            arrived = self._sessions.on_access_interface(call.interface)
+            self._journal.disconnects(call.author, [session.id for session in arrived])
+        with errors():
+            try:
+                found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
+            except StillConnected as error:
+                if error.ended:
+                    note(error.ended)
+                raise
+        if found is None:
+            raise CORE.error(InterfaceNotFoundError(call.interface))
+        note([EndedSession.of(session.summary) for session in found])
+        return {"sessions": encoded(map(_summary, found))}
+
+    def set_session_rate(self, call: SetSessionRate, peer: Peer | None) -> SessionRateReply:
+        wanted = Wanted(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
+        with errors():
+            changed = self.rates.change(call.id, wanted.checked(self._clock), call.author)
+        if changed is None:
+            raise CORE.error(SessionNotFoundError(call.id))
+        before, after = changed
+        if call.request_id is None:
+            self._note("subscribers.change_rate", peer, SessionSnapshot.of(before), SessionRates.of(after))
+        return SessionRateReply(before, after)
+
+    def list_changes(self, call: ListChanges) -> ChangesReply:
+        try:
+            return self._changes.after(call.log, call.after_sequence or 0)
+        except NotDone as error:
+            # The log of changes has told why, once.
+            raise CORE.error(StepFailedError(error.step, error.reason)) from error
+
+    def subscribe_events(self, call: SubscribeEvents) -> Iterator[EventsReply | None]:
+        return self._journal.follow(call.boot_id, call.after_sequence)
+
+    def subscribe_failed_sign_ons(self, call: SubscribeFailedSignOns) -> Iterator[FailedSignOnsReply | None]:
+        return self._journal.follow_failed_sign_ons(call.boot_id, call.after_sequence)
+
+    def list_interfaces(self, call: SelectingMethod[Any]) -> Reply:
+        with errors():
+            return selected(self._gateway.interfaces(), call)
+
+    def list_vlans(self, call: SelectingMethod[Any]) -> Reply:
+        with errors():
+            return selected(self._gateway.vlans(), call)
+
+    def list_qos(self, call: SelectingMethod[Any]) -> Reply:
+        return selected(self._sessions.qos(), call)
+
+    def list_overhead_profiles(self, _: Method[Any]) -> dict[str, Any]:
+        return {"profiles": list(OVERHEAD_PROFILES.values()), "count": len(OVERHEAD_PROFILES)}
+
+    def get_bgp_summary(self, _: Method[Any]) -> dict[str, Any]:
+        with errors():
+            return {"summary": self._gateway.bgp_summary()}
+
+    def list_routes(self, call: SelectingMethod[Any]) -> Reply:
+        with errors():
+            return selected(self._gateway.routes(), call)
+
+    def list_cgnat_sessions(self, call: SelectingMethod[Any]) -> Reply:
+        return selected(self._sessions.cgnat_sessions(), call)
+
+    def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
+        with errors():
+            vlans, rate_limited_total = self._gateway.demux_vlans()
+        return selected(vlans, call, rate_limited_total=rate_limited_total)
+
+    def list_faults(self, call: SelectingMethod[Any]) -> Reply:
+        return selected(self._gateway.faults(), call)
+
+    def get_dependencies(self, _: Method[Any]) -> DependenciesReply:
+        return DependenciesReply(tuple(self._gateway.dependencies()))
+
+    def _note_return(self, changed: tuple[SessionDetail, SessionDetail]) -> None:
+        before, after = changed
+        self._note("subscribers.return_rate", None, SessionSnapshot.of(before), SessionRates.of(after))
+
+    def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:
+        self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), before=before, after=after))
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """The gateway's errors as those of the interface."""
+    try:
+        yield
+    except NotDone as error:
+        _log.error("%s", error)
+        raise CORE.error(StepFailedError(error.step, error.reason)) from error
+    except StillConnected as error:
+        _log.error("%s", error)
+        raise CORE.error(SessionsConnectedError(error.connected, error.ended, error.reason)) from error

@@ -1,0 +1,1 @@
+"""The sessions of a gateway, and their events."""
