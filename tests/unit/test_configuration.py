@@ -40,6 +40,7 @@ def test_the_factory_document_with_users_is_valid(document: dict[str, Any]) -> N
     assert sections.system.hostname == "bng1"
     assert sections.cgnat.handoff_gateway == IPv4Address("10.255.1.2")
     assert sections.cgnat.source_range == IPv4Network("100.64.0.0/10")
+    assert sections.cgnat.subscriber_gateway == IPv4Address("100.64.0.1")
     assert (sections.qos.default_down, sections.qos.default_up) == (100_000_000, 20_000_000)
     assert [user.username for user in sections.api.users] == ["admin", "operator"]
 

@@ -307,14 +307,14 @@ def nobody(_: str) -> bool:
 
 
 def test_a_pool_gives_each_address_but_the_first_and_the_last_once() -> None:
-    pool = AddressPool(IPv4Network("192.0.2.0/29"))
+    pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"))
     assert pool.gateway == "192.0.2.1"
     assert [pool.take(nobody) for _ in range(5)] == [f"192.0.2.{host}" for host in range(2, 7)]
     assert pool.take(nobody) is None
 
 
 def test_addresses_that_came_back_go_out_after_all_others_in_the_order_in_which_they_came() -> None:
-    pool = AddressPool(IPv4Network("192.0.2.0/29"))
+    pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"))
     for _ in range(3):
         pool.take(nobody)
     pool.give_back("192.0.2.4")
@@ -323,7 +323,7 @@ def test_addresses_that_came_back_go_out_after_all_others_in_the_order_in_which_
 
 
 def test_a_pool_passes_over_addresses_that_somebody_has() -> None:
-    pool = AddressPool(IPv4Network("192.0.2.0/29"))
+    pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"))
     taken = {"192.0.2.2", "192.0.2.4"}
     assert [pool.take(taken.__contains__) for _ in range(4)] == ["192.0.2.3", "192.0.2.5", "192.0.2.6", None]
 

@@ -89,6 +89,12 @@ class Cgnat(Section):
     handoff_gateway: IPv4Address = fields.parsed(fields.host_address)
     source_range: IPv4Network = fields.parsed(fields.network_of_hosts, strict=(fields.of_subscribers,))
 
+    @property
+    def subscriber_gateway(self) -> IPv4Address:
+        """The gateway's address on each interface of a subscriber: the second one of the range. From the next
+        one on, they are the subscribers'."""
+        return self.source_range[1]
+
 
 @dataclass(frozen=True)
 class Qos(Section):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
-from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed, disk_step
 
 _ACCEL_PPP, _CHAP_SECRETS, _FRR, _QOS = "accel-ppp.conf", "chap-secrets", "frr.conf", "qos.conf"
@@ -25,9 +25,9 @@ _WITH_RADIUS = ("radiusclient.conf", "radius-servers")
 _WITHOUT_RADIUS = (_CHAP_SECRETS,)
 
 
-def _networks_to_assign(network: IPv4Network) -> Iterator[IPv4Network]:
-    """Without the network's own address, the next one, which is the gateway's, and the broadcast address."""
-    return summarize_address_range(network[2], network[-2])
+def _networks_to_assign(cgnat: Cgnat) -> Iterator[IPv4Network]:
+    """Those of subscribers: from the gateway's address on, without the broadcast address."""
+    return summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
 
 
 _environment = Environment(

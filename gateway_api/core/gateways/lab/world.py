@@ -7,7 +7,7 @@ import heapq
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from itertools import count
 
 from msgspec.structs import replace
@@ -28,19 +28,18 @@ from gateway_api.wire.core.sessions import SessionState, SessionSummary, Session
 MAX_SESSIONS = 200_000
 
 #: RFC 2544's benchmark networks stand for the public addresses of the provider: no real network has them.
-_PUBLIC_ADDRESSES = IPv4Network("198.18.0.0/15")
+_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY = IPv4Network("198.18.0.0/15"), IPv4Address("198.18.0.1")
 
 
 class AddressPool:
-    """The host addresses of a network except the first, which is the gateway's.
+    """The host addresses of a network behind the one of its gateway.
 
     A returned address is the last to go out again, so that logs do not show two subscribers with it in a row.
     """
 
-    def __init__(self, network: IPv4Network) -> None:
-        self.gateway = str(network.network_address + 1)
-        self._network = network
-        self._unused = iter(range(2, max(2, network.num_addresses - 1)))
+    def __init__(self, network: IPv4Network, gateway: IPv4Address) -> None:
+        self.gateway = str(gateway)
+        self._unused = iter(range(int(gateway) + 1, int(network.broadcast_address)))
         self._returned: deque[str] = deque()
 
     def take(self, in_use: Callable[[str], bool]) -> str | None:
@@ -52,7 +51,7 @@ class AddressPool:
 
     def _candidates(self) -> Iterator[str]:
         for host in self._unused:
-            yield str(self._network.network_address + host)
+            yield str(IPv4Address(host))
         while self._returned:
             yield self._returned.popleft()
 
@@ -98,8 +97,8 @@ class World:
         self._crowd = Crowd(population, configuration.demux)
         self._locked_out = LockedOut(population.seed, journal)
         self._demand = _demand_of(population, now)
-        self._public = AddressPool(_PUBLIC_ADDRESSES)
-        self._shared = AddressPool(configuration.cgnat.source_range)
+        self._public = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
+        self._shared = _shared_pool(configuration)
         self._pools: dict[int, AddressPool] = {}
         self._units = {"ppp": UnitPool(), "ipoe": UnitPool()}
         self._ids = count(1)
@@ -171,9 +170,8 @@ class World:
 
     def configure(self, configuration: Configuration, now: float) -> None:
         """As `Gateway.configure`."""
-        source_range = configuration.cgnat.source_range
-        if source_range != self.configuration.cgnat.source_range:
-            self._shared = AddressPool(source_range)
+        if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
+            self._shared = _shared_pool(configuration)
         self.configuration = configuration
         for vlan in self._lost_vlans(configuration):
             for session in self.sessions.on_access_interface(vlan.line.name):
@@ -288,6 +286,10 @@ class World:
         for name in (*interfaces.trunks, *interfaces.uplinks, self.configuration.cgnat.vrf_name):
             if name not in self.ifindex_of:
                 self.ifindex_of[name] = next(self._ifindexes)
+
+
+def _shared_pool(configuration: Configuration) -> AddressPool:
+    return AddressPool(configuration.cgnat.source_range, configuration.cgnat.subscriber_gateway)
 
 
 def _demand_of(population: Population, now: float) -> Callable[[str], tuple[Demand, Demand]]:

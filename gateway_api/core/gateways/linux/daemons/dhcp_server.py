@@ -42,7 +42,7 @@ def options_of(configuration: Configuration, script: Path) -> DnsmasqOptions | N
         # It serves those with an address of the range, which only VLANs of a DHCP profile get. Without such a
         # profile it runs too, because a source that does not reply is a fault.
         interfaces=tuple(f"{trunk}.*" for trunk in trunks),
-        ranges=(Range(shared.network, shared.gateway, first, last),),
+        ranges=(Range(shared.network, configuration.cgnat.subscriber_gateway, first, last),),
         dns_servers=configuration.subscribers.dns_servers,
         lease_time=_LEASE_TIME,
         most_leases=min(int(last) - int(first) + 1, _MOST_LEASES),

@@ -36,9 +36,9 @@ class PppoeSettings:
     dns_servers: tuple[IPv4Address, ...]
 
     @classmethod
-    def of(cls, configuration: Configuration, gateway: IPv4Address, first: IPv4Address) -> "PppoeSettings":
+    def of(cls, configuration: Configuration, first: IPv4Address) -> "PppoeSettings":
         return cls(
-            gateway,
+            configuration.cgnat.subscriber_gateway,
             first,
             configuration.radius.server is not None,
             configuration.system.hostname,

@@ -153,10 +153,7 @@ def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSetti
         if name not in blocks and (first := shared.free_block(taken)) is not None:
             blocks[name] = first
             taken.add(first)
-    return {
-        name: PppoeSettings.of(configuration, shared.gateway, blocks[name]) if name in blocks else None
-        for name in known
-    }
+    return {name: PppoeSettings.of(configuration, blocks[name]) if name in blocks else None for name in known}
 
 
 def _unit(interface: str) -> str:

@@ -1,7 +1,7 @@
 """How the addresses of `cgnat.source_range` are shared out, where the gateway itself gives them.
 
     the first                  the network's own
-    the second                 of the gateway, on each interface of a subscriber
+    the second                 of the gateway: `Cgnat.subscriber_gateway`
     from the seventeenth       PPPoE: blocks of 16, one for each VLAN with a pppoe-server
     the second half            DHCP: one range for all VLANs, without the network's last address
 
@@ -31,10 +31,6 @@ class SharedRange:
         fixed = (one.ip_address for one in configuration.subscribers.local)
         network = configuration.cgnat.source_range
         return cls(network, frozenset(address for address in fixed if address is not None))
-
-    @property
-    def gateway(self) -> IPv4Address:
-        return self.network.network_address + 1
 
     @property
     def dhcp(self) -> tuple[IPv4Address, IPv4Address]:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, WantedSession
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
@@ -51,7 +50,7 @@ class Provision:
         self._terms = ConfiguredTerms(configuration)
         self.trunks = configuration.interfaces.trunks
         #: The gateway's address towards subscribers.
-        self.address = SharedRange.of(configuration).gateway
+        self.address = configuration.cgnat.subscriber_gateway
 
     def wanted(self) -> Mapping[int, WantedSession]:
         """By session id. Nobody changes it."""

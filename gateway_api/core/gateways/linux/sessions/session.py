@@ -148,8 +148,7 @@ class ConfiguredTerms:
         self._qos = configuration.qos
         self._trunks = configuration.interfaces.trunks
         self._profiles = VlanProfiles(configuration.demux)
-        # As the files of the services have it.
-        self._gateway = str(configuration.cgnat.source_range.network_address + 1)
+        self._gateway = str(configuration.cgnat.subscriber_gateway)
 
     def __call__(self, listed: SourceSession) -> SessionTerms:
         """By the access interface. One that is no VLAN of a profile gets the overhead of its tags."""
