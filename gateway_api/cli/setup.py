@@ -75,7 +75,7 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
 
 def renew_certificate(etc: Path) -> None:
     """Renews a certificate of ours that ends soon, and reloads the API. Raises GatewayApiError, OSError and
-    SubprocessError."""
+    subprocess.SubprocessError."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
         _say(f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it")

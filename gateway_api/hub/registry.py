@@ -129,7 +129,7 @@ class Registry:
         return wire.TestReply(message.id)
 
     def queue(self, id: str) -> DeliveryQueue:
-        """The queue of a webhook. Raises WebhookNotFound."""
+        """The queue of a webhook. Raises WebhookNotFoundError."""
         with self._lock:
             return self._found(id).queue
 

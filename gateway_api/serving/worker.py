@@ -278,8 +278,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
 
 def check_header(request: Any) -> None:
-    """Rules of HTTP that not both of gunicorn's parsers check. Raises InvalidHeader, ObsoleteFolding and
-    UnsupportedTransferCoding."""
+    """Rules of HTTP that not both of gunicorn's parsers check. Raises errors.InvalidHeader,
+    errors.ObsoleteFolding and errors.UnsupportedTransferCoding."""
     hosts = [value for name, value in request.headers if name == "HOST"]
     # RFC 9112 section 3.2. HTTP/1.0 had no such header.
     if len(hosts) > 1 or (not hosts and request.version >= (1, 1)) or not all(map(_is_host, hosts)):

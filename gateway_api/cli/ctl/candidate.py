@@ -22,13 +22,15 @@ class Candidate:
         self._is_staged = False
 
     def read(self, which: str) -> Any:
-        """The data of /candidate or /compare, or of the running configuration with ''. Raises Failure."""
+        """The data of /candidate or /compare, or of the running configuration with ''. Raises
+        CommandFailure."""
         answer = self._gateway.answer("GET", ROOT + which)
         self._etag = answer.etag
         return answer.data
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
-        """Raises Failure while the candidate has changes of somebody, unless they are to be discarded."""
+        """Raises CommandFailure while the candidate has changes of somebody, unless they are to be
+        discarded."""
         difference = self.read("/compare")
         if not difference["diff"]:
             return
@@ -41,13 +43,13 @@ class Candidate:
         self._change("/discard")
 
     def stage(self, operations: Sequence[Record]) -> None:
-        """Raises Failure."""
+        """Raises CommandFailure."""
         for start in range(0, len(operations), _MOST):
             self._change("/edit", {"operations": list(operations[start : start + _MOST])})
             self._is_staged = True
 
     def commit(self, body: Record) -> Record:
-        """Raises Failure."""
+        """Raises CommandFailure."""
         committed: Record = self._change("/commit", body)
         self._is_staged = False
         return committed

@@ -26,7 +26,7 @@ class Command(click.Command):
     """A command. The parameters have the names of the API's fields."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Raises UsageError for options that do not go together."""
+        """Raises click.UsageError for options that do not go together."""
         own = {label(each): each for each in self.params}
         of_all = ctx.find_root().command.params
         shared = {label(each) for each in of_all if f"{SHARED}{each.name}" in ctx.meta}

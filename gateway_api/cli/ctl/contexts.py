@@ -61,7 +61,7 @@ class Contexts:
     known: Mapping[str, Context] = field(default_factory=dict)
 
     def chosen(self, name: str | None, environment: Mapping[str, str]) -> Context:
-        """The context of that name; else that of GATEWAY_URL; else the current one. Raises Failure."""
+        """The context of that name; else that of GATEWAY_URL; else the current one. Raises CommandFailure."""
         if name is not None:
             return self.named(name)
         if url := environment.get("GATEWAY_URL"):
@@ -71,7 +71,7 @@ class Contexts:
         return self.at(DEFAULT_URL, environment.get("GATEWAY_CA"))
 
     def named(self, name: str) -> Context:
-        """Raises Failure."""
+        """Raises CommandFailure."""
         if name not in self.known:
             names = ", ".join(self.known) or "none yet"
             raise CommandFailure(ExitStatus.USAGE, f"there is no context {name!r}; known contexts: {names}")
@@ -80,7 +80,7 @@ class Contexts:
     def at(self, url: str, ca: str | None, name: str | None = None) -> Context:
         """The context of a URL, by preference the current one; or a new one, whose name is by default host
         and port. With a name, the context of that name, without a token if it had another URL. Raises
-        Failure."""
+        CommandFailure."""
         checked = checked_url(url)
         new = Context(name or urlsplit(checked).netloc, checked, ca)
         names = [name] if name else [self.current or "", new.name, *self.known]
@@ -93,7 +93,7 @@ class Contexts:
         return Contexts(name, {**self.known, context.name: context})
 
     def without(self, name: str) -> "Contexts":
-        """Raises Failure."""
+        """Raises CommandFailure."""
         self.named(name)
         left = {key: context for key, context in self.known.items() if key != name}
         return Contexts(None if self.current == name else self.current, left)
@@ -130,7 +130,7 @@ def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
 
 
 def checked_url(url: str) -> str:
-    """Without a slash at its end. Raises Failure."""
+    """Without a slash at its end. Raises CommandFailure."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.netloc or "@" in parts.netloc:
         raise CommandFailure(ExitStatus.USAGE, f"the URL of a gateway must be https://HOST:PORT, not {url!r}")
@@ -145,7 +145,7 @@ class ContextsFile:
         self.path = Path(home) / "gatewayctl" / "contexts.json"
 
     def read(self) -> Contexts:
-        """Raises Failure."""
+        """Raises CommandFailure."""
         try:
             held = json.loads(self.path.read_bytes())
             known = {name: _context(name, about) for name, about in held["contexts"].items()}
@@ -159,7 +159,7 @@ class ContextsFile:
 
     @contextmanager
     def editing(self) -> Iterator["Edited"]:
-        """The contexts, to be replaced; another process waits meanwhile. Raises Failure."""
+        """The contexts, to be replaced; another process waits meanwhile. Raises CommandFailure."""
         try:
             durable.make_folder(self.path.parent)
             with (self.path.parent / ".lock").open("w") as lock:
@@ -173,7 +173,7 @@ class ContextsFile:
             ) from error
 
     def keep(self, context: Context, *, current: bool = False) -> None:
-        """Raises Failure."""
+        """Raises CommandFailure."""
         with self.editing() as edited:
             edited.contexts = edited.contexts.with_one(context, current=current)
 

@@ -33,8 +33,8 @@ class EventFollower:
         self._pause = 1
 
     def follow(self) -> Iterator[Event]:
-        """Resumes after a lost connection. Raises Failure if the gateway refuses the request, or does not
-        respond to the first one."""
+        """Resumes after a lost connection. Raises CommandFailure if the gateway refuses the request, or does
+        not respond to the first one."""
         self._gateway.get("/subscribers/summary")
         while True:
             try:
@@ -70,7 +70,8 @@ class SignOnFollower:
         self._since: int | None = None
 
     def follow(self) -> Iterator[Event]:
-        """Begins with those that fail from now on. Raises Failure if the gateway refuses the request."""
+        """Begins with those that fail from now on. Raises CommandFailure if the gateway refuses the
+        request."""
         self._changed()
         while True:
             time.sleep(_POLL_SECONDS)

@@ -64,11 +64,11 @@ class RemoteGateway:
         self._http.headers["User-Agent"] = f"gatewayctl/{VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """The data of a GET. Query parameters that are None are left out. Raises Failure."""
+        """The data of a GET. Query parameters that are None are left out. Raises CommandFailure."""
         return self.answer("GET", path, query=query).data
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """The data of a change. Raises Failure."""
+        """The data of a change. Raises CommandFailure."""
         return self.answer(method, path, body).data
 
     def answer(
@@ -80,13 +80,13 @@ class RemoteGateway:
         query: Record | None = None,
         if_match: str | None = None,
     ) -> Answer:
-        """One request; a second one if the token had expired and could be renewed. Raises Failure."""
+        """One request; a second one if the token had expired and could be renewed. Raises CommandFailure."""
         headers = {} if if_match is None else {"If-Match": if_match}
         return self._answer_of(self._request(method, path, json=body, params=query, headers=headers))
 
     def pages(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
         """The records of a list, of all pages, at most `limit`. `key` names the list in the data. Raises
-        Failure."""
+        CommandFailure."""
         records: list[Record] = []
         cursor = None
         while limit is None or len(records) < limit:
@@ -101,7 +101,7 @@ class RemoteGateway:
     @contextmanager
     def stream(self, path: str, query: Record, headers: Record, silence: float) -> Iterator[Iterator[bytes]]:
         """The lines of an event stream, until it ends, is lost, or is silent for so many seconds. Raises
-        Failure if there is none."""
+        CommandFailure if there is none."""
         with self._request(
             "GET", path, params=query, headers=headers, stream=True, timeout=(_CONNECT_TIMEOUT, silence)
         ) as response:
@@ -132,7 +132,7 @@ class RemoteGateway:
             raise self._unreachable(error) from error
 
     def _answer_of(self, response: requests.Response) -> Answer:
-        """Raises Failure."""
+        """Raises CommandFailure."""
         try:
             document = json.loads(response.content)
             if not isinstance(document, dict):

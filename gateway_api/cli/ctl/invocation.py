@@ -103,7 +103,7 @@ class ColumnsType(click.ParamType[tuple[str, ...]]):
 
 
 def chosen_format(ctx: click.Context) -> Format:
-    """Raises UsageError for columns of a format that has none."""
+    """Raises click.UsageError for columns of a format that has none."""
     found: Format = ctx.meta.get(f"{SHARED}output") or Format()
     columns = ctx.meta.get(f"{SHARED}columns", ())
     if columns and (found.name != TABLE or found.is_wide):
@@ -112,12 +112,12 @@ def chosen_format(ctx: click.Context) -> Format:
 
 
 def chosen_context(ctx: click.Context) -> Context:
-    """Raises Failure."""
+    """Raises CommandFailure."""
     return ContextsFile(os.environ).read().chosen(ctx.meta.get(f"{SHARED}context"), os.environ)
 
 
 def chosen_contexts(ctx: click.Context) -> list[Context]:
-    """All of them with `--all`. Raises Failure."""
+    """All of them with `--all`. Raises CommandFailure."""
     if not ctx.meta.get(f"{SHARED}all"):
         return [chosen_context(ctx)]
     known = ContextsFile(os.environ).read().known
@@ -127,7 +127,7 @@ def chosen_contexts(ctx: click.Context) -> list[Context]:
 
 
 def chosen_gateway(ctx: click.Context) -> RemoteGateway:
-    """Raises Failure."""
+    """Raises CommandFailure."""
     return gateway_of(ctx, chosen_context(ctx), renewal(ContextsFile(os.environ), os.environ))
 
 
@@ -178,8 +178,8 @@ def refreshes(function: Function) -> Callable[..., None]:
 def _refresh(
     gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None], format: Format
 ) -> NoReturn:
-    """A gateway that does not respond is asked again. Raises Failure after another error, or if none has
-    responded yet."""
+    """A gateway that does not respond is asked again. Raises CommandFailure after another error, or if none
+    has responded yet."""
     has_shown = False
     while True:
         results, failures = _asked(gateways, ask)
@@ -271,7 +271,8 @@ def filter_of(ctx: click.Context, param: click.Parameter, given: Sequence[str]) 
 
 
 def confirm(question: str, *, yes: bool, otherwise: str, about: Report | None = None) -> None:
-    """Asks at the terminal, below a report. Raises Failure with `otherwise` if the user does not agree."""
+    """Asks at the terminal, below a report. Raises CommandFailure with `otherwise` if the user does not
+    agree."""
     if yes:
         return
     for each in printing.about(about) if about else ():

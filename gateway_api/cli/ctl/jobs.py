@@ -45,7 +45,7 @@ class Job:
     per_second: int | None
 
     def run(self, gateway: RemoteGateway, question: str, *, dry_run: bool, yes: bool) -> Report:
-        """Shows the sessions, asks, starts the job and waits for its end. Raises Failure."""
+        """Shows the sessions, asks, starts the job and waits for its end. Raises CommandFailure."""
         preview = gateway.send("POST", self.path, {**self.body, "dry_run": True})
         shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
         if dry_run or preview["count"] == 0:

@@ -53,7 +53,7 @@ class Change(NamedTuple):
 
 
 class RateChanges:
-    """The changes of a file. Raises Failure for bad lines."""
+    """The changes of a file. Raises CommandFailure for bad lines."""
 
     def __init__(self, gateway: RemoteGateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
         found = read(file)
@@ -113,7 +113,7 @@ def change_all(
     gateway: RemoteGateway, rates: RateChanges, terms: Record, *, dry_run: bool, yes: bool
 ) -> Report:
     """Shows the changes, asks, writes the undo file, and makes the changes. `terms` say how long the rates
-    are valid. The status is DONE if every change of the file was made. Raises Failure."""
+    are valid. The status is DONE if every change of the file was made. Raises CommandFailure."""
     status = ExitStatus.DONE if rates.is_whole else ExitStatus.REFUSED
     if rates.changes:
         _require_allowed(gateway, rates.changes[0], terms)
@@ -149,13 +149,13 @@ def change_all(
 
 def _require_allowed(gateway: RemoteGateway, change: Change, terms: Record) -> None:
     """Has the gateway check the user's role, and the terms, which are the same for all lines. Raises
-    Failure."""
+    CommandFailure."""
     body = {**_body(change.row, terms), "filter": {"search": str(change.session["id"])}, "dry_run": True}
     gateway.send("POST", "/subscribers/rate", body)
 
 
 def _undo_file(changes: Sequence[Change]) -> Path:
-    """Writes the former rates to a file of the user's. Raises Failure."""
+    """Writes the former rates to a file of the user's. Raises CommandFailure."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(home) / "gatewayctl"
     path = folder / f"rates-before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.csv"
@@ -171,7 +171,7 @@ def _undo_file(changes: Sequence[Change]) -> Path:
 
 
 def _change(gateway: RemoteGateway, change: Change, terms: Record) -> None:
-    """Tries again while the gateway does not respond. Raises Failure."""
+    """Tries again while the gateway does not respond. Raises CommandFailure."""
     for pause in (*_PAUSES, None):
         try:
             gateway.send("PUT", f"{session_path(change.session['id'])}/rate", _body(change.row, terms))

@@ -57,7 +57,7 @@ class BadRow:
 
 
 def read(file: str) -> list[RateRow | BadRow]:
-    """Raises Failure for a file that is empty or incomplete."""
+    """Raises CommandFailure for a file that is empty or incomplete."""
     try:
         data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         text = data.decode("utf-8-sig")

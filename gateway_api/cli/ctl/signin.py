@@ -24,7 +24,7 @@ STANDARD_INPUT = "-"
 def log_in(
     gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
 ) -> Context:
-    """Logs in and keeps the token in the context, which can become the current one. Raises Failure."""
+    """Logs in and keeps the token in the context, which can become the current one. Raises CommandFailure."""
     body = {"username": username, "password": password}
     document = gateway.send("POST", "/auth/login", body)
     token = document.get("access_token") if isinstance(document, dict) else None
@@ -53,7 +53,7 @@ def renewal(file: ContextsFile, environment: Mapping[str, str]) -> Renewal:
 
 
 def username_for(context: Context, given: str | None, *, prompt: bool = True) -> str:
-    """Raises Failure."""
+    """Raises CommandFailure."""
     if given:
         return given
     if not prompt:
@@ -63,7 +63,7 @@ def username_for(context: Context, given: str | None, *, prompt: bool = True) ->
 
 
 def password_for(username: str, file: str | None) -> str:
-    """The first line of the file, or what the user types. Raises Failure."""
+    """The first line of the file, or what the user types. Raises CommandFailure."""
     if not file:
         required_terminal("--password-file")
         return str(click.prompt(f"Password of {line(username)}", hide_input=True, err=True))
@@ -71,7 +71,7 @@ def password_for(username: str, file: str | None) -> str:
 
 
 def first_line(file: str, what: str) -> str:
-    """Of a file or of standard input. Raises Failure."""
+    """Of a file or of standard input. Raises CommandFailure."""
     try:
         read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         found = read.decode().splitlines()
@@ -83,7 +83,7 @@ def first_line(file: str, what: str) -> str:
 
 
 def new_password(username: str, file: str | None) -> str:
-    """As `password_for`, but typed twice. Raises Failure."""
+    """As `password_for`, but typed twice. Raises CommandFailure."""
     if file:
         return first_line(file, "password")
     required_terminal("--password-file")
@@ -92,7 +92,7 @@ def new_password(username: str, file: str | None) -> str:
 
 
 def ask(question: str) -> str:
-    """A line that the user types. Raises Abort at the end of the input."""
+    """A line that the user types. Raises click.Abort at the end of the input."""
     with _woken_by_signals() as woken:
         terminal.ask(question)
         # A read alone would not end by a Ctrl-C that came just before it.
@@ -117,7 +117,7 @@ def _woken_by_signals() -> Iterator[int]:
 
 
 def required_terminal(option: str) -> None:
-    """Raises Failure without a terminal."""
+    """Raises CommandFailure without a terminal."""
     if not has_terminal():
         raise CommandFailure(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
 

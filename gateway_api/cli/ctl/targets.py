@@ -28,7 +28,7 @@ def session_path(id: object) -> str:
 
 
 def session_id(gateway: RemoteGateway, target: str) -> int:
-    """The id of the only session that a target names. Raises Failure."""
+    """The id of the only session that a target names. Raises CommandFailure."""
     if is_id(target):
         return int(target)
     found = gateway.pages("/subscribers", "sessions", exactly(target))
@@ -46,7 +46,7 @@ def session_id(gateway: RemoteGateway, target: str) -> int:
 
 
 def last_session_id(gateway: RemoteGateway, target: str) -> int:
-    """The id of the last session that a target had, also of one that has ended. Raises Failure."""
+    """The id of the last session that a target had, also of one that has ended. Raises CommandFailure."""
     if is_id(target):
         return int(target)
     found = gateway.pages("/subscribers/history", "sessions", exactly(target), 1)

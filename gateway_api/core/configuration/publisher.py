@@ -89,7 +89,7 @@ class Publisher:
     def _run(self, configuration: RunningConfiguration, request: ChangeRequest, state: State) -> Impact:
         """Makes a configuration run, with the candidate and the deadline of `state`, and returns what that
         did. The baseline of the deadline may be a revision that does not count yet. Raises
-        CommitDropsSessions."""
+        CommitDropsSessionsError."""
         rendered = render(configuration.sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
         number = self._store.add(configuration.document, commit, rendered, keep=state.names())
@@ -176,7 +176,7 @@ class Publisher:
 
 
 def _refuse_over(impact: Impact, request: ChangeRequest) -> None:
-    """Raises CommitDropsSessions if more sessions end than the request allows."""
+    """Raises CommitDropsSessionsError if more sessions end than the request allows."""
     most = request.max_sessions_dropped
     if most is not None and impact.sessions_dropped > most:
         raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, most))

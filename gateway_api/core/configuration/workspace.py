@@ -145,7 +145,7 @@ class Workspace(Publisher):
 
     def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> wire.CommitReply:
         """Makes a whole document run, as if it had been staged and committed. A mask in it stands for the
-        running secret. Raises CandidateStaged, and Invalid for an invalid document."""
+        running secret. Raises CandidateStagedError, and Invalid for an invalid document."""
         with self._committing(request):
             running = self.view.running
             if self.view.state.candidate is not None:
@@ -180,7 +180,7 @@ class Workspace(Publisher):
             return self._run_if_other(configuration, request, deadline)
 
     def confirm(self, request: ChangeRequest) -> None:
-        """Confirms the last commit. Raises NothingToConfirm."""
+        """Confirms the last commit. Raises NothingToConfirmError."""
         with self._writing():
             self.return_if_due()
             if self.view.state.deadline is None:
@@ -214,7 +214,7 @@ class Workspace(Publisher):
             return True
 
     def end_tokens(self, username: str, request: ChangeRequest) -> None:
-        """Gives a user of the API another generation. Raises UserNotFound."""
+        """Gives a user of the API another generation. Raises UserNotFoundError."""
         with self._writing():
             generations = self.view.state.generations or {}
             if username not in generations:

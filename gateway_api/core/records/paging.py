@@ -134,7 +134,7 @@ class Listing:
 
     `texts` are JSON arrays of some records each, with their number, and are made as they are sent: see
     `fitting`. `total` is the number of all records, `more` the other fields of each reply. Its methods raise
-    ReplyTooLarge."""
+    ReplyTooLargeError."""
 
     field: str
     texts: Iterable[Text]
@@ -166,7 +166,8 @@ def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) 
     """The reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more` fields.
 
     `order` names the list and its sort: a cursor is valid only in the order in which it was made. Raises
-    InvalidParameter for a bad page, ReplyTooLarge for a page that does not fit into one reply.
+    ErrorReply: InvalidParameter for a bad page, ReplyTooLargeError for a page that does not fit into one
+    reply.
     """
     if page is None:
         return Listing(field, fitting(_texts(rows.records()), len(rows)), len(rows), more)
@@ -188,7 +189,7 @@ def listing(field: str, rows: Rows, page: Page | None, order: str, **more: Any) 
 
 
 def encoded(records: Iterable[Record]) -> msgspec.Raw:
-    """The records as a JSON array. Raises ReplyTooLarge."""
+    """The records as a JSON array. Raises ReplyTooLargeError."""
     return _joined(fitting(_texts(records)))[0]
 
 
@@ -203,9 +204,9 @@ def _texts(records: Iterable[Record]) -> Iterator[Text]:
 
 
 def fitting(texts: Iterable[Text], expected: int = 0) -> Iterator[Text]:
-    """The same. Raises ReplyTooLarge, when they are too large; with the number of records to be `expected`,
-    as soon as those so far are too large for a part of the whole. That is for records of about the same size,
-    where to make all of them before a refusal would take seconds."""
+    """The same. Raises ReplyTooLargeError, when they are too large; with the number of records to be
+    `expected`, as soon as those so far are too large for a part of the whole. That is for records of about
+    the same size, where to make all of them before a refusal would take seconds."""
     size = count = 0
     for text in texts:
         size += len(text[0])

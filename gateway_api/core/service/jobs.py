@@ -90,7 +90,7 @@ class Jobs:
         return started
 
     def cancel(self, id: int) -> Job | None:
-        """The job, which takes no further session. None for an unknown id. Raises Ended."""
+        """The job, which takes no further session. None for an unknown id. Raises EndedJob."""
         with self._lock:
             job = self._jobs.get(id)
             if job is None:

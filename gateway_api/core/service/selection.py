@@ -18,8 +18,8 @@ from gateway_api.wire.varlink.dispatcher import invalid_parameter
 
 
 def selected(rows: Rows, call: SelectingMethod[Any], **more: Any) -> Reply:
-    """The reply to a call for a list, as `paging.listing` makes it. Raises InvalidParameter and
-    ReplyTooLarge."""
+    """The reply to a call for a list, as `paging.listing` makes it. Raises ErrorReply: InvalidParameter,
+    and ReplyTooLargeError."""
     method, order = type(call), type(call).__name__
     if call.filter:
         rows = _matching(rows, _wanted(call))

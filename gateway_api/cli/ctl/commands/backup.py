@@ -166,7 +166,7 @@ def _require_known(given: Mapping[str, str], document: Record) -> None:
 
 
 def _json_in(file: str) -> Any:
-    """Raises Failure for a file that cannot be read; None for other text than JSON."""
+    """The value in a file of JSON, None for other text. Raises CommandFailure if it cannot be read."""
     try:
         return json.loads(sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
@@ -178,7 +178,7 @@ def _json_in(file: str) -> Any:
 
 
 def _report_missing(missing: list[str], *, leave_out: bool) -> None:
-    """Raises Failure unless they are to be left out."""
+    """Raises CommandFailure unless they are to be left out."""
     paths = [f"  {path}" for path in missing]
     if missing and not leave_out:
         reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"

@@ -149,7 +149,7 @@ def _edited(text: str) -> str | None:
 
 
 def _parsed(text: str) -> Record:
-    """Raises Failure."""
+    """Raises CommandFailure."""
     try:
         document = json.loads(text)
     except ValueError as error:

@@ -94,7 +94,7 @@ def _context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | 
 
 
 def _is_valid(gateway: RemoteGateway) -> bool:
-    """Raises Failure, but not for a token that is not valid."""
+    """Raises CommandFailure, but not for a token that is not valid."""
     try:
         gateway.get("/subscribers/summary")
     except CommandFailure as failure:

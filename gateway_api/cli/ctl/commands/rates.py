@@ -95,7 +95,7 @@ def rate(
 
 
 def _foreseen(gateway: RemoteGateway, id: int, change: Record) -> Report:
-    """Has the gateway check the change, without making it. Raises Failure."""
+    """Has the gateway check the change, without making it. Raises CommandFailure."""
     was = gateway.get(session_path(id))
     gateway.send("POST", "/subscribers/rate", {**change, "filter": {"search": str(id)}, "dry_run": True})
     rates = {

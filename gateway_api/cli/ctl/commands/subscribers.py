@@ -167,7 +167,7 @@ def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool,
 
 
 def _disconnect_each(gateway: RemoteGateway, ids: Sequence[int]) -> Report:
-    """Continues after a failure, as the other sessions must end too. Raises Failure."""
+    """Continues after a failure, as the other sessions must end too. Raises CommandFailure."""
     said, failures = [], []
     with Progress(len(ids)) as progress:
         for id in ids:

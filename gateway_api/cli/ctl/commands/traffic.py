@@ -97,7 +97,7 @@ def watch(ctx: click.Context, target: str) -> None:
 
 
 def _has_ended(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> bool:
-    """Prints the samples of a stream. False if it was lost. Raises Failure."""
+    """Prints the samples of a stream. False if it was lost. Raises CommandFailure."""
     with gateway.stream(path, {}, {}, _SILENCE) as stream:
         for event in events(stream):
             if event is not None and event.name == "ended":
