@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.tracker import NotDisconnected, Tracker
@@ -124,7 +125,8 @@ def _main() -> None:
     source = AccelPpp("accel-ppp", command_line, None, folder / "ipoe.conf", clock)
     store = SessionStore(folder)
     tracker = Tracker([source], store, _Printed("boot"), clock, CGNAT, Surroundings())
-    threading.Thread(target=tracker.run, args=(HookSocket(folder / "hooks"),), daemon=True).start()
+    crew, hooks = Crew(), HookSocket(folder / "hooks")
+    crew.start(lambda: tracker.run(hooks, crew))
     for line in sys.stdin:
         _print({"reply": _reply(tracker, json.loads(line))})
 

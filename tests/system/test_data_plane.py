@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
@@ -343,7 +344,7 @@ def test_what_costs_a_question_for_each_session_is_found_within_a_minute(
 def running(reconciler: Reconciler, plane: DataPlane, sessions: Sessions) -> Iterator[Reconciler]:
     """One with the machine's clock, in a thread."""
     reconciler = Reconciler(plane, sessions, Clock("boot"))
-    thread = threading.Thread(target=reconciler.run)
+    thread = threading.Thread(target=reconciler.run, args=(Crew(),))
     thread.start()
     try:
         yield reconciler

@@ -15,6 +15,7 @@ import pytest
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux, RateLimits, VlanProfile, VlanRange
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.demux.admission import HOLD_OFF, AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.frames import LONGEST_FRAME, Trigger, attach_filter
@@ -48,7 +49,7 @@ class Heard:
     def __init__(self) -> None:
         self.triggers: list[Trigger] = []
         self.changes: list[str] = []
-        self.failures: list[BaseException] = []
+        self.crew = Crew()
 
     def hear(self, triggers: list[Trigger], dropped: int) -> None:
         self.triggers += triggers
@@ -61,11 +62,11 @@ class Heard:
 def heard(trunk: None) -> Iterator[Heard]:
     """A listener on the trunk."""
     heard = Heard()
-    listener = Listener("trunk0", heard.hear, heard.changes.append, heard.failures.append)
+    listener = Listener("trunk0", heard.hear, heard.changes.append, heard.crew)
     wait_for("the listener", is_listening)
     yield heard
     listener.stop()
-    assert heard.failures == []
+    assert heard.crew.failures.empty()
 
 
 def is_listening() -> bool:
@@ -133,15 +134,8 @@ class Running:
     def __init__(self, ports: Ports, demux: Demux) -> None:
         self.clock = SteppedClock()
         self.demux = Demultiplexer(demux, ports, ports, lambda: ports.occupied, self.clock)
-        self.failure: BaseException | None = None
-        self.thread = threading.Thread(target=self._run)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.demux.run()
-        except OSError as error:
-            self.failure = error
+        self.crew = Crew()
+        self.thread = self.crew.start(lambda: self.demux.run(self.crew))
 
     def rest(self) -> None:
         """Waits until it waits. At the end of a sweep it looks at the clock for the next one."""
@@ -168,6 +162,7 @@ def demultiplexer(ports: Ports, demux: Demux = DEMUX) -> Iterator[Running]:
     finally:
         running.demux.stop()
         running.thread.join()
+    assert running.crew.failures.empty()
 
 
 TAGS = {
@@ -236,16 +231,16 @@ def test_a_trunk_that_disappears_is_heard_when_it_is_there_again(heard: Heard) -
 
 
 def test_a_listener_works_beside_many_connections() -> None:
-    failures: list[BaseException] = []
+    crew = Crew()
     with many_descriptors():
-        Listener("trunk0", lambda *_: None, lambda _: None, failures.append).stop()
-    assert failures == []
+        Listener("trunk0", lambda *_: None, lambda _: None, crew).stop()
+    assert crew.failures.empty()
 
 
 def test_a_listener_that_stops_leaves_no_thread_and_no_descriptor() -> None:
     before = open_files()
     for trunk in ("trunk0", "missing0"):
-        Listener(trunk, lambda *_: None, lambda _: None, lambda _: None).stop()
+        Listener(trunk, lambda *_: None, lambda _: None, Crew()).stop()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("demux")] == []
     # Fewer may be open than before: those of other tests are collected at any time.
     assert open_files() - before == set()
@@ -546,7 +541,7 @@ def test_more_idle_vlans_than_one_turn_removes_all_go(ports: Ports) -> None:
     assert (ports.devices, ports.served) == (set(), {})
 
 
-def test_an_error_in_the_thread_of_a_trunk_ends_the_whole(ports: Ports) -> None:
+def test_an_error_in_the_thread_of_a_trunk_comes_to_the_crew(ports: Ports) -> None:
     class FailingClock(SteppedClock):
         def __call__(self) -> float:
             if threading.current_thread().name == "demux trunk0":
@@ -556,9 +551,13 @@ def test_an_error_in_the_thread_of_a_trunk_ends_the_whole(ports: Ports) -> None:
     demux = Demultiplexer(DEMUX, ports, ports, set, FailingClock())
     sender = threading.Timer(0, lambda: wait_for("it", is_listening) and send([tagged(padi(), (DOT1Q, 300))]))
     sender.start()
+    crew = Crew()
+    thread = crew.start(lambda: demux.run(crew))
     with pytest.raises(OSError, match="no clock"):
-        demux.run()
+        crew.wait()
     sender.join()
+    demux.stop()
+    thread.join()
 
 
 def test_vlans_that_could_not_be_read_are_read_at_the_next_sweep(ports: Ports, caplog: Any) -> None:

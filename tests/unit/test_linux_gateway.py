@@ -16,6 +16,7 @@ from gateway_api.base.errors import NotDone, StillConnected
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Cgnat, Configuration
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
@@ -24,7 +25,7 @@ from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_api.core.gateways.linux.gateway import LinuxGateway
+from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
@@ -120,12 +121,13 @@ class Machine:
         self.reconciler = Reconciler(self.plane, demand, self.clock)
         # FRR is not there.
         frr = Frr(FrrFolders(folder, folder, folder, folder), 2)
-        self.gateway = LinuxGateway(
-            configuration, self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
+        parts = GatewayParts(
+            self.clock, self.tracker, provision, self.plane, self.reconciler, self.demux,
             self.trunks, self.kernel, self.counters, LinuxServices(self.daemons, 12, 8),
             frr, SimpleNamespace(), DependencyWatch(configuration, self.tracker, None, frr, tuple),
             SignOnWatch(configuration, None, self.journal), self._raise_thresholds,
         )  # fmt: skip
+        self.gateway = LinuxGateway(configuration, parts)
         self.source.up(
             listed("a", access_interface="trunk0.1000", interface="ppp0"),
             listed("b", access_interface="trunk1.1000", interface="ppp1", ip_address="100.64.0.11"),
@@ -336,7 +338,7 @@ def test_the_vlans_of_dhcp_get_another_address_of_the_gateway(
 ) -> None:
     dhcp, pppoe = AccessVlan("trunk0", 100, 200), AccessVlan("trunk0", None, 1000)
     machine.trunks.vlans = [dhcp, pppoe]
-    demux = threading.Thread(target=machine.demux.run)
+    demux = threading.Thread(target=machine.demux.run, args=(Crew(),))
     demux.start()
     try:
         wait_for("both", lambda: len(machine.source.served) == 2)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, ConfiguredTerms, LinuxSession
 from gateway_api.core.gateways.linux.sessions.session_store import STORE, SessionStoreUnavailable
@@ -680,7 +681,7 @@ def hooks(tmp_path: Path) -> Iterator[HookSocket]:
 @pytest.fixture
 def running(lives: Lives, hooks: HookSocket) -> Iterator[threading.Thread]:
     """The tracker on threads, after its first poll."""
-    thread = threading.Thread(target=lives.tracker.run, args=(hooks,))
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks, Crew()))
     thread.start()
     wait_for("the first poll", lambda: not lives.tracker.unavailable_sources)
     yield thread
@@ -734,7 +735,7 @@ def test_a_slow_source_rests_for_as_long_as_a_poll_takes(
     source.at_poll = lambda: time.sleep(0.2)
     lives.clock = Clock("boot")
     lives.restart()
-    thread = threading.Thread(target=lives.tracker.run, args=(hooks,))
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks, Crew()))
     thread.start()
     began = time.monotonic()
     while time.monotonic() - began < 2:
@@ -755,7 +756,7 @@ def test_sessions_of_an_earlier_life_appear_before_all_others(
     source.down("a")
     lives.restart()
     lives.surroundings.calls.clear()
-    thread = threading.Thread(target=lives.tracker.run, args=(hooks,))
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks, Crew()))
     thread.start()
     wait_for("the session", lambda: len(told(lives)) == 4)
     hooks.stop()
@@ -773,21 +774,25 @@ def test_sessions_of_a_source_that_there_is_no_longer_end(tmp_path: Path, hooks:
     lives.restart()
     assert lives.tracker.disconnect(1) is None
     hooks.stop()
-    lives.tracker.run(hooks)
+    lives.tracker.run(hooks, Crew())
     assert told(lives) == [("up", 1), ("up", 2), ("down", 1)]
     assert lives.events[2].reason == "unknown"
     lives.kill()
 
 
-def test_an_unexpected_error_of_a_source_ends_the_tracker(
+def test_an_unexpected_error_of_a_source_comes_to_the_crew(
     lives: Lives, source: ListedSource, hooks: HookSocket
 ) -> None:
     def fail() -> None:
         raise RuntimeError("no error that a source may raise")
 
     source.at_poll = fail
+    crew = Crew()
+    thread = crew.start(lambda: lives.tracker.run(hooks, crew))
     with pytest.raises(RuntimeError, match="no error that a source may raise"):
-        lives.tracker.run(hooks)
+        crew.wait()
+    hooks.stop()
+    thread.join()
 
 
 def test_hooks_of_other_users_may_send(hooks: HookSocket, tmp_path: Path) -> None:

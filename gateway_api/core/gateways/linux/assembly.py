@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.gateway import LinuxGateway
+from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.radius import AccelPppStatistics, Pppd, RadiusClient
 from gateway_api.core.gateways.linux.health.requirements import serving
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
@@ -101,8 +101,7 @@ class LinuxMachine:
         reconciler = Reconciler(plane, demand, clock)
         provision.changes = reconciler.changed
         frr = Frr(FrrFolders(), _ASK_FRR)
-        return LinuxGateway(
-            configuration=configuration,
+        parts = GatewayParts(
             clock=clock,
             tracker=tracker,
             provision=provision,
@@ -121,6 +120,7 @@ class LinuxMachine:
             sign_ons=SignOnWatch(configuration, self._failures(clock), journal),
             raise_thresholds=raise_thresholds,
         )
+        return LinuxGateway(configuration, parts)
 
     def _radius_client(self, clock: Clock) -> RadiusClient | None:
         """dnsmasq uses no RADIUS."""

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from queue import SimpleQueue
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gateway_api.base.errors import NotDone
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
@@ -57,102 +58,85 @@ _ADOPTION = 5.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class GatewayParts:
+    """All that a gateway works with."""
+
+    clock: Clock
+    tracker: Tracker
+    provision: Provision
+    plane: DataPlane
+    reconciler: Reconciler
+    demux: Demultiplexer
+    devices: VlanDevices
+    reader: KernelReader
+    counters: DeviceCounters
+    services: LinuxServices
+    frr: Frr
+    hooks: HookSocket
+    dependencies: DependencyWatch
+    sign_ons: SignOnWatch
+    raise_thresholds: Callable[[int], bool]
+
+
 class LinuxGateway:
     """A `Gateway` of what `assembly` has put together. Methods raise NotDone where the machine refuses."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        clock: Clock,
-        tracker: Tracker,
-        provision: Provision,
-        plane: DataPlane,
-        reconciler: Reconciler,
-        demux: Demultiplexer,
-        devices: VlanDevices,
-        reader: KernelReader,
-        counters: DeviceCounters,
-        services: LinuxServices,
-        frr: Frr,
-        hooks: HookSocket,
-        dependencies: DependencyWatch,
-        sign_ons: SignOnWatch,
-        raise_thresholds: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, configuration: Configuration, parts: GatewayParts) -> None:
         self._configuration = configuration
-        self._clock = clock
-        self._tracker = tracker
-        self._provision = provision
-        self._plane = plane
-        self._reconciler = reconciler
-        self._demux = demux
-        self._devices = devices
-        self._reader = reader
-        self._services = services
-        self._frr = frr
-        self._hooks = hooks
-        self._dependencies = dependencies
-        self._sign_ons = sign_ons
-        self._raise_thresholds = raise_thresholds
-        self._links = Reading(lambda: Links(reader), clock.steady)
-        self.sessions = tracker.sessions
-        self._traffic = SessionTraffic(tracker.sessions, counters)
+        self._parts = parts
+        self._links = Reading(lambda: Links(parts.reader), parts.clock.steady)
+        self.sessions = parts.tracker.sessions
+        self._traffic = SessionTraffic(self.sessions, parts.counters)
 
     def run(self) -> NoReturn:
         """Works until the process ends. Raises the error that ended one of the threads."""
-        failures: SimpleQueue[BaseException] = SimpleQueue()
         # Before the reconciler: without it, the routes of an earlier life would belong to nothing.
         self._steer()
         self._keep_neighbours()
         self._raise_trunks()
-
-        def guarded(loop: Callable[[], None]) -> None:
-            try:
-                loop()
-            except BaseException as error:  # noqa: BLE001 - raised below
-                failures.put(error)
-
-        for loop in (
-            lambda: self._tracker.run(self._hooks),
-            self._reconciler.run,
-            self._demux.run,
+        crew, parts = Crew(), self._parts
+        for work in (
+            lambda: parts.tracker.run(parts.hooks, crew),
+            lambda: parts.reconciler.run(crew),
+            lambda: parts.demux.run(crew),
             self._watch_links,
-            self._dependencies.run,
-            self._sign_ons.run,
+            parts.dependencies.run,
+            parts.sign_ons.run,
             self._traffic.run,
         ):
-            threading.Thread(target=guarded, args=(loop,), daemon=True).start()
-        raise failures.get()
+            crew.start(work)
+        crew.wait()
 
     def configure(self, configuration: Configuration) -> None:
         """As Gateway. Sessions on a removed trunk end within seconds."""
         ending, address = (
             ended_by(self.sessions.all(), self._configuration, configuration),
-            self._provision.address,
+            self._parts.provision.address,
         )
         self._configuration = configuration
-        self._provision.configure(configuration)
-        self._tracker.configure(configuration.cgnat)
+        self._parts.provision.configure(configuration)
+        self._parts.tracker.configure(configuration.cgnat)
         self._steer()
         self._keep_neighbours()
         self._raise_trunks()
-        self._demux.configure(configuration.demux)
-        self._dependencies.configure(configuration)
-        self._sign_ons.configure(configuration)
-        if self._provision.address != address:
-            self._demux.serve_again(SessionType.DHCP)
+        self._parts.demux.configure(configuration.demux)
+        self._parts.dependencies.configure(configuration)
+        self._parts.sign_ons.configure(configuration)
+        if self._parts.provision.address != address:
+            self._parts.demux.serve_again(SessionType.DHCP)
         if ending:
 
             def is_to_end(session: LinuxSession) -> bool:
                 # Another commit may have brought the trunk back.
                 return ending[session.id] not in self._configuration.demux.trunks
 
-            threading.Thread(target=self._tracker.end, args=(ending, is_to_end), daemon=True).start()
+            threading.Thread(target=self._parts.tracker.end, args=(ending, is_to_end), daemon=True).start()
 
     def impact(self, configuration: Configuration) -> Impact:
         """As Gateway. A service that cannot say what would happen to it is left out."""
         try:
-            services = self._services.plan(configuration)
+            services = self._parts.services.plan(configuration)
         except StepFailed as error:
             _log.error("it is not known what a commit would do to the services: %s", error)
             services = ()
@@ -160,7 +144,7 @@ class LinuxGateway:
 
     @contextmanager
     def ending(self, configuration: Configuration) -> Iterator[Sequence[int]]:
-        with self._tracker.standstill():
+        with self._parts.tracker.standstill():
             yield list(ended_by(self.sessions.all(), self._configuration, configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
@@ -171,12 +155,12 @@ class LinuxGateway:
         return self._traffic.all()
 
     def disconnect(self, id: int) -> SessionDetail | None:
-        end = self._tracker.disconnect(id)
+        end = self._parts.tracker.disconnect(id)
         self._links.forget()
         return None if end is None else end.session.detail(end.traffic)
 
     def disconnect_many(self, ids: Sequence[int]) -> list[int]:
-        ends = self._tracker.disconnect_many(ids)
+        ends = self._parts.tracker.disconnect_many(ids)
         self._links.forget()
         return [end.session.id for end in ends]
 
@@ -186,7 +170,7 @@ class LinuxGateway:
         found = self.sessions.on_access_interface(interface)
         if dry_run or not found:
             return found
-        ends = self._tracker.disconnect_many(each.id for each in found)
+        ends = self._parts.tracker.disconnect_many(each.id for each in found)
         self._links.forget()
         return [end.session for end in ends]
 
@@ -200,11 +184,11 @@ class LinuxGateway:
         counted, wanted = self._traffic.of(session), wanted_by(session)
         with not_done("shape the session"):
             # The kernel first: it may refuse.
-            self._plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
+            self._parts.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
             try:
-                changed = self._tracker.set_rates(id, down_bps, up_bps, expiry)
+                changed = self._parts.tracker.set_rates(id, down_bps, up_bps, expiry)
             except SessionStoreUnavailable:
-                self._plane.apply(wanted)
+                self._parts.plane.apply(wanted)
                 raise
         self._links.forget()
         return None if changed is None else (changed[0].detail(counted), changed[1].detail(counted))
@@ -212,20 +196,20 @@ class LinuxGateway:
     def interfaces(self) -> Rows:
         with not_done("read the interfaces"):
             links = self._links.now()
-        vlans = [served.vlan for served in self._demux.vlans()]
+        vlans = [served.vlan for served in self._parts.demux.vlans()]
         return links.rows(self._configuration.interfaces.trunks, vlans, self.sessions.all())
 
     def vlans(self) -> Rows:
         return self._managed_vlans().rows()
 
     def demux_vlans(self) -> tuple[Rows, int]:
-        return self._managed_vlans().demux_rows(), self._demux.rate_limited_total
+        return self._managed_vlans().demux_rows(), self._parts.demux.rate_limited_total
 
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat
         tables = [MAIN, cgnat.vrf_table] if cgnat.enabled else [MAIN]
         with not_done("read the routes"):
-            entries, links = self._reader.routes(tables), self._links.now()
+            entries, links = self._parts.reader.routes(tables), self._links.now()
         return route_rows(entries, links.names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
@@ -234,25 +218,25 @@ class LinuxGateway:
         if bgp is None or not bgp.neighbors:
             return {}
         try:
-            return self._frr.bgp_summary()
+            return self._parts.frr.bgp_summary()
         except RoutingUnavailable as error:
             raise NotDone(error.step, error.reason) from error
 
     def faults(self) -> Rows:
-        return fault_rows(self._reconciler.findings.faults())
+        return fault_rows(self._parts.reconciler.findings.faults())
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        return self._reconciler.findings.repairs()
+        return self._parts.reconciler.findings.repairs()
 
     def unavailable_sources(self) -> Sequence[str]:
-        return self._tracker.unavailable_sources
+        return self._parts.tracker.unavailable_sources
 
     def dependencies(self) -> Sequence[Dependency]:
-        return self._dependencies.now()
+        return self._parts.dependencies.now()
 
     def _steer(self) -> None:
         try:
-            self._plane.configure(self._configuration.cgnat)
+            self._parts.plane.configure(self._configuration.cgnat)
         except KernelError as error:
             _log.error("the reconciler tries again: %s", error)
 
@@ -261,7 +245,7 @@ class LinuxGateway:
         sessions there are; the VLANs do not, for several may share one."""
         number = min(self._configuration.cgnat.source_range.num_addresses, _NEIGHBOURS)
         try:
-            if self._raise_thresholds(number):
+            if self._parts.raise_thresholds(number):
                 _log.info("the kernel keeps %d neighbours of each family", number)
         except KernelError as error:
             _log.warning("subscribers beyond the limit of neighbours are not reached: %s", error)
@@ -270,7 +254,7 @@ class LinuxGateway:
         """At a start and at a commit: later, an operator may have set one down."""
         for trunk in self._configuration.demux.trunks:
             try:
-                self._devices.raise_trunk(trunk)
+                self._parts.devices.raise_trunk(trunk)
             except KernelError as error:
                 _log.error("the subscribers of a trunk have no service: %s", error)
 
@@ -282,24 +266,24 @@ class LinuxGateway:
             for changed in watcher:
                 self._links.forget()
                 if Changed.LINKS in changed:
-                    self._tracker.trigger()
+                    self._parts.tracker.trigger()
                     adoption.request()
 
     def _adopt(self) -> None:
         for trunk in self._configuration.demux.trunks:
             # After a boot, its driver may be later than the core.
-            self._devices.raise_new_trunk(trunk)
-            self._demux.adopt(trunk)
+            self._parts.devices.raise_new_trunk(trunk)
+            self._parts.demux.adopt(trunk)
 
     def _detail(self, session: LinuxSession) -> SessionDetail:
-        faults = self._reconciler.findings.faults_of(session.id)
+        faults = self._parts.reconciler.findings.faults_of(session.id)
         return session.detail(self._traffic.of(session), faults)
 
     def _managed_vlans(self) -> ManagedVlans:
         with not_done("read the interfaces"):
             links = self._links.now()
-        ahead = self._clock.wall() - self._clock.steady()
-        return ManagedVlans(self._demux.vlans(), links, self.sessions, ahead)
+        ahead = self._parts.clock.wall() - self._parts.clock.steady()
+        return ManagedVlans(self._parts.demux.vlans(), links, self.sessions, ahead)
 
     def _has_interface(self, name: str) -> bool:
         if self.sessions.has_interface(name):

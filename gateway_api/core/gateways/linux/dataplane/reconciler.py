@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.findings import Findings, Place, listed
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
@@ -66,7 +67,6 @@ class Reconciler:
         self._now = clock.steady
         self._work = threading.Condition()
         self._stopping = False
-        self._failure: BaseException | None = None
         #: In the order of the calls.
         self._changed: dict[int, None] = {}
         self._sweep_at = self._rest_until = self._read_at = self._now()
@@ -90,13 +90,11 @@ class Reconciler:
             self._stopping = True
             self._work.notify()
 
-    def run(self) -> None:
-        """Works until `stop`; what the sessions have stays. Raises the error that ended the watching of the
-        kernel."""
+    def run(self, crew: Crew) -> None:
+        """Works until `stop`; what the sessions have stays."""
         with Watcher() as watcher:
             self._shaped, self._is_watching = watcher.shaped, True
-            thread = threading.Thread(target=self._watch, args=(watcher,), name="kernel watcher", daemon=True)
-            thread.start()
+            thread = crew.start(lambda: self._watch(watcher), "kernel watcher")
             try:
                 while self._is_running():
                     self._turn()
@@ -141,13 +139,11 @@ class Reconciler:
     def _is_running(self) -> bool:
         """Waits for work. False after `stop`."""
         with self._work:
-            while not (self._stopping or self._failure or self._changed):
+            while not (self._stopping or self._changed):
                 rest = self._sweep_at - self._now()
                 if rest <= 0:
                     break
                 self._work.wait(rest)
-            if self._failure is not None:
-                raise self._failure
             return not self._stopping
 
     def _turn(self) -> None:
@@ -162,18 +158,13 @@ class Reconciler:
                 self._sweep_at = self._now() + _INTERVAL
 
     def _watch(self, watcher: Watcher) -> None:
-        try:
-            for changed in watcher:
-                with self._work:
-                    self._unread |= changed
-                    soon = max(self._now() + _DEBOUNCE, self._rest_until)
-                    if soon < self._sweep_at:
-                        self._sweep_at = soon
-                        self._work.notify()
-        except BaseException as error:  # noqa: BLE001 - `run` raises it
+        for changed in watcher:
             with self._work:
-                self._failure = error
-                self._work.notify()
+                self._unread |= changed
+                soon = max(self._now() + _DEBOUNCE, self._rest_until)
+                if soon < self._sweep_at:
+                    self._sweep_at = soon
+                    self._work.notify()
 
     def _apply_changed(self) -> None:
         with self._work:

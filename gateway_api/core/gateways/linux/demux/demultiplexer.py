@@ -11,6 +11,7 @@ from itertools import islice
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan, TriggerRefusal
 from gateway_api.core.gateways.linux.demux.frames import Trigger
 from gateway_api.core.gateways.linux.demux.listener import Listener
@@ -59,7 +60,6 @@ class Demultiplexer:
         self._trunks = frozenset(demux.trunks)
         self._to_adopt = set(demux.trunks)
         self._to_make: deque[AccessVlan] = deque()
-        self._failure: BaseException | None = None
         self._stopping = False
         #: Frames that the kernel dropped because its buffer was full.
         self.dropped_total = 0
@@ -112,29 +112,27 @@ class Demultiplexer:
             self._stopping = True
             self._work.notify()
 
-    def run(self) -> None:
-        """Works until `stop`; the VLANs stay. Raises the error that ended the thread of a trunk."""
+    def run(self, crew: Crew) -> None:
+        """Works until `stop`; the VLANs stay."""
         # The first sweep has adopted VLANs served.
         sweep_at = self._clock()
         try:
             while True:
                 with self._work:
                     self._work.wait_for(self._has_work, max(0.0, sweep_at - self._clock()))
-                    if self._failure is not None:
-                        raise self._failure
                     if self._stopping:
                         return
-                self._turn()
+                self._turn(crew)
                 if self._clock() >= sweep_at:
                     is_done = self._sweep()
                     sweep_at = self._clock() + (_SWEEP if is_done else 0)
         finally:
-            self._listen(frozenset())
+            self._listen(frozenset(), crew)
 
     def _has_work(self) -> bool:
-        return bool(self._stopping or self._failure or self._to_adopt or self._to_make or self._vanished)
+        return bool(self._stopping or self._to_adopt or self._to_make or self._vanished)
 
-    def _turn(self) -> None:
+    def _turn(self, crew: Crew) -> None:
         with self._work:
             to_adopt, self._to_adopt = self._to_adopt, set()
             to_make = _next(self._to_make, _MADE_AT_ONCE)
@@ -142,15 +140,15 @@ class Demultiplexer:
         for trunk in sorted(to_adopt):
             self._adopt(trunk)
         # After the adoption: else frames on VLANs that exist would take tokens of the bucket.
-        self._listen(trunks)
+        self._listen(trunks, crew)
         self._serve(self._make(to_make))
         self._remove(_next(self._vanished, _RELEASED_AT_ONCE))
 
-    def _listen(self, trunks: frozenset[str]) -> None:
+    def _listen(self, trunks: frozenset[str], crew: Crew) -> None:
         for trunk in self._listeners.keys() - trunks:
             self._listeners.pop(trunk).stop()
         for trunk in sorted(trunks - self._listeners.keys()):
-            self._listeners[trunk] = Listener(trunk, self._heard, self.adopt, self._failed)
+            self._listeners[trunk] = Listener(trunk, self._heard, self.adopt, crew)
 
     def _heard(self, triggers: list[Trigger], dropped: int) -> None:
         with self._work:
@@ -160,11 +158,6 @@ class Demultiplexer:
                 if isinstance(decision, AccessVlan):
                     self._to_make.append(decision)
                     self._work.notify()
-
-    def _failed(self, error: BaseException) -> None:
-        with self._work:
-            self._failure = error
-            self._work.notify()
 
     def _adopt(self, trunk: str) -> None:
         try:

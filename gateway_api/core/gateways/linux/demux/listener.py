@@ -6,11 +6,11 @@ import os
 import select
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Self
 
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.demux.frames import (
     AUXDATA_SIZE,
     LONGEST_FRAME,
@@ -51,9 +51,8 @@ class _Lost(Exception):
 class Listener:
     """Listens on a trunk from now on until `stop`. A trunk that goes away, or down, is picked up again.
 
-    Its thread calls `heard` with the triggers of a batch, and how many frames the kernel dropped since the
-    last one; `changed` with the trunk's name when it went or came; `failed` with an unexpected error, which
-    ends it.
+    Its thread, one of the `crew`, calls `heard` with the triggers of a batch, and how many frames the kernel
+    dropped since the last one; `changed` with the trunk's name when it went or came.
     """
 
     def __init__(
@@ -61,29 +60,21 @@ class Listener:
         trunk: str,
         heard: Callable[[list[Trigger], int], None],
         changed: Callable[[str], None],
-        failed: Callable[[BaseException], None],
+        crew: Crew,
     ) -> None:
         self._trunk = trunk
         self._heard = heard
         self._changed = changed
-        self._failed = failed
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._stopped = select.poll()
         self._stopped.register(self._stop, select.POLLIN)
-        self._thread = threading.Thread(target=self._run, name=f"demux {trunk}", daemon=True)
-        self._thread.start()
+        self._thread = crew.start(self._listen, f"demux {trunk}")
 
     def stop(self) -> None:
         """Ends the thread, and waits for it."""
         os.eventfd_write(self._stop, 1)
         self._thread.join()
         os.close(self._stop)
-
-    def _run(self) -> None:
-        try:
-            self._listen()
-        except BaseException as error:  # noqa: BLE001 - the owner raises it
-            self._failed(error)
 
     def _listen(self) -> None:
         reported = ""

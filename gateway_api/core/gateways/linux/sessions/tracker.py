@@ -11,6 +11,7 @@ from functools import partial
 
 from gateway_api.base.errors import StillConnected
 from gateway_api.core.configuration.sections import Cgnat
+from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.sessions.disconnection import Disconnection
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
 from gateway_api.core.gateways.linux.sessions.lifecycle import Lifecycle
@@ -63,7 +64,6 @@ class Tracker:
         self._watches: Mapping[str, SourceWatch] = {
             source.name: SourceWatch(source, self._lifecycle, clock) for source in sources
         }
-        self._failure: BaseException | None = None
 
     @property
     def sessions(self) -> SessionTable[LinuxSession]:
@@ -85,19 +85,14 @@ class Tracker:
             return None
         return {session.access_interface for session in self.sessions.all()}
 
-    def run(self, hooks: HookSocket) -> None:
+    def run(self, hooks: HookSocket, crew: Crew) -> None:
         """Polls from time to time, and at each hook, until `hooks` is stopped. Sessions of an earlier life
-        appear first; those of a source that there is no longer end. Raises the error that ended a thread."""
+        appear first; those of a source that there is no longer end."""
         if restored := list(self.sessions.all()):
             self._surroundings.appeared(restored)
         for name in self._lifecycle.sources() - self._watches.keys():
             self._lifecycle.end([SessionKey(name, key) for key in self._lifecycle.known(name)], _unknown)
-        threads = [
-            threading.Thread(target=self._watch, args=(watch, hooks), name=watch.name, daemon=True)
-            for watch in self._watches.values()
-        ]
-        for thread in threads:
-            thread.start()
+        threads = [crew.start(watch.run, watch.name) for watch in self._watches.values()]
         try:
             while hooks.wait():
                 self.trigger()
@@ -106,8 +101,6 @@ class Tracker:
                 watch.stop()
             for thread in threads:
                 thread.join()
-        if self._failure is not None:
-            raise self._failure
 
     def trigger(self) -> None:
         """Has each source polled within a moment. Call it when something may have changed."""
@@ -177,13 +170,6 @@ class Tracker:
             if session is not None and session.key.source in self._watches:
                 found.setdefault(session.key.source, []).append(id)
         return found
-
-    def _watch(self, watch: SourceWatch, hooks: HookSocket) -> None:
-        try:
-            watch.run()
-        except BaseException as error:  # noqa: BLE001 - `run` raises it
-            self._failure = error
-            hooks.stop()
 
 
 def _on_a_thread(run: Callable[[], None]) -> "Future[None]":
