@@ -8,6 +8,7 @@ disk.
 # ruff: noqa: S608 - the texts of SQL have no values.
 
 import logging
+import signal
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -66,8 +67,9 @@ _TRAFFIC_SHARE, _SAMPLE_BYTES = 8, 32
 _LOG_EIGHTHS, _LOG_BYTES = 3, 32 << 20
 #: Attempts to empty it, and the milliseconds that each waits for readers: together, twice the deadline of a
 #: search. An attempt that has failed at its begin does not succeed later, but the next one does (measured
-#: with SQLite 3.40). Seconds until more attempts, where a backup reads for longer.
-_ATTEMPTS, _READERS, _NEXT_ATTEMPTS = 10, 1000, 30.0
+#: with SQLite 3.40). Seconds until the next attempt where another writer copies the log, for which SQLite has
+#: no wait; and until more attempts, where a backup reads for longer.
+_ATTEMPTS, _READERS, _COPIED, _NEXT_ATTEMPTS = 10, 1000, 0.25, 30.0
 #: Seconds by which a clock moves if it was set.
 _SET = 60
 _BACK = """
@@ -194,12 +196,17 @@ class HistoryStore(Writer):
         if self._log.stat().st_size <= self._log_bytes or time.monotonic() < self._may_empty:
             return
         self._connection.execute(f"PRAGMA busy_timeout = {_READERS}")
-        checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)"
-        # The first column is 0 when the log is empty.
-        is_empty = any(self._connection.execute(checkpoint).fetchone()[0] == 0 for _ in range(_ATTEMPTS))
+        is_empty = any(self._empties_log() for _ in range(_ATTEMPTS))
         self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * database.WRITER_WAITS)}")
         if not is_empty:
             self._may_empty = time.monotonic() + _NEXT_ATTEMPTS
+
+    def _empties_log(self) -> bool:
+        failed, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if failed and pages < 0:
+            # `time.sleep` is gevent's in a worker, and this is a native thread.
+            signal.sigtimedwait((), _COPIED)
+        return not failed
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
         """The number of the session, which is new unless it is there."""

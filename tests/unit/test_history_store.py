@@ -2,6 +2,8 @@
 
 import logging
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +16,7 @@ from gateway_api.history.database import open_to_read
 from gateway_api.history.store import FeedPlace, prepare
 from gateway_api.wire.core.history import HistoryLimits
 from tests.support.histories import BOOT, History, down, history, listed, up
+from tests.support.stack import wait_for
 
 _DAY = 86_400
 
@@ -166,6 +169,41 @@ def test_the_limit_holds_with_the_log_of_the_database_beside_readers_without_a_p
     assert max(sizes) <= 16, sizes
     # The limit is used.
     assert max(sizes) >= 10, sizes
+
+
+#: Locks what a writer locks while it copies the log: byte 121 of the index (https://sqlite.org/walformat.html,
+#: "WAL Locks").
+_COPIES = """
+import fcntl, sys
+index = open(sys.argv[1], "r+b")
+fcntl.lockf(index, fcntl.LOCK_EX, 1, 121)
+print("copies", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_log_is_emptied_also_if_another_writer_copies_it_at_that_moment(past: History) -> None:
+    past.store.trim(HistoryLimits(90, 16), 0)
+    past.add(up(1, 1))
+    log, index = (past.path.with_name(f"{past.path.name}-{end}") for end in ("wal", "shm"))
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _COPIES, index], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert writer.stdin is not None and writer.stdout is not None
+
+    def end() -> None:
+        wait_for("the log to be too long", lambda: log.stat().st_size > 3 << 20)
+        # Ten attempts without a wait take a millisecond.
+        threading.Event().wait(0.3)
+        writer.stdin.close()
+
+    ending = threading.Thread(target=end)
+    with writer:
+        assert writer.stdout.readline() == b"copies\n"
+        ending.start()
+        past.add(*(down(id, id, id + 1, username=f"{id:>100}") for id in range(2, 10_000)))
+        ending.join()
+    assert log.stat().st_size == 0
 
 
 def test_with_its_last_session_a_name_goes(past: History) -> None:
