@@ -1,4 +1,4 @@
-"""What this software calls itself."""
+"""The name and version of this software."""
 
 from importlib.metadata import version
 

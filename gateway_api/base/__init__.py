@@ -1,1 +1,1 @@
-"""What every other package uses: errors, settings, log lines and values."""
+"""The base of every other package: errors, settings, log lines and values."""

@@ -1,4 +1,4 @@
-"""What is kept while it is used."""
+"""An object that is kept while it is used."""
 
 import logging
 import threading

@@ -97,7 +97,7 @@ def rate_text(bps: int) -> str:
 
 
 def epoch_seconds(text: str) -> float:
-    """Of epoch seconds, or of an ISO 8601 time with its offset. Raises ValueError with the rule."""
+    """Parses epoch seconds, or an ISO 8601 time with its offset. Raises ValueError with the rule."""
     try:
         if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20:
             return float(text)

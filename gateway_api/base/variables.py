@@ -88,5 +88,5 @@ NAMES = frozenset(_DEFAULTS)
 
 
 def value(environment: Mapping[str, str], name: str) -> str:
-    """That of the environment; an empty one is none, and the default counts."""
+    """The value in the environment. An empty one is none, and the default counts."""
     return environment.get(name) or _DEFAULTS[name]

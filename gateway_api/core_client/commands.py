@@ -54,11 +54,11 @@ class Daemon(Calls):
         return self.access(access_question(*usernames))
 
     def access(self, question: Question[wire.AccessReply]) -> wire.AccessReply:
-        """The same, for an `access_question`."""
+        """The reply to an `access_question`."""
         return self._access(question)
 
     def login(self, username: str) -> wire.LoginReply:
-        """What the check of a password requires. The name is any text."""
+        """The record that the check of a password requires. The name is any text."""
         return self._access(Question(wire.GetLogin(username if _may_be_a_name(username) else "")))
 
     def token_access(self) -> wire.TokenAccess:
@@ -235,7 +235,7 @@ def _json(edit: Edit) -> str | None:
 
 
 def _revision(number: int) -> int:
-    """The same number. Raises NotFound for one that the core cannot read."""
+    """Returns the number. Raises NotFound for one that the core cannot read."""
     if not 1 <= number < 1 << 31:
         raise NotFound("No such revision")
     return number

@@ -1,4 +1,4 @@
-"""What was made for a request, for the next ones."""
+"""Values that were made for a request, and serve the next ones."""
 
 import threading
 from collections.abc import Hashable

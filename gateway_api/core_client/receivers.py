@@ -28,7 +28,8 @@ class Receivers:
             yield reply.receivers
 
     def for_ever(self, pause: Callable[[float], None]) -> Iterator[tuple[Receiver, ...] | None]:
-        """The same, and None after each break. Then it calls `pause` with seconds."""
+        """The receivers as `now_and_later` gives them, and None after each break. Then it calls `pause` with
+        seconds."""
         warned = False
         while True:
             seconds = _PAUSE

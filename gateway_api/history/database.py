@@ -141,7 +141,8 @@ def open_to_write(path: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def open_beside(path: Path) -> tuple[sqlite3.Connection, int]:
-    """The same, for a writer beside that of the sessions. A damaged file raises sqlite3.Error, too."""
+    """A connection as `open_to_write` gives it, for a writer beside that of the sessions. A damaged file
+    raises sqlite3.Error, too."""
     require_room(path)
     return _prepared(path)
 

@@ -25,7 +25,7 @@ def mac_text(key: str) -> str:
 
 
 def of_network(text: str) -> bytes:
-    """Of an IPv6 prefix or address: its length, then as many bytes as have a bit of it."""
+    """The key of an IPv6 prefix or address: its length, then as many bytes as have a bit of it."""
     written, _, length = text.partition("/")
     return _key(int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS))
 

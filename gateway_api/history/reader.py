@@ -80,7 +80,7 @@ class Reader:
         self._user = ""
 
     def for_user(self, user: str) -> "Reader":
-        """The same, for the searches of another user."""
+        """A reader for the searches of another user."""
         reader = copy(self)
         reader._user = user
         return reader
@@ -103,7 +103,7 @@ class Reader:
         return self._result(_flapping, since, until, limit)
 
     def timeline(self, id: int, page: Page) -> Entries:
-        """What happened to the subscriber that has or had a session. Raises NotFound if no session had this
+        """The timeline of the subscriber that has or had a session. Raises NotFound if no session had this
         id, and Invalid for a wrong cursor."""
         found = self._result(timeline, id, page)
         if found is None:

@@ -15,7 +15,7 @@ _LEAST_DIGITS = 4
 
 
 def ipv4_network(text: str) -> IPv4Network | None:
-    """Of an IPv4 address or a prefix; None for any other text."""
+    """The network of an IPv4 address or a prefix; None for any other text."""
     try:
         return IPv4Network(text, strict=False)
     except ValueError:

@@ -48,7 +48,7 @@ class Searches:
         self._long = FairQueue(_MOST, _MOST_FROM_ONE, self._too_long, at_once=_LONG_AT_ONCE)
 
     def result(self, user: str, search: Callable[..., T], *arguments: Any) -> T:
-        """What `search` returns for a connection and the arguments; all its reads are of one moment. Raises
+        """The result of `search` for a connection and the arguments; all its reads are of one moment. Raises
         SearchTooLong, sqlite3.Error, and what the search raises."""
         deadline = time.monotonic() + DEADLINE
         try:

@@ -1,4 +1,4 @@
-"""What happened to one subscriber, the newest first."""
+"""The timeline of one subscriber, the newest entry first."""
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
@@ -48,8 +48,8 @@ class Entries(NamedTuple):
 
 
 def timeline(connection: sqlite3.Connection, id: int, page: Page) -> Entries | None:
-    """Of the subscriber that has or had the session; None if no session had this id. Raises Invalid for a
-    wrong cursor."""
+    """The timeline of the subscriber that has or had the session; None if no session had this id. Raises
+    Invalid for a wrong cursor."""
     known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
     if known is None:
         return None

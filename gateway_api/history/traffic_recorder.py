@@ -26,7 +26,8 @@ _FIRST = Page(256, None)
 
 
 class TrunkCounters(NamedTuple):
-    """Those of each trunk by name, and seconds on a clock that is never set. `uptime` is the core's."""
+    """The counters of each trunk by name, and seconds on a clock that is never set. `uptime` is the
+    core's."""
 
     steady: float
     uptime: int

@@ -1,4 +1,4 @@
-"""What the writers of the history's tables share: a connection, and names that have numbers."""
+"""The base of the writers of the history's tables: a connection, and names that have numbers."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -58,7 +58,7 @@ class Limits:
     waiting_bytes: int = 128 << 20
 
     def within(self, places: int) -> "Limits":
-        """The same for this number of connections, those for loopback included."""
+        """The limits for this number of connections, those for loopback included."""
         reserve = min(self.for_loopback, places // 8)
         return replace(self, in_all=places - reserve, for_loopback=reserve)
 

@@ -29,7 +29,7 @@ class _Response(wsgi.Response):  # type: ignore[misc]
         self.headers_sent, self.sent = True, len(data)
 
     def header(self) -> bytes:
-        """What `send_headers` sends."""
+        """The bytes that `send_headers` sends."""
         lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
         return "".join(lines).encode("latin-1")
 

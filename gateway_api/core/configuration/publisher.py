@@ -32,7 +32,7 @@ Ending = Callable[[Configuration], AbstractContextManager[Sequence[int]]]
 
 @dataclass(frozen=True)
 class ChangeRequest:
-    """What a change needs besides its values: the author and the comment of the commit; entity tags, one of
+    """The terms of a change besides its values: the author and the comment of the commit; entity tags, one of
     which must be the current one; the caller for the note; and the most sessions that the commit may end.
     None in `if_match` matches any tag. Without a `caller`, the change is not noted."""
 

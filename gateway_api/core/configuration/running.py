@@ -145,7 +145,7 @@ class View:
 
     @cached_property
     def next(self) -> RunningConfiguration:
-        """What a commit makes run. Raises Invalid."""
+        """The configuration that a commit makes run. Raises Invalid."""
         return RunningConfiguration.of(self.candidate, self.running)
 
     def archived(self, revision: int) -> int:

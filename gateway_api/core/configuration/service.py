@@ -170,7 +170,7 @@ def _request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
 
 
 def _users(view: View, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
-    """Those of the names that are users, each with its password hash."""
+    """The users among the names, each with its password hash."""
     generations = view.state.generations or {}
     return [
         (wire.ApiUser(user.username, wire.Role(user.role), generations[user.username]), user.password_hash)

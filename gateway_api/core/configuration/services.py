@@ -26,7 +26,7 @@ _WITHOUT_RADIUS = (_CHAP_SECRETS,)
 
 
 def _networks_to_assign(cgnat: Cgnat) -> Iterator[IPv4Network]:
-    """Those of subscribers: from the gateway's address on, without the broadcast address."""
+    """The networks of subscribers: from the gateway's address on, without the broadcast address."""
     return summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
 
 

@@ -232,7 +232,7 @@ class Workspace(Publisher):
         return self._difference(self.view, self.view.changes())
 
     def _foreseen(self, view: View) -> Impact | None:
-        """What a commit would do; None for an invalid candidate."""
+        """The effect of a commit; None for an invalid candidate."""
         if view.state.candidate is None:
             return Impact()
         try:

@@ -1,4 +1,4 @@
-"""What a gateway brings to the core: sessions, a data plane and routing.
+"""A gateway as the core uses it: sessions, a data plane and routing.
 
 Any thread may call any method. Each result shows one moment. Rates are in bits per second. A change shows in
 every list when its method returns. Methods raise NotDone where the machine fails.

@@ -1,4 +1,4 @@
-"""What is made of each chunk of a snapshot, once per change."""
+"""Results that are made of each chunk of a snapshot, once per change."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar

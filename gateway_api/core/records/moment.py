@@ -33,18 +33,18 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     due: float | None = None
 
     def after(self: M, seconds: int, clock: Clock) -> M:
-        """The same, with the end so many seconds from now."""
+        """A copy with the end so many seconds from now."""
         now = clock.wall()
         at = math.ceil(now + seconds)
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=clock.steady() + at - now)
 
     def at_time(self: M, at: int, clock: Clock) -> M:
-        """The same, with the end at a given time in epoch seconds."""
+        """A copy with the end at a given time in epoch seconds."""
         seconds = max(0, math.ceil(at - clock.wall()))
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=None)
 
     def following(self: M, clock: Clock) -> M:
-        """The same, with `at` by the wall clock as it is set now: the same object if it has not changed."""
+        """A copy with `at` by the wall clock as it is set now: the same object if it has not changed."""
         if self.due is None or self.boot_id != clock.boot_id:
             return self
         at = round(clock.wall() + self.due - clock.steady())
@@ -76,7 +76,7 @@ class Expiry(Moment, frozen=True, gc=False):
         return self.at if self.shows is None else self.shows
 
     def showing(self, clock: Clock) -> "Expiry":
-        """The same by the wall clock as it is set now: the same object if it has not changed."""
+        """A copy by the wall clock as it is set now: the same object if it has not changed."""
         following = self.following(clock)
         shown = following.shown(clock)
         if abs(shown - following.expires_at) <= _DRIFT:

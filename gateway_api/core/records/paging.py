@@ -204,8 +204,8 @@ def _texts(records: Iterable[Record]) -> Iterator[Text]:
 
 
 def fitting(texts: Iterable[Text], expected: int = 0) -> Iterator[Text]:
-    """The same. Raises ReplyTooLargeError, when they are too large; with the number of records to be
-    `expected`, as soon as those so far are too large for a part of the whole. That is for records of about
+    """Passes the texts on. Raises ReplyTooLargeError, when they are too large; with the number of records to
+    be `expected`, as soon as those so far are too large for a part of the whole. That is for records of about
     the same size, where to make all of them before a refusal would take seconds."""
     size = count = 0
     for text in texts:

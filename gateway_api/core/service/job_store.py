@@ -47,7 +47,7 @@ class JobStore:
         return [self._interrupted(job) if job.state is JobState.RUNNING else job for job in jobs]
 
     def added(self, job: Job) -> Job:
-        """The same job with an id that none had before."""
+        """Stores a job, and returns it with an id that none had before."""
         text = _text(job)
         with _not_done():
             id = self._database.use(lambda connection: connection.execute(_ADD, (text,)).lastrowid)

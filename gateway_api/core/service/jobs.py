@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class JobOutcome(Record, frozen=True):
-    """What came of some sessions: how many were acted on, how many had ended before, and the failures."""
+    """The outcome for some sessions: how many were acted on, how many had ended before, and the failures."""
 
     done: int = 0
     gone: int = 0

@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
     until: int | None
 
     def checked(self, clock: Clock) -> "Wanted":
-        """The same. Raises ErrorReply: InvalidParameter."""
+        """Checks the rates and their end, and returns itself. Raises ErrorReply: InvalidParameter."""
         if self.down is None and self.up is None:
             raise invalid_parameter("rate_down_bps")
         if self.until is not None:

@@ -14,7 +14,7 @@ def is_meant(address: str) -> bool:
 
 
 def network(text: str) -> int:
-    """Of an address or prefix. Raises OSError or ValueError for other texts."""
+    """The number of an address or prefix. Raises OSError or ValueError for other texts."""
     written, _, length = text.partition("/")
     number, bits = int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS)
     if not 0 <= bits <= _BITS:
@@ -23,7 +23,7 @@ def network(text: str) -> int:
 
 
 def address(text: str) -> int:
-    """Of an address only. Raises OSError or ValueError for other texts."""
+    """The number of an address. Raises OSError or ValueError for other texts."""
     return network(f"{text}/{_BITS}")
 
 
@@ -41,7 +41,7 @@ def is_inside(inner: int, outer: int) -> bool:
 
 
 def sort_key(text: str) -> str:
-    """Of addresses, or of prefixes: these texts sort by address, then by length. A number of 128 bits is too
-    large for a cursor."""
+    """The sort key of an address or a prefix: by address, then by length. A number of 128 bits is too large
+    for a cursor."""
     written, _, length = text.partition("/")
     return socket.inet_pton(socket.AF_INET6, written).hex() + length.rjust(3, "0")

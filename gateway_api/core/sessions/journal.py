@@ -1,4 +1,4 @@
-"""What happens to sessions and sign-ons in one run of the core: the events, for clients that follow them."""
+"""The events of sessions and sign-ons in one run of the core, for clients that follow them."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -126,7 +126,7 @@ class Journal:
     def follow_failed_sign_ons(
         self, boot_id: str | None, after: int | None
     ) -> Iterator[FailedSignOnsReply | None]:
-        """The same for failed sign-ons."""
+        """The failed sign-ons, as `Feed.follow`."""
         return self._failures.follow(boot_id, after)
 
     def _add(self, name: EventName, session: SessionSummary, at: float, **more: Any) -> None:

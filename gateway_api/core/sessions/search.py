@@ -51,12 +51,12 @@ class _Each(NamedTuple):
         return cls(each, _BETWEEN.join(each))
 
     def having(self, part: str) -> list[bool]:
-        """Of each session, whether its text has this part; empty if none has."""
+        """Whether the text of each session has this part; empty if none has."""
         return [part in text for text in self.texts] if part in self.all else []
 
 
 class _Texts(NamedTuple):
-    """Of the sessions of a chunk. Keys are between line feeds."""
+    """The texts of the sessions of a chunk. Keys are between line feeds."""
 
     usernames: _Each
     keys: _Each
@@ -125,7 +125,7 @@ def _by_text(text: str) -> _Chosen:
 
 
 def _either(some: list[bool], others: list[bool]) -> list[bool]:
-    """Of each session, whether one of two is true."""
+    """Whether one of two is true, for each session."""
     return list(map(or_, some, others)) if some and others else some or others
 
 

@@ -212,7 +212,7 @@ class SessionTable(Generic[S]):
         return Ordered(steered, lambda session: (session.id,), methodcaller("cgnat", cgnat))
 
     def steering(self, address: str | None) -> tuple[bool, bool]:
-        """Of the sessions with an IPv4 address, or without one: `vrf_steered` and `shared_address`."""
+        """`vrf_steered` and `shared_address` of the sessions with an IPv4 address, or without one."""
         if address is None:
             return False, False
         parsed = IPv4Address(address)

@@ -1,4 +1,4 @@
-"""What goes over the wire about the configuration: documents, commits, users, and changes by others than the
+"""The core's contract for the configuration: documents, commits, users, and changes by others than the
 API."""
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What goes over the wire about dependencies: what a gateway needs to serve its subscribers and the API."""
+"""The core's contract for dependencies: what a gateway needs to serve its subscribers and the API."""
 
 from collections.abc import Iterable
 from typing import Annotated

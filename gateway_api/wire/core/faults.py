@@ -1,4 +1,4 @@
-"""What goes over the wire about the data plane: its faults, and what the core repaired."""
+"""The core's contract for the data plane: its faults, and what the core repaired."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What goes over the wire about the history of sessions, which the API keeps."""
+"""The core's contract for the history of sessions, which the API keeps."""
 
 from typing import Annotated
 

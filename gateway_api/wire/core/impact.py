@@ -1,4 +1,4 @@
-"""What goes over the wire about the effect of a commit on services and sessions."""
+"""The core's contract for the effect of a commit on services and sessions."""
 
 from collections.abc import Sequence
 from typing import Annotated, Self

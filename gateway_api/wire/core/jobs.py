@@ -1,4 +1,4 @@
-"""What goes over the wire about jobs: work on many sessions, which the core does by itself."""
+"""The core's contract for jobs: work on many sessions, which the core does by itself."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What goes over the wire about the network: interfaces, VLANs, shaping, and routes."""
+"""The core's contract for the network: interfaces, VLANs, shaping, and routes."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""What goes over the wire about the receivers of webhooks that the configuration declares."""
+"""The core's contract for the receivers of webhooks that the configuration declares."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What goes over the wire about the core's health and the sessions: records, commands, and events."""
+"""The core's contract for its health and the sessions: records, commands, and events."""
 
 from typing import Annotated, Self
 
@@ -281,7 +281,7 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 class SessionSnapshot(Excerpt, frozen=True):
-    """Of a SessionDetail."""
+    """An excerpt of a SessionDetail."""
 
     id: SessionId
     session_type: Type
@@ -294,7 +294,7 @@ class SessionSnapshot(Excerpt, frozen=True):
 
 
 class SessionRates(Excerpt, frozen=True, omit_defaults=True):
-    """Of a SessionDetail: the fields that SetSessionRate changes."""
+    """The fields of a SessionDetail that SetSessionRate changes."""
 
     rate_down_bps: RateDown
     rate_up_bps: RateUp

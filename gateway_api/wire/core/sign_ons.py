@@ -1,4 +1,4 @@
-"""What goes over the wire about sign-ons that failed."""
+"""The core's contract for sign-ons that failed."""
 
 from typing import Annotated
 

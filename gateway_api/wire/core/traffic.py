@@ -1,4 +1,4 @@
-"""What goes over the wire about the traffic of sessions now: rates between two samples of their counters."""
+"""The core's contract for the traffic of sessions now: rates between two samples of their counters."""
 
 from typing import Annotated
 

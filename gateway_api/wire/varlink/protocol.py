@@ -1,4 +1,4 @@
-"""What both ends of a varlink connection share: messages as bytes, and the check of the peer.
+"""The parts that both ends of a varlink connection share: messages as bytes, and the check of the peer.
 
 Messages are JSON objects, each ended by a NUL. A buffer takes bytes as they come and gives whole messages;
 `None` means that it needs more. Source: https://varlink.org, "Protocol".

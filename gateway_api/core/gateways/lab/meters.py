@@ -68,7 +68,7 @@ class SumMeter(Record, frozen=True):
 
 
 class Traffic(Record, frozen=True):
-    """Of a session: `up` comes from the subscriber, `down` goes there."""
+    """The traffic of a session: `up` comes from the subscriber, `down` goes there."""
 
     up: Meter
     down: Meter
@@ -80,16 +80,16 @@ class Traffic(Record, frozen=True):
         return _counters(self.up.total(now) // _BYTE, self.down.total(now) // _BYTE)
 
     def stats(self, now: float) -> InterfaceStats:
-        """Of the session's device: it receives what the subscriber sends."""
+        """The counters of the session's device: it receives what the subscriber sends."""
         return device_stats(self.counters(now))
 
     def stats_up(self, now: float) -> InterfaceStats:
-        """Of a device that has the upstream only."""
+        """The counters of a device that has the upstream only."""
         return device_stats(_counters(self.up.total(now) // _BYTE, 0))
 
 
 class SumTraffic(Record, frozen=True):
-    """Of many sessions."""
+    """The traffic of many sessions."""
 
     up: SumMeter = SumMeter()
     down: SumMeter = SumMeter()
@@ -107,7 +107,7 @@ class SumTraffic(Record, frozen=True):
         return _counters(self.up.total(now) // _BYTE, self.down.total(now) // _BYTE)
 
     def stats(self, now: float) -> InterfaceStats:
-        """Of a device towards the subscribers: it receives what they send."""
+        """The counters of a device towards the subscribers: it receives what they send."""
         return device_stats(self.counters(now))
 
 

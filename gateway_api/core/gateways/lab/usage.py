@@ -42,7 +42,7 @@ class Usage(Protocol):
 
 
 class Demand(NamedTuple):
-    """What a subscriber needs of a rate in one direction: a usage, of which it has `share` parts of PARTS."""
+    """A subscriber's need of a rate in one direction: a usage, of which it has `share` parts of PARTS."""
 
     usage: Usage
     share: int = PARTS
@@ -58,7 +58,7 @@ class FullRate(Record, frozen=True):
 
 
 class Pattern:
-    """What is used of a rate in each slot of a day, of `_WHOLE`."""
+    """The part of a rate that is used in each slot of a day, of `_WHOLE`."""
 
     def __init__(self, values: list[int]) -> None:
         self._values = values
@@ -132,7 +132,8 @@ def _share(step: int) -> int:
 
 
 def _levels(later: float, weight: float) -> list[int]:
-    """Of each quarter, for somebody whose day is so many hours later, and who needs so much of the most."""
+    """The level of each quarter, for somebody whose day is so many hours later, and who needs so much of the
+    most."""
     levels = []
     for quarter in range(_QUARTERS):
         hour = (quarter / 4 - later) % 24
@@ -143,7 +144,7 @@ def _levels(later: float, weight: float) -> list[int]:
 
 
 def _day(drawn: random.Random) -> Iterator[tuple[int, int]]:
-    """What is used down and up in each slot of a day."""
+    """The usage down and up in each slot of a day."""
     left = _SLOTS
     while left:
         (doing,) = drawn.choices(_DOINGS, _OFTEN)

@@ -193,7 +193,7 @@ class World:
             kept.forget(id)
 
     def _lost_vlans(self, configuration: Configuration) -> list[ManagedVlan]:
-        """Those on trunks that a new configuration does not have."""
+        """The VLANs on trunks that a new configuration does not have."""
         return [vlan for vlan in self.vlans if vlan.line.trunk not in configuration.demux.trunks]
 
     def _draw_next_event(self, now: float) -> None:
