@@ -7,12 +7,13 @@ last one in the core's log. So each change is recorded once, whichever worker tr
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import AuditEntry, gap, masked, of_session
 from gateway_api.audit.trail import LogPlace
-from gateway_api.base.errors import CoreLacksMethod, GatewayApiError
+from gateway_api.base.retry import for_ever
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
 from gateway_api.wire.varlink.client import Client
@@ -21,15 +22,11 @@ _log = logging.getLogger("gunicorn.error")
 
 #: The role of a client of the core's socket, and of the core.
 ROLE = "system"
-_PAUSE = 1.0
-#: Seconds until a core that does not tell of changes is asked again: it may be a new one then.
-_LONG_PAUSE = 60.0
-_CALL_TIMEOUT = 3.0
 
 
 def start(core_socket: Path, log: AuditLog) -> None:
     """Starts a thread that records changes until the process ends."""
-    daemon = Daemon(Client(core_socket, timeout=_CALL_TIMEOUT))
+    daemon = Daemon(Client(core_socket))
     threading.Thread(target=_record_forever, args=(daemon, log), daemon=True).start()
 
 
@@ -48,22 +45,15 @@ def record_new(daemon: Daemon, log: AuditLog) -> bool:
 
 
 def _record_forever(daemon: Daemon, log: AuditLog) -> None:
-    failed = False
-    while True:
-        more, pause = False, _PAUSE
-        try:
-            more = record_new(daemon, log)
-            failed = False
-        except GatewayApiError as error:
-            (_log.debug if failed else _log.warning)("cannot record changes at the core: %s", error)
-            failed = True
-            if isinstance(error, CoreLacksMethod):
-                pause = _LONG_PAUSE
-        except Exception:  # noqa: BLE001 - logged
-            # If this thread ended, no later change would be recorded.
-            _log.exception("cannot record changes at the core")
-        if not more:
-            time.sleep(pause)
+    def record() -> Iterator[None]:
+        while record_new(daemon, log):
+            yield
+        yield
+
+    what = "record changes at the core"
+    # If this thread ended, no later change would be recorded.
+    for _ in for_ever(record, time.sleep, what, _log, fault=f"cannot {what}"):
+        pass
 
 
 def _records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:

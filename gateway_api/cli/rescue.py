@@ -18,7 +18,6 @@ from gateway_api.wire.varlink.client import Client, join_group_of
 
 #: The author of its commits in the archive.
 _AUTHOR = "root"
-_CALL_TIMEOUT = 3.0
 _NEWEST = 1
 
 
@@ -48,7 +47,7 @@ def rescue(arguments: argparse.Namespace, environment: Mapping[str, str], ask: C
     if os.geteuid() != 0:
         raise CannotRescue("only root may do this")
     path = core_socket(environment)
-    with closing(Client(path, timeout=_CALL_TIMEOUT)) as client:
+    with closing(Client(path)) as client:
         daemon = Daemon(client)
         try:
             join_group_of(path)

@@ -1,8 +1,7 @@
 """Calls of the core's methods. Errors of the wire become those of `base/errors.py`."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -24,6 +23,7 @@ from gateway_api.base.errors import (
 )
 from gateway_api.base.shares import pause
 from gateway_api.base.turns import Turns
+from gateway_api.wire.caller import Caller
 from gateway_api.wire.contract import Command, Method, PagedMethod, list_field, reply_of
 from gateway_api.wire.core import configuration as wire
 from gateway_api.wire.core import sessions
@@ -82,16 +82,17 @@ class Question(Generic[R]):
         self.reply: Reply | None = None
 
 
-class Calls:
+class Calls(Caller):
     """Every method raises CoreUnavailable when the core cannot be reached, or when its reply breaks the
-    contract, CoreLacksMethod, and the translation of the core's errors. `timeout` is in seconds; None is the
-    client's own.
+    contract, CoreLacksMethod, and the translation of the core's errors.
     Calls of `request_id` are of a request with this id; the first of them takes `question` along."""
+
+    contract, unavailable = CORE, CoreUnavailable
 
     def __init__(
         self, client: Client, request_id: str | None = None, question: Question[Any] | None = None
     ) -> None:
-        self._client = client
+        super().__init__(client)
         self._request_id = request_id
         self._question = question
 
@@ -104,26 +105,31 @@ class Calls:
         if self._request_id is not None and isinstance(call, Command):
             # Or the core would report the change as another process's.
             call = msgspec.structs.replace(call, request_id=self._request_id)
-        with _translated(call):
-            (reply,) = self._replies(call, timeout=timeout)
-            return reply.result()
+        return super().raw(call, timeout=timeout)
+
+    def translated(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
+        match error:
+            case ErrorReply():
+                return translation(error, call)
+            case TooLarge():
+                return Invalid(Problem("", "invalid", "The request is too large for the core"))
+            case NoSocket():
+                return CoreAbsent(str(error))
+            case _:
+                return super().translated(error, call)
 
     def answer(self, question: Question[R], *, timeout: float | None = None) -> R:
         """The reply to a question. It is asked alone if no call took it along."""
-        with _translated(question.call):
+        with self._errors_of(question.call):
             if question.reply is None:
-                (question.reply,) = self._client.exchange(_named(question.call), timeout=timeout)
+                (question.reply,) = self._client.exchange(self._named(question.call), timeout=timeout)
             raw = question.reply.result()
         reply: type[R] = reply_of(type(question.call))
         return decoded(reply, raw)
 
-    def reply(self, call: Method[R], *, timeout: float | None = None) -> R:
-        reply: type[R] = reply_of(type(call))
-        return decoded(reply, self.raw(call, timeout=timeout))
-
     def require(self, call: Method[Any]) -> None:
         """Raises CoreLacksMethod if the core does not have this method, which streams."""
-        with _translated(call):
+        with self._errors_of(call):
             # Not for more: the core replies at once, if only with ExpectedMore.
             (reply,) = self._replies(call)
             try:
@@ -145,7 +151,7 @@ class Calls:
         arrays: list[msgspec.Raw] = []
         others: Fields = {}
         count, turns = 0, Turns()
-        with _translated(call):
+        with self._errors_of(call):
             for reply in self._replies(call, more=True):
                 held = decoded(Fields, reply.result())
                 turns.worked(len(memoryview(reply.parameters)))
@@ -163,17 +169,17 @@ class Calls:
         """The replies to a call, which takes the question along."""
         question = self._question
         if question is None or question.reply is not None:
-            replies = self._client.exchange(_named(call), more=more, timeout=timeout)
+            replies = super()._replies(call, more=more, timeout=timeout)
         else:
-            both = _named(question.call), _named(call)
+            both = self._named(question.call), self._named(call)
             question.reply, *replies = self._client.exchange(*both, more=more, timeout=timeout)
         # A request with several calls would otherwise go on before others that used less time.
         pause()
         return replies
 
 
-def _named(call: Method[Any]) -> tuple[str, Method[Any]]:
-    return CORE.method(type(call)), call
+#: A part of a reply as a value. Raises CoreUnavailable.
+decoded = Calls.decoded
 
 
 def _required(call: Method[Any], held: Fields, names: Iterable[str]) -> Fields:
@@ -181,47 +187,6 @@ def _required(call: Method[Any], held: Fields, names: Iterable[str]) -> Fields:
         return {name: held[name] for name in names}
     except KeyError as error:
         raise CoreUnavailable(f"the reply to {type(call).__name__} lacks {error}") from error
-
-
-@contextmanager
-def _translated(call: Method[Any]) -> Iterator[None]:
-    try:
-        yield
-    except RecursionError as error:
-        # The decoder allows a little more depth.
-        raise Invalid(Problem("", "invalid", "must not be nested as deeply")) from error
-    except TooLarge as error:
-        raise Invalid(Problem("", "invalid", "The request is too large for the core")) from error
-    except NoSocket as error:
-        raise CoreAbsent(str(error)) from error
-    except Unreachable as error:
-        raise CoreUnavailable(str(error)) from error
-    except ErrorReply as error:
-        raise translation(error, call) from error
-
-
-def followed(client: Client, call: Method[R], *, silence: float) -> Iterator[R]:
-    """The replies of a method that streams. Ends with CoreUnavailable, CoreLacksMethod or NotFound; at the
-    latest when no reply came for `silence` seconds."""
-    reply: type[R] = reply_of(type(call))
-    try:
-        for raw in client.stream(CORE.method(type(call)), call, silence=silence):
-            yield decoded(reply, raw)
-    except Unreachable as error:
-        raise CoreUnavailable(str(error)) from error
-    except ErrorReply as error:
-        translated = translation(error, call)
-        if isinstance(translated, CoreUnavailable | NotFound):
-            raise translated from error
-        raise CoreUnavailable(str(translated)) from error
-
-
-def decoded(type: type[T], raw: msgspec.Raw) -> T:
-    """A part of a reply as a value. Raises CoreUnavailable."""
-    try:
-        return msgspec.json.decode(raw, type=type)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CoreUnavailable(f"a reply breaks the contract: {error}") from error
 
 
 #: Errors whose parameters a client knows already.

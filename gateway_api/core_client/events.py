@@ -7,25 +7,22 @@ holds that event, a batch has `gap` set.
 import logging
 from collections.abc import Callable, Iterator
 
-from gateway_api.base.errors import CoreUnavailable
-from gateway_api.core_client.calls import followed
+from gateway_api.base.retry import for_ever
+from gateway_api.core_client.calls import Calls
 from gateway_api.wire.core.sessions import EventsReply, SubscribeEvents
-from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger(__name__)
 
-#: The core replies every 15 s at least.
-_SILENCE = 40.0
 _PAUSE = 0.2
 
 
 class Events:
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, core: Calls) -> None:
+        self._core = core
 
     def after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
         """Batches after an event, or from now on if both are None. Ends with CoreUnavailable."""
-        return followed(self._client, SubscribeEvents(boot_id, sequence), silence=_SILENCE)
+        return self._core.follow(SubscribeEvents(boot_id, sequence))
 
     def for_ever(
         self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
@@ -35,11 +32,11 @@ class Events:
         oldest event that the core holds."""
         boot_id: str | None = None
         last: int | None = None
-        warned = False
-        while True:
-            try:
+
+        def batches() -> Iterator[EventsReply]:
+            nonlocal boot_id, last
+            while True:
                 for batch in self.after(boot_id, last):
-                    warned = False
                     if boot_id is None and behind:
                         boot_id, last = batch.boot_id, max(batch.oldest - 1, batch.newest - behind)
                         break
@@ -53,8 +50,6 @@ class Events:
                     elif batch.gap or last is None:
                         last = batch.newest
                 else:
-                    pause(_PAUSE)
-            except CoreUnavailable as error:
-                (_log.debug if warned else _log.warning)("cannot follow the core's events: %s", error)
-                warned = True
-                pause(_PAUSE)
+                    return
+
+        return for_ever(batches, pause, "follow the core's events", _log, seconds=_PAUSE)

@@ -7,10 +7,11 @@ import gevent
 from gevent.event import Event as Signal
 
 from gateway_api.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
-from gateway_api.core_client.traffic import Traffic
+from gateway_api.core_client.calls import Calls
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
 from gateway_api.events.streams import RETRY_AFTER, Stream
+from gateway_api.wire.core.traffic import WatchTraffic
 from gateway_api.wire.events import Ended
 
 #: Sessions that a worker watches: each requires a connection to the core.
@@ -34,9 +35,9 @@ class _Feed:
         changed, self.changed = self.changed, Signal()
         changed.set()
 
-    def run(self, traffic: Traffic, id: int) -> None:
+    def run(self, core: Calls, id: int) -> None:
         try:
-            for reply in traffic.of(id):
+            for reply in core.follow(WatchTraffic(id)):
                 self.block = sse.unnumbered("traffic", reply)
                 self.number += 1
                 self.wake()
@@ -48,8 +49,8 @@ class _Feed:
 class Feeds:
     """The sessions that clients of this worker watch, at most `most`."""
 
-    def __init__(self, traffic: Traffic, pace: Pace | None = None, most: int = _MOST) -> None:
-        self._traffic = traffic
+    def __init__(self, core: Calls, pace: Pace | None = None, most: int = _MOST) -> None:
+        self._core = core
         self._pace = pace or Pace()
         self._most = most
         self._feeds: dict[int, _Feed] = {}
@@ -80,7 +81,7 @@ class Feeds:
 
     def _started(self, id: int) -> _Feed:
         feed = self._feeds[id] = _Feed()
-        feed.greenlet = gevent.spawn(feed.run, self._traffic, id)
+        feed.greenlet = gevent.spawn(feed.run, self._core, id)
         return feed
 
     def _events(self, stream: Stream, feed: _Feed, id: int) -> Iterator[bytes]:

@@ -5,20 +5,22 @@ them, or is another run of the core, the history has a hole: the recorder compar
 are up, and marks those that are gone.
 """
 
+import fcntl
 import logging
+import os
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import gevent
 
+from gateway_api.base.errors import CoreUnavailable
 from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.base.retry import for_ever
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
-from gateway_api.core_client.sign_ons import SignOns
 from gateway_api.history.sign_on_recorder import SignOnRecorder
-from gateway_api.history.sole import Sole
 from gateway_api.history.store import FeedPlace, HistoryStore
 from gateway_api.history.traffic_recorder import TrafficRecorder
 from gateway_api.wire.contract import Page
@@ -27,7 +29,6 @@ from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
 
-_CALL_TIMEOUT = 3.0
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
 _AT_ONCE = 1000
 #: Seconds between two looks at the limits, and at most so many removals of some sessions each time.
@@ -39,13 +40,13 @@ _NO_BOOT = "none"
 
 def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
     """Starts greenlets that record until the process ends."""
-    core = Client(core_socket, timeout=_CALL_TIMEOUT)
-    sessions = Recorder(Daemon(core), Events(core), path, pool).record
-    failures = SignOnRecorder(SignOns(core), path, pool).record
-    traffic = TrafficRecorder(Daemon(core), path, pool).record
-    gevent.spawn(Sole(sessions, "sessions", path.with_suffix(".lock")).run)
-    gevent.spawn(Sole(failures, "failed sign-ons", path.with_suffix(".sign-ons.lock")).run)
-    gevent.spawn(Sole(traffic, "the traffic", path.with_suffix(".traffic.lock")).run)
+    daemon = Daemon(Client(core_socket))
+    sessions = Recorder(daemon, Events(daemon), path, pool).record
+    failures = SignOnRecorder(daemon, path, pool).record
+    traffic = TrafficRecorder(daemon, path, pool).record
+    gevent.spawn(SingleWorker(sessions, "sessions", path.with_suffix(".lock")).run)
+    gevent.spawn(SingleWorker(failures, "failed sign-ons", path.with_suffix(".sign-ons.lock")).run)
+    gevent.spawn(SingleWorker(traffic, "the traffic", path.with_suffix(".traffic.lock")).run)
 
 
 class Recorder:
@@ -117,3 +118,36 @@ class Recorder:
                 return
         # The rest soon, and events before it.
         self._trimmed = -_TRIM
+
+
+class SingleWorker:
+    """Runs `record` while this process has the lock, again after each fault. `what` it records is for the
+    log."""
+
+    def __init__(self, record: Callable[[], None], what: str, lock: Path) -> None:
+        self._record = record
+        self._what = what
+        self._lock = lock
+
+    def run(self) -> None:
+        what = f"record {self._what} in the history"
+        # If this greenlet ended, nothing later would be recorded.
+        for _ in for_ever(self._turn, gevent.sleep, what, _log, level=logging.ERROR, fault=f"cannot {what}"):
+            pass
+
+    def _turn(self) -> Iterator[None]:
+        """Records, if no other worker does."""
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_alone = False
+        try:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_alone = True
+            if is_alone:
+                self._record()
+            yield
+        except CoreUnavailable as error:
+            # The core reports its own absence elsewhere.
+            _log.debug("cannot record %s in the history: %s", self._what, error)
+        finally:
+            os.close(lock)

@@ -9,13 +9,13 @@ import gevent
 
 from gateway_api.base.errors import CoreLacksMethod
 from gateway_api.base.process import ThreadPool, on_thread
-from gateway_api.core_client.sign_ons import SignOns
+from gateway_api.base.retry import UNTIL_ANOTHER_CORE
+from gateway_api.core_client.calls import Calls
 from gateway_api.history.sign_on_store import SignOnPlace, SignOnStore
+from gateway_api.wire.core.sign_ons import SubscribeFailedSignOns
 
 _log = logging.getLogger("gunicorn.error")
 
-#: Seconds until a core that does not tell of failed sign-ons is asked again: it may be a new one then.
-_PAUSE = 60.0
 #: No run of the core has this name.
 _NOWHERE = SignOnPlace("none", 0)
 
@@ -25,12 +25,12 @@ class SignOnRecorder:
 
     def __init__(
         self,
-        failures: SignOns,
+        core: Calls,
         path: Path,
         pool: ThreadPool,
         pause: Callable[[float], None] = gevent.sleep,
     ) -> None:
-        self._failures = failures
+        self._core = core
         self._path = path
         self._pool = pool
         self._pause = pause
@@ -48,11 +48,11 @@ class SignOnRecorder:
                     if not self._warned:
                         _log.warning("the history has no failed sign-ons: %s", error)
                     self._warned = True
-                    self._pause(_PAUSE)
+                    self._pause(UNTIL_ANOTHER_CORE)
 
     def _follow(self, store: SignOnStore, place: SignOnPlace) -> SignOnPlace:
         """Records up to the next hole. Returns where it has come to."""
-        for batch in self._failures.after(*place):
+        for batch in self._core.follow(SubscribeFailedSignOns(*place)):
             self._warned = False
             if batch.gap:
                 if place.boot_id == batch.boot_id:

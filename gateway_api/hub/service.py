@@ -12,19 +12,20 @@ import stat
 import stringprep  # noqa: F401 - as above
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from gateway_api.base.retry import for_ever
 from gateway_api.base.settings import Settings
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
-from gateway_api.core_client.receivers import Receivers
 from gateway_api.hub.destination import DeniedNetworks
 from gateway_api.hub.message import message_of
 from gateway_api.hub.registry import Registry
 from gateway_api.version import PRODUCT, VERSION
 from gateway_api.wire.contract import served
+from gateway_api.wire.core.receivers import FollowReceivers
 from gateway_api.wire.events import DELIVERIES
 from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client
@@ -34,7 +35,7 @@ from gateway_api.wire.varlink.server import Server
 _log = logging.getLogger("gunicorn.error")
 
 _IDENTITY = Identity("gateway-api", f"{PRODUCT} hub", VERSION, "urn:gateway-api")
-_CALL_TIMEOUT = 3.0
+_PAUSE = 0.2
 #: Seconds between two looks for the first workers.
 _FORKS = 0.05
 
@@ -44,52 +45,55 @@ def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None
     OSError."""
     # urllib3 logs invalid headers of a receiver with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
-    client = Client(settings.core_socket, timeout=_CALL_TIMEOUT)
-    registry = Registry(DeniedNetworks(Daemon(client)), settings.webhook_certificates)
+    core = Daemon(Client(settings.core_socket))
+    registry = Registry(DeniedNetworks(core), settings.webhook_certificates)
     server = Server(settings.hub_socket, Dispatcher(_IDENTITY, [served(HUB, registry)]))
     declared = threading.Event()
     for target in (
         server.serve_forever,
         registry.watch,
-        partial(_declare, Receivers(client), registry, declared, forked),
-        partial(_feed, Events(client), registry, declared),
+        partial(_declare, core, registry, declared, forked),
+        partial(_feed, Events(core), registry, declared),
     ):
         threading.Thread(target=target, daemon=True).start()
 
 
-def _declare(
-    receivers: Receivers, registry: Registry, declared: threading.Event, forked: Callable[[], bool]
-) -> None:
+def _declare(core: Daemon, registry: Registry, declared: threading.Event, forked: Callable[[], bool]) -> None:
     """Follows the webhooks that the configuration declares. Sets the event after the first reply or error."""
     # Their deliveries begin at once. A worker that is forked while a thread resolves a name, or makes a TLS
     # context, inherits a lock that nobody releases.
     while not forked():
         time.sleep(_FORKS)
-    while True:
-        try:
-            for found in receivers.for_ever(time.sleep):
-                if found is not None:
-                    registry.declare(found)
-                declared.set()
-        except Exception:  # noqa: BLE001 - logged; if the thread ended, later commits would change nothing
-            _log.exception("the declared webhooks are not as the configuration has them")
-            time.sleep(1)
+
+    def follow() -> Iterator[None]:
+        for reply in core.follow(FollowReceivers()):
+            registry.declare(reply.receivers)
+            yield
+
+    def pause(seconds: float) -> None:
+        declared.set()
+        time.sleep(seconds)
+
+    fault = "the declared webhooks are not as the configuration has them"
+    for _ in for_ever(follow, pause, "follow the declared webhooks", _log, seconds=_PAUSE, fault=fault):
+        declared.set()
 
 
 def _feed(events: Events, registry: Registry, declared: threading.Event) -> None:
     # An event that comes before the declared webhooks would be lost to them.
     declared.wait()
-    while True:
-        try:
-            for batch in events.for_ever(time.sleep, all_held=True):
-                # Without a webhook, nobody misses them.
-                if batch.gap and len(registry):
-                    _log.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
-                messages = [message_of(batch.boot_id, e) for e in batch.events if e.event in DELIVERIES]
-                registry.offer(messages)
-        except Exception:  # noqa: BLE001 - logged; if the thread ended, all later events would be lost
-            _log.exception("events are lost to the webhooks")
-            time.sleep(1)
+
+    def feed() -> Iterator[None]:
+        for batch in events.for_ever(time.sleep, all_held=True):
+            # Without a webhook, nobody misses them.
+            if batch.gap and len(registry):
+                _log.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
+            registry.offer([message_of(batch.boot_id, e) for e in batch.events if e.event in DELIVERIES])
+            yield
+
+    fault = "events are lost to the webhooks"
+    for _ in for_ever(feed, time.sleep, "follow the core's events", _log, fault=fault):
+        pass
 
 
 def give_up_sockets(kept: Iterable[int]) -> None:

@@ -29,8 +29,6 @@ from gateway_api.wire.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
 
-_CALL_TIMEOUT = 3.0
-
 #: The address at which the alternative profile listens.
 _listening: str | None = None
 
@@ -77,7 +75,7 @@ def raise_descriptor_limit() -> None:
 def address(settings: Settings) -> str:
     """Address and port as gunicorn takes them, from the running configuration. Raises Off and
     CoreUnavailable."""
-    with closing(Client(settings.core_socket, timeout=_CALL_TIMEOUT)) as client:
+    with closing(Client(settings.core_socket)) as client:
         access = Daemon(client).token_access()
     if access.auth_token is None:
         raise Off("the running configuration has no api.auth_token")

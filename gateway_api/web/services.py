@@ -16,7 +16,6 @@ from gateway_api.base import http
 from gateway_api.base.settings import Profile, Settings
 from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
-from gateway_api.core_client.traffic import Traffic
 from gateway_api.core_client.whole_lists import WholeLists
 from gateway_api.events.streams import Streams
 from gateway_api.events.traffic import Feeds
@@ -27,9 +26,6 @@ from gateway_api.web.headers import request_id
 from gateway_api.wire.varlink.client import Client
 
 EXTENSION = "gateway-api"
-
-#: A request has its response within 5 s: the access check makes a call, too.
-_CALL_TIMEOUT = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +40,7 @@ class Parts:
     @classmethod
     def from_settings(cls, settings: Settings) -> "Parts":
         """To be called in the process that uses them, not before its fork."""
-        return Parts(**_common(settings, Client(settings.core_socket, timeout=_CALL_TIMEOUT)))
+        return Parts(**_common(settings, Client(settings.core_socket)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,22 +59,22 @@ class Services(Parts):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Services":
-        core = Client(settings.core_socket, timeout=_CALL_TIMEOUT)
-        common = _common(settings, core)
+        common = _common(settings, Client(settings.core_socket))
+        daemon = common["daemon"]
         ledger, synced = open_ledger(settings.ledger, synced=False), open_ledger(settings.ledger)
         pool = gevent.get_hub().threadpool
         revocations = Revocations(ledger, synced, pool, time.time)
-        authorization = Authorization(common["daemon"], revocations, time.time)
+        authorization = Authorization(daemon, revocations, time.time)
         return cls(
             **common,
             tokens=Tokens(settings.secret, name_of(ledger), time.time),
             revocations=revocations,
             authorization=authorization,
-            hub=Hub(Client(settings.hub_socket, timeout=_CALL_TIMEOUT)),
+            hub=Hub(Client(settings.hub_socket)),
             history=Reader(settings.history, pool),
-            streams=Streams(Events(core), authorization.still_allowed),
+            streams=Streams(Events(daemon), authorization.still_allowed),
             host=Host.from_settings(settings),
-            traffic=Feeds(Traffic(core)),
+            traffic=Feeds(daemon),
             login=Login(Throttle(Failures(ledger, settings.secret), time.time), pool),
         )
 

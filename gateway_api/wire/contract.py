@@ -53,9 +53,11 @@ class Nothing(Record, frozen=True):
 
 
 class Method(Parameters, Generic[R], frozen=True):
-    """The parameters of a method whose reply is an `R`, or which `streams` one `R` after another."""
+    """The parameters of a method whose reply is an `R`, or which `streams` one `R` after another. Such a
+    service replies every 15 seconds at least; a client ends a stream after so many seconds of `silence`."""
 
     streams: ClassVar[bool] = False
+    silence: ClassVar[float] = 40.0
 
 
 class Command(Method[R], frozen=True, kw_only=True):

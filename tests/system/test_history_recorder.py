@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
-from gateway_api.core_client.sign_ons import SignOns
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import FailedSignOns, HistoryFilter, PastSession, WantedFailures
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventName, SessionEvent
-from gateway_api.wire.core.sign_ons import FailedSignOn
+from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
 from gateway_api.wire.varlink.client import Client
 from tests.contract.test_audit import children
 from tests.support.pools import Here
@@ -63,7 +63,7 @@ class Truth:
 
     def follow(self, socket: Path) -> None:
         """Until the core ends."""
-        events = Events(Client(socket, timeout=10))
+        events = Events(Daemon(Client(socket, timeout=10)))
         try:
             for batch in events.after(None, 0):
                 assert not batch.gap
@@ -77,7 +77,7 @@ class Truth:
     def follow_failures(self, socket: Path) -> None:
         """Until the core ends."""
         try:
-            for batch in SignOns(Client(socket, timeout=10)).after(None, 0):
+            for batch in Daemon(Client(socket, timeout=10)).follow(SubscribeFailedSignOns(None, 0)):
                 assert not batch.gap
                 self.failures += batch.failures
         except Exception:  # noqa: BLE001 - the core has ended

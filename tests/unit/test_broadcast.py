@@ -9,6 +9,7 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
+from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import HELD, Broadcast, Entry, Pace, Span, entries
@@ -36,7 +37,7 @@ def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
 
 def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
     with pytest.raises(CoreUnavailable):
-        _ = Broadcast(Events(InProcessCore(None)), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
+        _ = Broadcast(Events(Daemon(InProcessCore(None))), Pace(core_patience=0.02)).span  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
     journal = Journal("life")
     grow(journal, 10)
     pace = Pace()
-    broadcast = Broadcast(Events(InProcessCore(journal)), pace)  # type: ignore[arg-type]
+    broadcast = Broadcast(Events(Daemon(InProcessCore(journal))), pace)  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     span = broadcast.span
     pace.core_patience = 0.05
@@ -58,7 +59,7 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
 
 def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
     journal = Journal("life")
-    broadcast = Broadcast(Events(InProcessCore(journal)), Pace())  # type: ignore[arg-type]
+    broadcast = Broadcast(Events(Daemon(InProcessCore(journal))), Pace())  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     waits = gevent.spawn(broadcast.reached, EventId("life", 3))
     for _ in range(3):

@@ -14,6 +14,7 @@ from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core_client import events as following
+from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.events.sse import block
 from gateway_api.hub.message import message_of
@@ -34,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def events(path: Path) -> Iterator[Events]:
     client = Client(path, timeout=5)
-    yield Events(client)
+    yield Events(Daemon(client))
     client.close()
 
 

@@ -42,7 +42,7 @@ from gateway_api.wire.varlink.dispatcher import (
     NoParameters,
     ServedInterface,
 )
-from gateway_api.wire.varlink.protocol import ErrorReply
+from gateway_api.wire.varlink.protocol import ErrorReply, Reply
 from gateway_api.wire.varlink.server import AlreadyServed, Server
 from tests.support.receivers import OK, Received, Receiver, Rude, answer, trickle
 from tests.support.stack import wait_for
@@ -60,13 +60,13 @@ def message(number: int = 1, event: str = "session.up") -> WebhookMessage:
 
 
 class Refusing:
-    """A client of a hub that replies with one error."""
+    """A client of a hub that replies with one error, or with nothing in the reply."""
 
-    def __init__(self, error: str) -> None:
+    def __init__(self, error: str | None) -> None:
         self._error = error
 
-    def call(self, *_: object, **__: object) -> None:
-        raise ErrorReply.of(self._error)
+    def exchange(self, *_: object, **__: object) -> list[Reply]:
+        return [Reply(error=self._error)]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,11 @@ def test_each_error_of_the_hub_is_one_of_the_api(error: str, expected: type[Exce
     client = Hub(Refusing(error))  # type: ignore[arg-type]
     with pytest.raises(expected):
         client.reply(wire.RemoveWebhook("wh_1"))
+
+
+def test_a_reply_of_the_hub_that_breaks_the_contract_is_no_reply() -> None:
+    with pytest.raises(HubUnavailable, match="breaks the contract"):
+        Hub(Refusing(None)).reply(wire.GetCounts())  # type: ignore[arg-type]
 
 
 # The networks that are denied

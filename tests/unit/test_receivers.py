@@ -1,8 +1,9 @@
-"""How a client of the core follows the receivers of webhooks."""
+"""How the hub follows the receivers of webhooks that the core declares."""
 
+import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from gateway_api.base.errors import CoreUnavailable
 from gateway_api.core.configuration import receivers
 from gateway_api.core.configuration.receivers import DeclaredReceiver, ReceiversService
-from gateway_api.core_client.receivers import Receivers
+from gateway_api.core_client.commands import Daemon
+from gateway_api.hub import service
 from gateway_api.wire.contract import Contract, served
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.core.receivers import FollowReceivers, Receiver, ReceiversReply
@@ -86,21 +88,48 @@ def served_at(path: Path, core: Declared) -> Iterator[None]:
         thread.join(PATIENCE)
 
 
-def test_the_api_follows_a_core_over_its_restarts_and_pauses_between(tmp_path: Path) -> None:
-    core, pauses = Declared(ONE), list[float]()
-    client = Client(tmp_path / "core.sock", timeout=PATIENCE)
-    found = Receivers(client).for_ever(pauses.append)
-    assert (next(found), next(found)) == (None, None)
-    assert len(pauses) == 1
+class Enough(BaseException):
+    """Ends the thread that follows."""
+
+
+class Registry:
+    """The webhooks of a hub, as the configuration declares them."""
+
+    def __init__(self) -> None:
+        self.declared: queue.Queue[tuple[Receiver, ...]] = queue.Queue()
+        self.is_over = False
+
+    def declare(self, receivers: tuple[Receiver, ...]) -> None:
+        self.declared.put(receivers)
+        if self.is_over:
+            raise Enough
+
+    def __call__(self) -> tuple[Receiver, ...]:
+        return self.declared.get(timeout=PATIENCE)
+
+
+def test_the_hub_follows_a_core_over_its_restarts(tmp_path: Path) -> None:
+    core, registry, declared = Declared(ONE), Registry(), threading.Event()
+
+    def follow() -> None:
+        daemon = Daemon(Client(tmp_path / "core.sock", timeout=PATIENCE))
+        with suppress(Enough):
+            service._declare(daemon, registry, declared, lambda: True)  # type: ignore[arg-type]
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    # Without a core, too: the hub must not wait for it.
+    assert declared.wait(PATIENCE)
     with served_at(tmp_path / "core.sock", core):
-        assert next(found) == reply(ONE).receivers
+        assert registry() == reply(ONE).receivers
         core.commit(OTHER)
-        assert next(found) == reply(OTHER).receivers
-    assert next(found) is None
+        assert registry() == reply(OTHER).receivers
     core.commit(ONE, OTHER)
+    registry.is_over = True
     with served_at(tmp_path / "core.sock", core):
-        assert next(found) == reply(ONE, OTHER).receivers
-    assert len(pauses) == 3
+        assert registry() == reply(ONE, OTHER).receivers
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_core_without_the_method_is_unavailable_for_it(tmp_path: Path) -> None:
@@ -109,7 +138,7 @@ def test_a_core_without_the_method_is_unavailable_for_it(tmp_path: Path) -> None
     thread.start()
     try:
         with pytest.raises(CoreUnavailable, match="InterfaceNotFound"):
-            next(Receivers(Client(tmp_path / "core.sock", timeout=PATIENCE)).now_and_later())
+            next(Daemon(Client(tmp_path / "core.sock", timeout=PATIENCE)).follow(FollowReceivers()))
     finally:
         server.close()
         thread.join(PATIENCE)

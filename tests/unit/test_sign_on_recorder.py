@@ -3,17 +3,17 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway_api.core.sessions import journal as journals
 from gateway_api.core.sessions.journal import Journal
-from gateway_api.core_client.sign_ons import SignOns
+from gateway_api.core_client.commands import Daemon
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import WantedFailures
 from gateway_api.history.sign_on_recorder import SignOnRecorder
-from gateway_api.wire.contract import Page
-from gateway_api.wire.core.sign_ons import FailedSignOnsReply
+from gateway_api.wire.contract import Method, Page
 from gateway_api.wire.varlink.client import Client
 from tests.support.journal import fail, serving
 from tests.support.pools import Here
@@ -46,11 +46,11 @@ class Recording:
         return [one.username for one in found]
 
 
-class Told(SignOns):
+class Told(Daemon):
     """Ends after the last failure that the core has."""
 
-    def after(self, boot_id: str | None, sequence: int | None) -> Iterator[FailedSignOnsReply]:
-        for batch in super().after(boot_id, sequence):
+    def follow(self, call: Method[Any]) -> Iterator[Any]:
+        for batch in super().follow(call):
             yield batch
             if not batch.gap and (not batch.failures or batch.failures[-1].sequence == batch.newest):
                 raise Enough

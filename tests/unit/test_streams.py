@@ -19,6 +19,7 @@ from gevent.event import Event as Signal
 from gateway_api.base.errors import CoreUnavailable, TooManyStreams
 from gateway_api.core.sessions.journal import Journal
 from gateway_api.core.sessions.session import Counters
+from gateway_api.core_client.commands import Daemon
 from gateway_api.core_client.events import Events
 from gateway_api.events import sse
 from gateway_api.events.broadcast import Pace
@@ -46,7 +47,7 @@ class Worker:
         self.core = InProcessCore(self.journal)
         self.pace = Pace()
         self.streams = Streams(
-            Events(self.core),  # type: ignore[arg-type]
+            Events(Daemon(self.core)),  # type: ignore[arg-type]
             self._still_allowed,
             pace=self.pace,
             **limits,  # type: ignore[arg-type]

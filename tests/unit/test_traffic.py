@@ -20,7 +20,7 @@ from gateway_api.core.sessions.session import Counters
 from gateway_api.events.streams import Stream
 from gateway_api.events.traffic import Feeds
 from gateway_api.wire.core.sessions import SessionDetail
-from gateway_api.wire.core.traffic import TalkerOrder, TrafficReply
+from gateway_api.wire.core.traffic import TalkerOrder, TrafficReply, WatchTraffic
 from tests.support.clocks import NOW, StillClock
 from tests.support.stack import PATIENCE
 
@@ -200,8 +200,8 @@ class InProcessTraffic:
         self.open = 0
         self.queue: gevent.queue.Queue[Any] = gevent.queue.Queue()
 
-    def of(self, id: int) -> Iterator[TrafficReply]:
-        self.calls.append(id)
+    def follow(self, call: WatchTraffic) -> Iterator[TrafficReply]:
+        self.calls.append(call.id)
         self.open += 1
         try:
             while True:

@@ -34,6 +34,7 @@ class WatchTraffic(Method[TrafficReply], frozen=True):
     session ends, the last reply is SessionNotFound."""
 
     streams = True
+    silence = 10.0
 
     id: sessions.SessionId
 

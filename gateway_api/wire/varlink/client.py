@@ -29,6 +29,8 @@ from gateway_api.wire.varlink.protocol import (
     encode,
 )
 
+#: Seconds of a call. A request has its response within 5 s, and its access check makes a call, too.
+CALL_TIMEOUT = 3.0
 _CHUNK = 256 << 10
 #: Bytes of a reply beside its parameters, and the most bytes of all replies to a call.
 _OF_A_REPLY, _MOST = 256, REPLY_CAP + (4 << 20)
@@ -67,7 +69,7 @@ class Client:
         self,
         path: Path,
         *,
-        timeout: float,
+        timeout: float = CALL_TIMEOUT,
         connections: int = 16,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
