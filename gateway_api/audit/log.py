@@ -4,8 +4,6 @@ Each has its own size, so that no flood of requests without a user removes the r
 without a user are counted, and cost no sync: anybody can send them, and they would wear out a flash disk.
 """
 
-import base64
-import binascii
 import errno
 import logging
 import os
@@ -24,7 +22,8 @@ import msgspec
 
 from gateway_api.audit.record import AuditEntry, Counted, Filter, gap
 from gateway_api.audit.trail import LogPlace, Trail
-from gateway_api.base.errors import AuditUnavailable, Invalid, ListTooLarge, Problem
+from gateway_api.base import cursors
+from gateway_api.base.errors import AuditUnavailable, ListTooLarge
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.contract import Page
 
@@ -246,7 +245,9 @@ def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> RecordL
     """A page ends at a number in each trail, and the next page continues below these numbers. So it neither
     misses nor repeats a record, even if records are added or removed, or the clock is set."""
     most = MOST if page is None else page.limit
-    start = _numbers(page, len(trails))
+    start: Sequence[int | None] = [None] * len(trails)
+    if page is not None and page.cursor is not None:
+        start = cursors.decoded(page.cursor, len(trails))
     reached: list[int] = []
     records: list[msgspec.Raw] = []
     with ExitStack() as opened:
@@ -259,26 +260,8 @@ def _read(trails: Sequence[Trail], wanted: Filter, page: Page | None) -> RecordL
             if len(records) == most:
                 if page is None:
                     raise ListTooLarge("The whole list is too large for one answer; use limit")
-                return RecordList(records, _cursor(reached))
+                return RecordList(records, cursors.encoded(reached))
             text = f'{{"id":"{trails[index].label}-{row.number}",{row.record[1:]}'
             records.append(msgspec.Raw(text.encode()))
             reached[index] = row.number
     return RecordList(records, None)
-
-
-def _cursor(numbers: list[int]) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(numbers)).rstrip(b"=").decode()
-
-
-def _numbers(page: Page | None, trails: int) -> Sequence[int | None]:
-    if page is None or page.cursor is None:
-        return [None] * trails
-    try:
-        raw = base64.b64decode(page.cursor + "=" * (-len(page.cursor) % 4), altchars=b"-_", validate=True)
-        numbers = msgspec.json.decode(raw, type=list[int])
-        if len(numbers) != trails or not 0 <= min(numbers) <= max(numbers) < 1 << 63:
-            raise ValueError("not of these trails")
-    except (binascii.Error, ValueError, RecursionError) as error:
-        message = "must be what the last page gave as next_cursor"
-        raise Invalid(Problem("cursor", "invalid", message)) from error
-    return numbers

@@ -8,6 +8,8 @@ belong to the process that opened the file.
 import errno
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -168,3 +170,45 @@ def _prepared(path: Path) -> tuple[sqlite3.Connection, int]:
         connection.close()
         raise
     return connection, path.stat().st_ino
+
+
+class Writer:
+    """The base of the writers of the tables. One thread at a time may call. Methods raise OSError and
+    sqlite3.Error.
+
+    A damaged file is left to the writer of sessions, which sets it aside: two would set the new one aside,
+    too."""
+
+    open = staticmethod(open_beside)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection, self._inode = self.open(path)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def is_current(self) -> bool:
+        """False if the file was removed or replaced: what is written now would be lost."""
+        return self._path.exists() and self._path.stat().st_ino == self._inode
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            # A full disk has rolled it back already.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def _text(self, text: str) -> int:
+        """The number of a name."""
+        row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
+        if row is None:
+            insert = "INSERT INTO text (text) VALUES (?) RETURNING number"
+            row = self._connection.execute(insert, (text,)).fetchone()
+        return int(row[0])

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import json
 
+from gateway_api.base import cursors
 from gateway_api.base.errors import HistoryUnavailable, ListTooLarge, NotFound
 from gateway_api.base.process import ThreadPool
-from gateway_api.history import cursors, keys
+from gateway_api.history import keys
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, WRONG_START
 from gateway_api.history.record import (
     ClockState,

@@ -1,16 +1,56 @@
-"""Searches for sign-ons that failed."""
+"""Failed sign-ons in the history: their writer, their recorder, and searches for them.
+
+Routers try again for as long as they are on, so attempts that follow one another are one row. As for
+sessions, a batch and the place of its last failure are one commit.
+"""
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
+import logging
 import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway_api.history import cursors, keys
-from gateway_api.history.database import WRONG_FAILURE
+import gevent
+
+from gateway_api.base import cursors
+from gateway_api.base.errors import CoreLacksMethod
+from gateway_api.base.process import ThreadPool, on_thread
+from gateway_api.base.retry import UNTIL_ANOTHER_CORE
+from gateway_api.core_client.calls import Calls
+from gateway_api.history import keys
+from gateway_api.history.database import WRONG_FAILURE, Writer, require_room
 from gateway_api.history.record import ClockState, FailedSignOns, WantedFailures
 from gateway_api.history.search import among_names
 from gateway_api.wire.contract import Page
+from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
 
+_log = logging.getLogger("gunicorn.error")
+
+#: Seconds after the last attempt of a row in which another one still belongs to it.
+_TOGETHER = 900
+_AGAIN = f"""
+UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE number = (
+    SELECT number FROM failed_sign_on
+    WHERE username IS :username AND mac IS :mac AND access = :access AND reason = :reason
+        AND began <= :at AND last >= :at - {_TOGETHER}
+    ORDER BY began DESC LIMIT 1
+)
+"""
+_FIRST = """
+INSERT INTO failed_sign_on
+    (type, username, mac, access, outer_vlan, inner_vlan, source, reason, began, last, attempts)
+VALUES (:type, :username, :mac, :access, :outer_vlan, :inner_vlan, :source, :reason, :at, :at, 1)
+"""
+_OLD = """
+SELECT number FROM failed_sign_on WHERE began < :before AND last < :before ORDER BY began LIMIT 1000
+"""
+_TOO_MANY = """
+SELECT number FROM failed_sign_on WHERE number <= (SELECT max(number) FROM failed_sign_on) - :most
+ORDER BY number LIMIT 1000
+"""
 _COLUMNS = f"""
 failed.number, type, name.text, mac.text, access.text, outer_vlan, inner_vlan, source, reason, attempts,
 began, last, {WRONG_FAILURE}
@@ -24,6 +64,108 @@ JOIN text AS access ON access.number = failed.access
 _NEWEST_FIRST = "ORDER BY began DESC, failed.number DESC LIMIT ?"
 _NUMBER = "(SELECT number FROM text WHERE text = ?)"
 _NAMES = ("failed.username", "failed.mac", "failed.access")
+
+
+class SignOnPlace(NamedTuple):
+    """The last failure at the core that is in the history."""
+
+    boot_id: str
+    sequence: int
+
+
+#: No run of the core has this name.
+_NOWHERE = SignOnPlace("none", 0)
+
+
+class SignOnStore(Writer):
+    """The writer of failed sign-ons, as `Writer`."""
+
+    def place(self) -> SignOnPlace | None:
+        row = self._connection.execute("SELECT boot_id, sequence FROM sign_on_place").fetchone()
+        return SignOnPlace(*row) if row else None
+
+    def add(self, failures: Sequence[FailedSignOn], place: SignOnPlace) -> None:
+        """All of them, or none."""
+        require_room(self._path)
+        with self._transaction():
+            for failure in failures:
+                self._add(failure)
+            self._connection.execute("INSERT OR REPLACE INTO sign_on_place VALUES (1, ?, ?)", place)
+
+    def _add(self, failure: FailedSignOn) -> None:
+        mac = failure.mac_address
+        values = {
+            "type": str(failure.type),
+            "username": None if failure.username is None else self._text(failure.username),
+            "mac": None if mac is None else self._text(keys.of_mac(mac)),
+            "access": self._text(failure.access_interface),
+            "outer_vlan": failure.outer_vlan_id,
+            "inner_vlan": failure.inner_vlan_id,
+            "source": failure.source,
+            "reason": failure.reason,
+            "at": failure.at,
+        }
+        if not self._connection.execute(_AGAIN, values).rowcount:
+            self._connection.execute(_FIRST, values)
+
+
+def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[int | None, ...]]:
+    """Removes some of the rows whose last attempt was before a time, and of those that are more than so many.
+    Returns the numbers of their names."""
+    removed = []
+    for rows in _OLD, _TOO_MANY:
+        removed += connection.execute(
+            f"DELETE FROM failed_sign_on WHERE number IN ({rows}) RETURNING username, mac, access",
+            {"before": before, "most": most},
+        ).fetchall()
+    return removed
+
+
+class SignOnRecorder:
+    """`pause` takes seconds."""
+
+    def __init__(
+        self,
+        core: Calls,
+        path: Path,
+        pool: ThreadPool,
+        pause: Callable[[float], None] = gevent.sleep,
+    ) -> None:
+        self._core = core
+        self._path = path
+        self._pool = pool
+        self._pause = pause
+        self._warned = False
+
+    def record(self) -> None:
+        """Records until the core breaks off, or the file is replaced. Raises CoreUnavailable, OSError and
+        sqlite3.Error."""
+        with closing(on_thread(self._pool, SignOnStore, self._path)) as store:
+            place = on_thread(self._pool, store.place) or _NOWHERE
+            while store.is_current:
+                try:
+                    place = self._follow(store, place)
+                except CoreLacksMethod as error:
+                    if not self._warned:
+                        _log.warning("the history has no failed sign-ons: %s", error)
+                    self._warned = True
+                    self._pause(UNTIL_ANOTHER_CORE)
+
+    def _follow(self, store: SignOnStore, place: SignOnPlace) -> SignOnPlace:
+        """Records up to the next hole. Returns where it has come to."""
+        for batch in self._core.follow(SubscribeFailedSignOns(*place)):
+            self._warned = False
+            if batch.gap:
+                if place.boot_id == batch.boot_id:
+                    lost = batch.oldest - 1 - place.sequence
+                    _log.warning("the history has a hole: %d failed sign-ons are not known", lost)
+                return SignOnPlace(batch.boot_id, batch.oldest - 1)
+            if batch.failures:
+                place = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)
+                on_thread(self._pool, store.add, batch.failures, place)
+            if not store.is_current:
+                break
+        return place
 
 
 class FoundFailures(NamedTuple):

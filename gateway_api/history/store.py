@@ -16,9 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway_api.history import database, keys, sign_on_store, traffic_store
-from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX
-from gateway_api.history.writer import Writer
+from gateway_api.history import database, keys, sign_ons, traffic
+from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, Writer
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
 
@@ -109,8 +108,10 @@ class HistoryStore(Writer):
     back. `steady` gives the seconds of a clock that is never set. `made` is when the program was installed,
     in epoch seconds: an earlier time is that of a clock that is not set yet."""
 
+    open = staticmethod(database.open_to_write)
+
     def __init__(self, path: Path, steady: Callable[[], float] = time.monotonic, made: float = _MADE) -> None:
-        super().__init__(path, *database.open_to_write(path))
+        super().__init__(path)
         self._steady = steady
         self._made = made
         #: Seconds by which the wall clock was ahead of the steady one at the last place.
@@ -180,9 +181,9 @@ class HistoryStore(Writer):
                 for table in ("network", "rate_change"):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
             most = (limits.mebibytes << 20) // _FAILURES_SHARE // _FAILURE_BYTES
-            failures = sign_on_store.trim(self._connection, before, most)
+            failures = sign_ons.trim(self._connection, before, most)
             samples = (limits.mebibytes << 20) // _TRAFFIC_SHARE // _SAMPLE_BYTES
-            has_more = traffic_store.trim(self._connection, before, samples)
+            has_more = traffic.trim(self._connection, before, samples)
             for text in {text for _, *texts in removed for text in texts} | {*chain(*failures)}:
                 self._connection.execute(_UNUSED, {"text": text})
         # As a script: `execute` would free one page only.

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from gateway_api.base import cursors
 from gateway_api.base.texts import rate_text, utc_text
-from gateway_api.history import cursors, keys
+from gateway_api.history import keys
 from gateway_api.history.record import ClockState, FailedSignOns, TimelineEntry, TimelineEvent
 from gateway_api.history.sign_ons import numbered
 from gateway_api.wire.contract import Page

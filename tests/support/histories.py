@@ -6,10 +6,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_api.history import sign_on_store
+from gateway_api.history import sign_ons
 from gateway_api.history.reader import Reader
 from gateway_api.history.record import FailedSignOns, HistoryFilter, PastSession, WantedFailures
-from gateway_api.history.sign_on_store import SignOnStore
+from gateway_api.history.sign_ons import SignOnStore
 from gateway_api.history.store import FeedPlace, HistoryStore
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import SessionEvent, SessionSummary, SessionType
@@ -99,7 +99,7 @@ def remember(path: Path, *events: SessionEvent) -> None:
 def remember_failures(path: Path, *failures: FailedSignOn) -> None:
     """As `remember`, of failed sign-ons."""
     with closing(SignOnStore(path)) as store:
-        store.add(failures, store.place() or sign_on_store.SignOnPlace(BOOT, 0))
+        store.add(failures, store.place() or sign_ons.SignOnPlace(BOOT, 0))
 
 
 _NAMES = """
@@ -145,7 +145,7 @@ class History:
     def fail(self, *failures: FailedSignOn, sequence: int = 1) -> None:
         """Failures of a run of the core up to a number."""
         with closing(SignOnStore(self.path)) as store:
-            store.add(failures, sign_on_store.SignOnPlace(BOOT, sequence))
+            store.add(failures, sign_ons.SignOnPlace(BOOT, sequence))
 
     def compare(self, *sessions: SessionSummary, at: int) -> int:
         """With the sessions that are up at a time."""
