@@ -115,6 +115,12 @@ def utc_text(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def local_text(at: float) -> str:
+    """ISO 8601 in the zone of this machine, with its offset: `2026-03-01 13:00:00+01:00`. `at` is epoch
+    seconds."""
+    return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
 # Paths in a configuration: segments joined by dots, such as `interfaces.trunks.0`. A segment is a name, the
 # index of a list, the key of a list's item, or one of these in quotes:
 # `bgp.neighbors."10.255.0.2".remote_as`. A number is a key only in quotes.

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from gateway_api.cli.certificates import ensure
 from gateway_api.cli.ctl.command import label
-from gateway_api.cli.ctl.failures import CommandFailure
 from gateway_api.cli.ctl.tree import gatewayctl
 from gateway_api.cli.ctl.ways import WAYS
+from gateway_api.client.errors import ClientError
 from tests.support.pretender import Gateway, Reply
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "etc" / "openapi.json").read_text())
@@ -190,8 +190,8 @@ class Place:
         words = [self.url if each == "URL" else each for each in arguments]
         ended = CliRunner(env=environment).invoke(gatewayctl, words, prog_name="gatewayctl")
         failure = ended.exception
-        said = failure.lines if isinstance(failure, CommandFailure) else ()
-        if not isinstance(failure, CommandFailure | SystemExit | click.ClickException | None):
+        said = failure.lines if isinstance(failure, ClientError) else ()
+        if not isinstance(failure, ClientError | SystemExit | click.ClickException | None):
             raise failure
         # Without the moment of the run, in the names of files, and the salt of a hash.
         printed = re.sub(r"\d{8}T[\d.]+Z", "TIME", ended.output)

@@ -6,8 +6,8 @@ from typing import Any
 import jwt
 import pytest
 
-from gateway_api.cli.ctl.contexts import Context, Contexts
-from gateway_api.cli.ctl.failures import CommandFailure
+from gateway_api.client.contexts import Context, Contexts
+from gateway_api.client.errors import BadContext
 
 LAB = Context("lab", "https://lab:8443", "/lab.pem", "admin", "token of lab")
 BNG = Context("bng", "https://bng:8443", None, "admin", "token of bng")
@@ -46,7 +46,7 @@ def test_of_two_contexts_with_a_url_it_is_the_current_one() -> None:
 
 @pytest.mark.parametrize("url", ["http://bng", "bng:8443", "https://", "https://admin:word@bng", ""])
 def test_a_url_that_could_leak_a_token_is_refused(url: str) -> None:
-    with pytest.raises(CommandFailure):
+    with pytest.raises(BadContext):
         Contexts().at(url, None)
 
 

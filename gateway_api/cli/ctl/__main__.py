@@ -7,8 +7,9 @@ import sys
 import click
 
 from gateway_api.cli.ctl import terminal
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.failures import ExitStatus, complain, status_of
 from gateway_api.cli.ctl.tree import gatewayctl
+from gateway_api.client.errors import ClientError
 
 
 def main() -> int:
@@ -17,9 +18,9 @@ def main() -> int:
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
         return status if isinstance(status, int) else ExitStatus.DONE
-    except CommandFailure as failure:
-        failure.show()
-        return failure.status
+    except ClientError as failure:
+        complain(failure.lines)
+        return status_of(failure)
     except click.UsageError as error:
         said = io.StringIO()
         error.show(said)

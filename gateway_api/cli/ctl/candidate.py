@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.texts import lines, sessions
+from gateway_api.client.errors import ClientError
+from gateway_api.client.gateway import Record, RemoteGateway
 
 ROOT = "/system/config"
 #: The most operations of a request.
@@ -22,15 +23,13 @@ class Candidate:
         self._is_staged = False
 
     def read(self, which: str) -> Any:
-        """The data of /candidate or /compare, or of the running configuration with ''. Raises
-        CommandFailure."""
+        """The data of /candidate or /compare, or of the running configuration with ''. Raises ClientError."""
         answer = self._gateway.answer("GET", ROOT + which)
         self._etag = answer.etag
         return answer.data
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
-        """Raises CommandFailure while the candidate has changes of somebody, unless they are to be
-        discarded."""
+        """Raises ClientError while the candidate has changes of somebody, unless they are to be discarded."""
         difference = self.read("/compare")
         if not difference["diff"]:
             return
@@ -43,13 +42,13 @@ class Candidate:
         self._change("/discard")
 
     def stage(self, operations: Sequence[Record]) -> None:
-        """Raises CommandFailure."""
+        """Raises ClientError."""
         for start in range(0, len(operations), _MOST):
             self._change("/edit", {"operations": list(operations[start : start + _MOST])})
             self._is_staged = True
 
     def commit(self, body: Record) -> Record:
-        """Raises CommandFailure."""
+        """Raises ClientError."""
         committed: Record = self._change("/commit", body)
         self._is_staged = False
         return committed
@@ -61,7 +60,7 @@ class Candidate:
         try:
             self._change("/discard")
             self._is_staged = False
-        except CommandFailure as failure:
+        except ClientError as failure:
             complain([*failure.lines, "the changes stay in the candidate"])
 
     def _change(self, which: str, body: Record | None = None) -> Any:

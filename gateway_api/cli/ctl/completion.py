@@ -6,10 +6,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from gateway_api.cli.ctl.failures import CommandFailure
-from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import chosen_context
 from gateway_api.cli.ctl.texts import line
+from gateway_api.client.errors import ClientError
+from gateway_api.client.gateway import RemoteGateway
 from gateway_api.wire.columns import columns
 from gateway_api.wire.contract import Enumeration, Method
 
@@ -32,7 +32,7 @@ def offered(ctx: click.Context, words: Words, incomplete: str) -> list[Completio
             for word, about in found
             if word.startswith(incomplete) and word.isprintable()
         ]
-    except CommandFailure:
+    except ClientError:
         return []
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_api.base.texts import Path, Segment, path_text
-from gateway_api.cli.ctl.gateway import Record
+from gateway_api.client.gateway import Record
 
 #: The API shows this instead of a secret.
 MASK = "********"

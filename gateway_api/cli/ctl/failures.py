@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any
-
-import click
 
 from gateway_api.cli.ctl import terminal
+from gateway_api.client.errors import BadContext, ClientError, LoginRequired, NoResponse, Refused
 
 
 class ExitStatus(IntEnum):
@@ -35,16 +33,25 @@ MEANINGS = {
 }
 
 
-class CommandFailure(click.ClickException):
-    """Ends the command. `lines` are for standard error."""
+class CommandFailure(ClientError):
+    """Ends the command, for a reason that the client does not know. `lines` are for standard error."""
 
     def __init__(self, status: ExitStatus, *lines: str) -> None:
-        super().__init__("; ".join(lines))
+        super().__init__(*lines)
         self.status = status
-        self.lines = lines
 
-    def show(self, file: Any = None) -> None:
-        complain(self.lines)
+
+_STATUSES: dict[type[ClientError], ExitStatus] = {
+    BadContext: ExitStatus.USAGE,
+    Refused: ExitStatus.REFUSED,
+    LoginRequired: ExitStatus.SIGN_IN,
+    NoResponse: ExitStatus.UNREACHABLE,
+}
+
+
+def status_of(failure: ClientError) -> ExitStatus:
+    """The exit status after a failure."""
+    return failure.status if isinstance(failure, CommandFailure) else _STATUSES[type(failure)]
 
 
 def complain(lines: Iterable[str], context: str | None = None) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from gateway_api.cli.ctl.gateway import Record
 from gateway_api.cli.ctl.texts import compact, line
+from gateway_api.client.gateway import Record
 
 TABLE, WIDE, JSON, CSV, JSONPATH = "table", "wide", "json", "csv", "jsonpath"
 

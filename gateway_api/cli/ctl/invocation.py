@@ -18,14 +18,15 @@ from click.shell_completion import CompletionItem
 
 from gateway_api.cli.ctl import printing, terminal
 from gateway_api.cli.ctl.command import SHARED, Command
-from gateway_api.cli.ctl.contexts import Context, ContextsFile
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain, status_of
 from gateway_api.cli.ctl.formats import TABLE, Format, FormatType
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway, Renewal
 from gateway_api.cli.ctl.printing import Of
+from gateway_api.cli.ctl.prompts import ask, has_terminal, login_of
 from gateway_api.cli.ctl.results import Report, Result
-from gateway_api.cli.ctl.signin import ask, has_terminal, renewal
 from gateway_api.cli.ctl.texts import moment
+from gateway_api.client.contexts import Context, ContextsFile
+from gateway_api.client.errors import ClientError, NoResponse
+from gateway_api.client.gateway import Record, RemoteGateway, Renewal, renewal
 
 Function = Callable[..., Result | None]
 
@@ -44,7 +45,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def _contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
         known = ContextsFile(os.environ).read().known
-    except CommandFailure:
+    except ClientError:
         # Its text would stand in the line that the user types.
         return []
     return [
@@ -112,12 +113,12 @@ def chosen_format(ctx: click.Context) -> Format:
 
 
 def chosen_context(ctx: click.Context) -> Context:
-    """Raises CommandFailure."""
+    """Raises ClientError."""
     return ContextsFile(os.environ).read().chosen(ctx.meta.get(f"{SHARED}context"), os.environ)
 
 
 def chosen_contexts(ctx: click.Context) -> list[Context]:
-    """All of them with `--all`. Raises CommandFailure."""
+    """All of them with `--all`. Raises ClientError."""
     if not ctx.meta.get(f"{SHARED}all"):
         return [chosen_context(ctx)]
     known = ContextsFile(os.environ).read().known
@@ -127,8 +128,8 @@ def chosen_contexts(ctx: click.Context) -> list[Context]:
 
 
 def chosen_gateway(ctx: click.Context) -> RemoteGateway:
-    """Raises CommandFailure."""
-    return gateway_of(ctx, chosen_context(ctx), renewal(ContextsFile(os.environ), os.environ))
+    """Raises ClientError."""
+    return gateway_of(ctx, chosen_context(ctx), renewal(ContextsFile(os.environ), login_of))
 
 
 def gateway_of(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
@@ -178,14 +179,14 @@ def refreshes(function: Function) -> Callable[..., None]:
 def _refresh(
     gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None], format: Format
 ) -> NoReturn:
-    """A gateway that does not respond is asked again. Raises CommandFailure after another error, or if none
-    has responded yet."""
+    """A gateway that does not respond is asked again. Raises ClientError after another error, or if none has
+    responded yet."""
     has_shown = False
     while True:
         results, failures = _asked(gateways, ask)
-        worst = max((failure.status for _, failure in failures), default=ExitStatus.DONE)
-        if failures and (worst is not ExitStatus.UNREACHABLE or not (has_shown or results)):
-            raise next(failure for _, failure in failures if failure.status is worst)
+        worst = max((failure for _, failure in failures), key=status_of, default=None)
+        if worst and (not isinstance(worst, NoResponse) or not (has_shown or results)):
+            raise worst
         has_shown = True
         shown = printing.picture(results, format, terminal.width(), is_one=len(gateways) == 1)
         notes = [f"{name}: {each}" for name, failure in failures for each in failure.lines]
@@ -229,14 +230,14 @@ def _ask_all(
     for name, failure in failures:
         complain(failure.lines, name)
     printing.show_all(results, format)
-    statuses = [*(of.result.status for of in results), *(failure.status for _, failure in failures)]
+    statuses = [*(of.result.status for of in results), *(status_of(failure) for _, failure in failures)]
     if any(statuses):
         raise click.exceptions.Exit(max(statuses))
 
 
 def _asked(
     gateways: Sequence[RemoteGateway], ask: Callable[[RemoteGateway], Result | None]
-) -> tuple[list[Of], list[tuple[str, CommandFailure]]]:
+) -> tuple[list[Of], list[tuple[str, ClientError]]]:
     """The results of all gateways, and their failures by context."""
     results, failures = [], []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -250,7 +251,7 @@ def _asked(
             try:
                 if (result := call()) is not None:
                     results.append(Of(gateway.context.name, result))
-            except CommandFailure as failure:
+            except ClientError as failure:
                 failures.append((gateway.context.name, failure))
     return results, failures
 

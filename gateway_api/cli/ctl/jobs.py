@@ -9,12 +9,12 @@ import click
 
 from gateway_api.cli.ctl.completion import conditions
 from gateway_api.cli.ctl.failures import ExitStatus, complain
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import confirm, filter_of
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Report
 from gateway_api.cli.ctl.sessions import touched
 from gateway_api.cli.ctl.texts import line
+from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.sessions import SessionFilter, SessionTypeFilter
 
 PATH = "/subscribers/jobs"
@@ -45,7 +45,7 @@ class Job:
     per_second: int | None
 
     def run(self, gateway: RemoteGateway, question: str, *, dry_run: bool, yes: bool) -> Report:
-        """Shows the sessions, asks, starts the job and waits for its end. Raises CommandFailure."""
+        """Shows the sessions, asks, starts the job and waits for its end. Raises ClientError."""
         preview = gateway.send("POST", self.path, {**self.body, "dry_run": True})
         shown = Report(preview["message"], preview, table=touched(preview["sessions"]))
         if dry_run or preview["count"] == 0:

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.completion import conditions, fields_of, orders
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import filter_of
 from gateway_api.cli.ctl.results import ResultList, ShownColumn
+from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.contract import Method
 
 

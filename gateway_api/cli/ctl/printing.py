@@ -9,10 +9,10 @@ import click
 from gateway_api.cli.ctl import tables, terminal
 from gateway_api.cli.ctl.failures import complain
 from gateway_api.cli.ctl.formats import CSV, TABLE, Format
-from gateway_api.cli.ctl.gateway import Record
 from gateway_api.cli.ctl.results import Importance, Report, Result, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.tables import Table
 from gateway_api.cli.ctl.texts import line, lines
+from gateway_api.client.gateway import Record
 
 #: The field with the name of the context.
 CONTEXT = "context"

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway_api.base import durable
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain, status_of
 from gateway_api.cli.ctl.invocation import confirm
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.rate_file import BadRow, RateRow, read, written
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
 from gateway_api.cli.ctl.targets import session_path
-from gateway_api.cli.ctl.texts import line, sessions
+from gateway_api.cli.ctl.texts import sessions
+from gateway_api.client.errors import ClientError, NoResponse
+from gateway_api.client.gateway import Record, RemoteGateway
 
 #: Seconds between the attempts while the gateway does not respond.
 _PAUSES = (1, 2, 4)
@@ -53,7 +54,7 @@ class Change(NamedTuple):
 
 
 class RateChanges:
-    """The changes of a file. Raises CommandFailure for bad lines."""
+    """The changes of a file. Raises ClientError for bad lines."""
 
     def __init__(self, gateway: RemoteGateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
         found = read(file)
@@ -113,7 +114,7 @@ def change_all(
     gateway: RemoteGateway, rates: RateChanges, terms: Record, *, dry_run: bool, yes: bool
 ) -> Report:
     """Shows the changes, asks, writes the undo file, and makes the changes. `terms` say how long the rates
-    are valid. The status is DONE if every change of the file was made. Raises CommandFailure."""
+    are valid. The status is DONE if every change of the file was made. Raises ClientError."""
     status = ExitStatus.DONE if rates.is_whole else ExitStatus.REFUSED
     if rates.changes:
         _require_allowed(gateway, rates.changes[0], terms)
@@ -136,9 +137,9 @@ def change_all(
             try:
                 _change(gateway, each, terms)
                 changed += 1
-            except CommandFailure as failure:
-                complain(f"line {each.row.number}: {each.row.who}: {line(said)}" for said in failure.lines)
-                status = failure.status
+            except ClientError as failure:
+                complain(f"line {each.row.number}: {each.row.who}: {said}" for said in failure.lines)
+                status = status_of(failure)
                 if status is not ExitStatus.REFUSED:
                     complain([f"stopped at line {each.row.number}; run it again for the rest"])
                     break
@@ -149,13 +150,13 @@ def change_all(
 
 def _require_allowed(gateway: RemoteGateway, change: Change, terms: Record) -> None:
     """Has the gateway check the user's role, and the terms, which are the same for all lines. Raises
-    CommandFailure."""
+    ClientError."""
     body = {**_body(change.row, terms), "filter": {"search": str(change.session["id"])}, "dry_run": True}
     gateway.send("POST", "/subscribers/rate", body)
 
 
 def _undo_file(changes: Sequence[Change]) -> Path:
-    """Writes the former rates to a file of the user's. Raises CommandFailure."""
+    """Writes the former rates to a file of the user's. Raises ClientError."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(home) / "gatewayctl"
     path = folder / f"rates-before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.csv"
@@ -171,13 +172,13 @@ def _undo_file(changes: Sequence[Change]) -> Path:
 
 
 def _change(gateway: RemoteGateway, change: Change, terms: Record) -> None:
-    """Tries again while the gateway does not respond. Raises CommandFailure."""
+    """Tries again while the gateway does not respond. Raises ClientError."""
     for pause in (*_PAUSES, None):
         try:
             gateway.send("PUT", f"{session_path(change.session['id'])}/rate", _body(change.row, terms))
             return
-        except CommandFailure as failure:
-            if pause is None or failure.status is not ExitStatus.UNREACHABLE:
+        except NoResponse:
+            if pause is None:
                 raise
             time.sleep(pause)
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from gateway_api.base.texts import parse_rate
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import Record
-from gateway_api.cli.ctl.signin import STANDARD_INPUT
+from gateway_api.cli.ctl.prompts import STANDARD_INPUT
 from gateway_api.cli.ctl.targets import is_id
 from gateway_api.cli.ctl.texts import line
+from gateway_api.client.gateway import Record
 from gateway_api.wire.core.sessions import SessionSummary
 
 _CELL = '( *"([^"]|"")*" *|[^",]*)'
@@ -57,7 +57,7 @@ class BadRow:
 
 
 def read(file: str) -> list[RateRow | BadRow]:
-    """Raises CommandFailure for a file that is empty or incomplete."""
+    """Raises ClientError for a file that is empty or incomplete."""
     try:
         data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         text = data.decode("utf-8-sig")

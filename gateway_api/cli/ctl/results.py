@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from gateway_api.cli.ctl.failures import ExitStatus
 from gateway_api.cli.ctl.fields import shown
-from gateway_api.cli.ctl.gateway import Record
+from gateway_api.client.gateway import Record
 
 
 class Importance(IntEnum):

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gateway_api.cli.ctl.gateway import Record
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import plain
+from gateway_api.client.gateway import Record
 
 
 def address(record: Record) -> str:

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gateway_api.cli.ctl.gateway import Record
 from gateway_api.cli.ctl.results import Importance, ShownColumn
+from gateway_api.client.gateway import Record
 
 _GAP = "  "
 #: Width to which sentences wrap before a column is left out.

@@ -11,8 +11,8 @@ from click.shell_completion import CompletionItem
 from gateway_api.base.texts import ip_address, mac_address
 from gateway_api.cli.ctl.completion import offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.texts import line
+from gateway_api.client.gateway import Record, RemoteGateway
 
 _ID = re.compile("[1-9][0-9]*", re.ASCII)
 #: Ids that a completion offers.
@@ -28,7 +28,7 @@ def session_path(id: object) -> str:
 
 
 def session_id(gateway: RemoteGateway, target: str) -> int:
-    """The id of the only session that a target names. Raises CommandFailure."""
+    """The id of the only session that a target names. Raises ClientError."""
     if is_id(target):
         return int(target)
     found = gateway.pages("/subscribers", "sessions", exactly(target))
@@ -46,7 +46,7 @@ def session_id(gateway: RemoteGateway, target: str) -> int:
 
 
 def last_session_id(gateway: RemoteGateway, target: str) -> int:
-    """The id of the last session that a target had, also of one that has ended. Raises CommandFailure."""
+    """The id of the last session that a target had, also of one that has ended. Raises ClientError."""
     if is_id(target):
         return int(target)
     found = gateway.pages("/subscribers/history", "sessions", exactly(target), 1)

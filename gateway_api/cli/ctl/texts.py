@@ -2,10 +2,10 @@
 
 import json
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from gateway_api.base.texts import rate_text
+from gateway_api.base.texts import local_text, rate_text
 
 #: For a value that is unknown, empty or does not apply.
 NOTHING = "-"
@@ -73,7 +73,7 @@ def moment(epoch: Any) -> str:
     """Epoch seconds as local time with its offset, and an ISO 8601 text as it is."""
     if not isinstance(epoch, int | float):
         return plain(epoch)
-    return datetime.fromtimestamp(epoch).astimezone().isoformat(sep=" ", timespec="seconds")
+    return local_text(epoch)
 
 
 def sessions(count: int) -> str:

@@ -6,11 +6,11 @@ import click
 
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.completion import recent
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import line, plain
 from gateway_api.cli.ctl.times import FORMS, TimeType
+from gateway_api.client.gateway import Record, RemoteGateway
 
 #: Records without `--limit`: the log may have a hundred thousand.
 _DEFAULT_LIMIT = 100

@@ -17,11 +17,11 @@ from gateway_api.cli.ctl.candidate import Candidate, effect
 from gateway_api.cli.ctl.command import SHARED, command
 from gateway_api.cli.ctl.difference import Missing, filled, operations, secret_paths
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
+from gateway_api.cli.ctl.prompts import STANDARD_INPUT
 from gateway_api.cli.ctl.results import Report
-from gateway_api.cli.ctl.signin import STANDARD_INPUT
 from gateway_api.cli.ctl.times import DurationType
+from gateway_api.client.gateway import Record, RemoteGateway
 
 _LONGEST_COMMENT = 256
 
@@ -166,7 +166,7 @@ def _require_known(given: Mapping[str, str], document: Record) -> None:
 
 
 def _json_in(file: str) -> Any:
-    """The value in a file of JSON, None for other text. Raises CommandFailure if it cannot be read."""
+    """Raises ClientError for a file that cannot be read; None for other text than JSON."""
     try:
         return json.loads(sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
@@ -178,7 +178,7 @@ def _json_in(file: str) -> Any:
 
 
 def _report_missing(missing: list[str], *, leave_out: bool) -> None:
-    """Raises CommandFailure unless they are to be left out."""
+    """Raises ClientError unless they are to be left out."""
     paths = [f"  {path}" for path in missing]
     if missing and not leave_out:
         reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"

@@ -13,12 +13,12 @@ from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.difference import Missing, operations, values
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
+from gateway_api.cli.ctl.prompts import STANDARD_INPUT, first_line
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
-from gateway_api.cli.ctl.signin import STANDARD_INPUT, first_line
 from gateway_api.cli.ctl.texts import compact, line, moment
 from gateway_api.cli.ctl.times import DurationType
+from gateway_api.client.gateway import Record, RemoteGateway
 
 #: The running configuration, where a revision is meant.
 _RUNNING = "0"
@@ -149,7 +149,7 @@ def _edited(text: str) -> str | None:
 
 
 def _parsed(text: str) -> Record:
-    """Raises CommandFailure."""
+    """Raises ClientError."""
     try:
         document = json.loads(text)
     except ValueError as error:

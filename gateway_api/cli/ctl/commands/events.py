@@ -12,9 +12,7 @@ import click
 
 from gateway_api.cli.ctl.command import SHARED, command
 from gateway_api.cli.ctl.completion import Offered
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.follower import EventFollower, Say, SignOnFollower
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
+from gateway_api.cli.ctl.failures import ExitStatus, complain, status_of
 from gateway_api.cli.ctl.invocation import (
     all_option,
     chosen_contexts,
@@ -25,8 +23,10 @@ from gateway_api.cli.ctl.invocation import (
     output_option,
 )
 from gateway_api.cli.ctl.printing import CONTEXT, StreamPrinter
-from gateway_api.cli.ctl.sse import Event
 from gateway_api.cli.ctl.texts import NOTHING, line, moment, plain
+from gateway_api.client.errors import ClientError
+from gateway_api.client.events import Event, EventFollower, Say, SignOnFollower
+from gateway_api.client.gateway import Record, RemoteGateway
 
 
 def _trunks(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
@@ -107,13 +107,13 @@ def _follow_all(
     followers: Sequence[tuple[str | None, EventFollower | SignOnFollower]], shown: "_Shown"
 ) -> None:
     """One thread for each of them; a gateway that refuses does not stop the others."""
-    found: queue.SimpleQueue[tuple[str | None, Event | CommandFailure]] = queue.SimpleQueue()
+    found: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
 
     def follow(name: str | None, follower: EventFollower | SignOnFollower) -> None:
         try:
             for event in follower.follow():
                 found.put((name, event))
-        except CommandFailure as failure:
+        except ClientError as failure:
             found.put((name, failure))
 
     for each in followers:
@@ -125,7 +125,7 @@ def _follow_all(
             shown.show(event, name)
         else:
             complain(event.lines, name)
-            left, worst = left - 1, max(worst, event.status)
+            left, worst = left - 1, max(worst, status_of(event))
     raise click.exceptions.Exit(worst)
 
 

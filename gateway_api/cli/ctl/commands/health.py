@@ -4,9 +4,9 @@ import click
 
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.failures import ExitStatus
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn
+from gateway_api.client.gateway import Record, RemoteGateway
 
 #: States of dependencies that need nobody.
 _WELL = {"ok", "unused", "unknown"}

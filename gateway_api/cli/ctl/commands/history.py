@@ -7,13 +7,13 @@ import click
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.completion import recent
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.sessions import address
 from gateway_api.cli.ctl.targets import TargetType, last_session_id, session_path
 from gateway_api.cli.ctl.texts import moment
 from gateway_api.cli.ctl.times import FORMS, TimeType
+from gateway_api.client.gateway import Record, RemoteGateway
 
 #: Records without `--limit`: the history may have millions.
 _DEFAULT_LIMIT = 100

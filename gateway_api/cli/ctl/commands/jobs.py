@@ -7,12 +7,12 @@ import click
 
 from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import listed
-from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, reads
 from gateway_api.cli.ctl.jobs import PATH
 from gateway_api.cli.ctl.lists import list_options, listing
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
 from gateway_api.cli.ctl.texts import line
+from gateway_api.client.gateway import RemoteGateway
 from gateway_api.wire.core.jobs import ListJobs
 
 _COLUMNS = (

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,7 @@ import click
 
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.command import SHARED, command, group
-from gateway_api.cli.ctl.contexts import DEFAULT_URL, Context, ContextsFile
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import RemoteGateway
 from gateway_api.cli.ctl.invocation import (
     ContextType,
     chosen_context,
@@ -22,9 +21,12 @@ from gateway_api.cli.ctl.invocation import (
     output_option,
 )
 from gateway_api.cli.ctl.printing import show
+from gateway_api.cli.ctl.prompts import password_for, username_for
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn
-from gateway_api.cli.ctl.signin import log_in, password_for, username_for
 from gateway_api.cli.ctl.texts import NOTHING, line
+from gateway_api.client.contexts import DEFAULT_URL, Context, ContextsFile
+from gateway_api.client.errors import LoginRequired
+from gateway_api.client.gateway import RemoteGateway, log_in
 
 _COLUMNS = (
     ShownColumn("current", value=lambda current: "*" if current else NOTHING),
@@ -94,12 +96,10 @@ def _context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | 
 
 
 def _is_valid(gateway: RemoteGateway) -> bool:
-    """Raises CommandFailure, but not for a token that is not valid."""
+    """Raises ClientError, but not for a token that is not valid."""
     try:
         gateway.get("/subscribers/summary")
-    except CommandFailure as failure:
-        if failure.status is not ExitStatus.SIGN_IN:
-            raise
+    except LoginRequired:
         return False
     return True
 
@@ -113,15 +113,12 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
     if context.token is None:
         raise CommandFailure(ExitStatus.SIGN_IN, f"not logged in to {context.url}")
     gateway = gateway_of(ctx, context)
-    try:
+    # Without a login, the token is no longer valid.
+    with suppress(LoginRequired):
         if everywhere:
             gateway.send("POST", "/auth/logout-everywhere", {})
         else:
             gateway.send("POST", "/auth/logout")
-    except CommandFailure as failure:
-        # The token is no longer valid.
-        if failure.status is not ExitStatus.SIGN_IN:
-            raise
     ContextsFile(os.environ).keep(replace(context, token=None))
     terminal.show(line(f"logged out of {context.url}"))
 

@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from gateway_api.cli.ctl.command import command
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.lists import list_options, listing
 from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import plain, size
+from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.faults import ListFaults
 from gateway_api.wire.core.network import (
     GetDemuxState,

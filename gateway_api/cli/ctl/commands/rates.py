@@ -7,7 +7,6 @@ import click
 from gateway_api.base.texts import parse_rate
 from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.command import command
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, dry_run_option, yes_option
 from gateway_api.cli.ctl.rate_changes import RateChanges, change_all
 from gateway_api.cli.ctl.results import Report
@@ -15,6 +14,7 @@ from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
 from gateway_api.cli.ctl.texts import moment
 from gateway_api.cli.ctl.texts import rate as shown
 from gateway_api.cli.ctl.times import DurationType, TimeType
+from gateway_api.client.gateway import Record, RemoteGateway
 
 
 def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -95,7 +95,7 @@ def rate(
 
 
 def _foreseen(gateway: RemoteGateway, id: int, change: Record) -> Report:
-    """Has the gateway check the change, without making it. Raises CommandFailure."""
+    """Has the gateway check the change, without making it. Raises ClientError."""
     was = gateway.get(session_path(id))
     gateway.send("POST", "/subscribers/rate", {**change, "filter": {"search": str(id)}, "dry_run": True})
     rates = {

@@ -5,11 +5,12 @@ from typing import Any
 
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.commands.health import is_well
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
+from gateway_api.cli.ctl.failures import ExitStatus
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import NOTHING, moment, plain
+from gateway_api.client.errors import ClientError
+from gateway_api.client.gateway import Record, RemoteGateway
 
 #: Dependencies that are described; further ones are named, so that all has room on a screen.
 _DESCRIBED = 2
@@ -87,7 +88,7 @@ def status(gateway: RemoteGateway) -> Sheet:
     for path, fields in _PARTS.items():
         try:
             record |= fields(gateway.get(path))
-        except CommandFailure as failure:
+        except ClientError as failure:
             # The rest is the more important then.
             record["unavailable"].append(f"{path}: {failure.lines[0]}")
     well = record["dependencies"] is not None and all(map(is_well, record["dependencies"]))

@@ -8,14 +8,15 @@ import click
 from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import listed, orders
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
 from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Report, ResultList, Sheet
 from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, touched
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
 from gateway_api.cli.ctl.texts import line, moment, plain, sessions
+from gateway_api.client.errors import ClientError
+from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.sessions import SessionSummary
 
 _LIST = "/subscribers"
@@ -80,7 +81,7 @@ def _past(gateway: RemoteGateway, text: str) -> list[str]:
     try:
         ended = gateway.get(f"{_LIST}/history", **query)["sessions"]
         failed = gateway.get(f"{_LIST}/failed-sign-ons", **query)["failures"]
-    except CommandFailure as failure:
+    except ClientError as failure:
         return [f"the history: {each}" for each in failure.lines]
     return [
         *(f"{_end(each)}: {_who(each)}" for each in ended),
@@ -167,17 +168,17 @@ def _disconnect_interface(gateway: RemoteGateway, interface: str, dry_run: bool,
 
 
 def _disconnect_each(gateway: RemoteGateway, ids: Sequence[int]) -> Report:
-    """Continues after a failure, as the other sessions must end too. Raises CommandFailure."""
+    """Continues after a failure, as the other sessions must end too. Raises ClientError."""
     said, failures = [], []
     with Progress(len(ids)) as progress:
         for id in ids:
             try:
                 said.append(gateway.send("DELETE", session_path(id))["message"])
-            except CommandFailure as failure:
+            except ClientError as failure:
                 failures.append(failure)
                 complain([f"session {id}: {each}" for each in failure.lines])
             progress.advance(failed=len(failures))
     if failures:
-        worst = max(each.status for each in failures)
+        worst = max(map(status_of, failures))
         raise CommandFailure(worst, f"{len(said)} of {sessions(len(ids))} disconnected")
     return Report("\n".join(said), {"count": len(said), "messages": said})

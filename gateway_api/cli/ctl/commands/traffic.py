@@ -8,7 +8,6 @@ import click
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.completion import Known
 from gateway_api.cli.ctl.failures import complain
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import (
     chosen_format,
     chosen_gateway,
@@ -20,10 +19,11 @@ from gateway_api.cli.ctl.invocation import (
 from gateway_api.cli.ctl.printing import StreamPrinter
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.sessions import address
-from gateway_api.cli.ctl.sse import events
 from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
 from gateway_api.cli.ctl.texts import moment, speed
 from gateway_api.cli.ctl.times import DurationType, TimeType
+from gateway_api.client.events import events
+from gateway_api.client.gateway import Record, RemoteGateway
 from gateway_api.wire.core.traffic import TalkerOrder
 
 _TALKERS = (
@@ -97,7 +97,7 @@ def watch(ctx: click.Context, target: str) -> None:
 
 
 def _has_ended(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> bool:
-    """Prints the samples of a stream. False if it was lost. Raises CommandFailure."""
+    """Prints the samples of a stream. False if it was lost. Raises ClientError."""
     with gateway.stream(path, {}, {}, _SILENCE) as stream:
         for event in events(stream):
             if event is not None and event.name == "ended":

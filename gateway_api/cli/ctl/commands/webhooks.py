@@ -10,11 +10,11 @@ import click
 from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
 from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
+from gateway_api.cli.ctl.prompts import first_line
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn, WholeRecord
-from gateway_api.cli.ctl.signin import first_line
 from gateway_api.cli.ctl.texts import line, plain
+from gateway_api.client.gateway import Record, RemoteGateway
 
 _LIST = "/webhooks"
 _EVENTS = ("session.up", "session.down")

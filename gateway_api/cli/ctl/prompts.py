@@ -1,55 +1,34 @@
-"""Logins: the password comes from a terminal, a file or standard input, never from the command line."""
+"""Prompts at a terminal, and the files in place of them: a password is never on the command line."""
 
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from gateway_api.cli.ctl import terminal
-from gateway_api.cli.ctl.contexts import Context, ContextsFile, is_token
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
-from gateway_api.cli.ctl.gateway import RemoteGateway, Renewal, not_a_gateway
 from gateway_api.cli.ctl.texts import line
+from gateway_api.client.contexts import Context
 
 STANDARD_INPUT = "-"
 
 
-def log_in(
-    gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
-) -> Context:
-    """Logs in and keeps the token in the context, which can become the current one. Raises CommandFailure."""
-    body = {"username": username, "password": password}
-    document = gateway.send("POST", "/auth/login", body)
-    token = document.get("access_token") if isinstance(document, dict) else None
-    if not isinstance(token, str) or not is_token(token):
-        raise not_a_gateway(gateway.context.url)
-    context = replace(gateway.context, username=username, token=token)
-    file.keep(context, current=current)
-    return context
-
-
-def renewal(file: ContextsFile, environment: Mapping[str, str]) -> Renewal:
-    """Logs in again with GATEWAY_PASSWORD_FILE, or at a terminal."""
-
-    def renew(gateway: RemoteGateway) -> str | None:
-        password_file = environment.get("GATEWAY_PASSWORD_FILE")
-        if not password_file and not has_terminal():
-            return None
-        problem = gateway.context.token_problem(time.time())
-        complain([problem or "the gateway does not accept the token any more"])
-        username = environment.get("GATEWAY_USER") or gateway.context.username
-        username = username_for(gateway.context, username, prompt=not password_file)
-        password = password_for(username, password_file)
-        return log_in(RemoteGateway(gateway.context), file, username, password).token
-
-    return renew
+def login_of(context: Context) -> tuple[str, str] | None:
+    """The username and password for another login, by GATEWAY_PASSWORD_FILE or at a terminal; None without
+    both. Raises CommandFailure."""
+    password_file = os.environ.get("GATEWAY_PASSWORD_FILE")
+    if not password_file and not has_terminal():
+        return None
+    complain([context.token_problem(time.time()) or "the gateway does not accept the token any more"])
+    username = os.environ.get("GATEWAY_USER") or context.username
+    username = username_for(context, username, prompt=not password_file)
+    return username, password_for(username, password_file)
 
 
 def username_for(context: Context, given: str | None, *, prompt: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""A gateway as its API shows it. Errors of HTTP and of the API become Failures here, and nowhere else."""
+"""A gateway as its API shows it. Errors of HTTP and of the API become ClientErrors here, and nowhere else."""
 
 import json
 import os
@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import requests
 
-from gateway_api.cli.ctl.contexts import Context, is_token, own_certificate
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.texts import line
+from gateway_api.client.contexts import Context, ContextsFile, is_token, own_certificate
+from gateway_api.client.errors import ClientError, LoginRequired, NoResponse, Refused
 from gateway_api.version import VERSION
 
 Record = dict[str, Any]
@@ -64,11 +63,11 @@ class RemoteGateway:
         self._http.headers["User-Agent"] = f"gatewayctl/{VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """The data of a GET. Query parameters that are None are left out. Raises CommandFailure."""
+        """The data of a GET. Query parameters that are None are left out. Raises ClientError."""
         return self.answer("GET", path, query=query).data
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """The data of a change. Raises CommandFailure."""
+        """The data of a change. Raises ClientError."""
         return self.answer(method, path, body).data
 
     def answer(
@@ -80,13 +79,13 @@ class RemoteGateway:
         query: Record | None = None,
         if_match: str | None = None,
     ) -> Answer:
-        """One request; a second one if the token had expired and could be renewed. Raises CommandFailure."""
+        """One request; a second one if the token had expired and could be renewed. Raises ClientError."""
         headers = {} if if_match is None else {"If-Match": if_match}
         return self._answer_of(self._request(method, path, json=body, params=query, headers=headers))
 
     def pages(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
         """The records of a list, of all pages, at most `limit`. `key` names the list in the data. Raises
-        CommandFailure."""
+        ClientError."""
         records: list[Record] = []
         cursor = None
         while limit is None or len(records) < limit:
@@ -101,7 +100,7 @@ class RemoteGateway:
     @contextmanager
     def stream(self, path: str, query: Record, headers: Record, silence: float) -> Iterator[Iterator[bytes]]:
         """The lines of an event stream, until it ends, is lost, or is silent for so many seconds. Raises
-        CommandFailure if there is none."""
+        ClientError if there is none."""
         with self._request(
             "GET", path, params=query, headers=headers, stream=True, timeout=(_CONNECT_TIMEOUT, silence)
         ) as response:
@@ -129,51 +128,71 @@ class RemoteGateway:
             return self._http.request(method, url, headers=headers, allow_redirects=False, **more)
         except (requests.RequestException, OSError) as error:
             # OSError: the CA certificate cannot be read.
-            raise self._unreachable(error) from error
+            raise self._no_response(error) from error
 
     def _answer_of(self, response: requests.Response) -> Answer:
-        """Raises CommandFailure."""
+        """Raises ClientError."""
         try:
             document = json.loads(response.content)
             if not isinstance(document, dict):
                 raise TypeError("not an object")
         except (ValueError, TypeError, requests.RequestException) as error:
-            raise not_a_gateway(response.url) from error
+            raise _not_a_gateway(response.url) from error
         if not response.ok:
             raise self._failure(response, document)
         return Answer(
             document.get("data") if "status" in document else document, response.headers.get("ETag")
         )
 
-    def _failure(self, response: requests.Response, document: Record) -> CommandFailure:
+    def _failure(self, response: requests.Response, document: Record) -> ClientError:
         said = _complaint(document, self._explained)
-        status = ExitStatus.REFUSED
+        kind: type[ClientError] = Refused
         code = response.status_code
         if code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}:
-            status = ExitStatus.SIGN_IN
+            kind = LoginRequired
             if code == HTTPStatus.UNAUTHORIZED and not response.url.endswith("/auth/login"):
                 problem = replace(self.context, token=self._token).token_problem(time.time())
                 said += [*filter(None, [problem]), "log in with: gatewayctl login"]
-        elif code == HTTPStatus.NOT_IMPLEMENTED:
-            # Another attempt would get it, too.
-            status = ExitStatus.REFUSED
-        elif code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            status = ExitStatus.UNREACHABLE
-            said[-1] += f" (request {line(response.headers.get('X-Request-ID', 'unknown'))})"
+        # After 501, another attempt would get it, too.
+        elif code >= HTTPStatus.INTERNAL_SERVER_ERROR and code != HTTPStatus.NOT_IMPLEMENTED:
+            kind = NoResponse
+            said[-1] += f" (request {response.headers.get('X-Request-ID', 'unknown')})"
         if after := response.headers.get("Retry-After"):
-            said.append(f"try again in {line(after)} s")
-        return CommandFailure(status, *said)
+            said.append(f"try again in {after} s")
+        return kind(*said)
 
-    def _unreachable(self, error: Exception) -> CommandFailure:
+    def _no_response(self, error: Exception) -> NoResponse:
         said = [f"no response from a gateway at {self.context.url}: {_reason(error)}"]
         if any(isinstance(each, ConnectionRefusedError) for each in _causes(error)):
             said += [_REFUSED]
-        return CommandFailure(ExitStatus.UNREACHABLE, *said)
+        return NoResponse(*said)
 
 
-def not_a_gateway(url: str) -> CommandFailure:
-    """The failure after a response that no gateway gives."""
-    return CommandFailure(ExitStatus.UNREACHABLE, f"the response from {url} is not from a gateway")
+def log_in(
+    gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
+) -> Context:
+    """Logs in and keeps the token in the context, which can become the current one. Raises ClientError."""
+    document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
+    token = document.get("access_token") if isinstance(document, dict) else None
+    if not isinstance(token, str) or not is_token(token):
+        raise _not_a_gateway(gateway.context.url)
+    context = replace(gateway.context, username=username, token=token)
+    file.keep(context, current=current)
+    return context
+
+
+def renewal(file: ContextsFile, login: Callable[[Context], tuple[str, str] | None]) -> Renewal:
+    """Logs in again with the username and the password that `login` finds for a context, if it does."""
+
+    def renew(gateway: RemoteGateway) -> str | None:
+        found = login(gateway.context)
+        return log_in(RemoteGateway(gateway.context), file, *found).token if found else None
+
+    return renew
+
+
+def _not_a_gateway(url: str) -> NoResponse:
+    return NoResponse(f"the response from {url} is not from a gateway")
 
 
 def _lines(response: requests.Response) -> Iterator[bytes]:
@@ -186,7 +205,7 @@ def _lines(response: requests.Response) -> Iterator[bytes]:
 def _reason(error: BaseException) -> str:
     """That of the operating system or of OpenSSL, which requests and urllib3 wrap."""
     *_, found = _causes(error)
-    return line(getattr(found, "strerror", None) or found)
+    return str(getattr(found, "strerror", None) or found)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -202,13 +221,13 @@ def _complaint(document: Record, explained: Explained) -> list[str]:
     """An error response as lines: the option or field, and the rule, of each problem."""
     match document:
         case {"detail": str(detail)}:
-            return [line(detail)]
+            return [detail]
         case {"errors": [_, *_] as errors}:
             said = [(each.get("path"), str(each.get("message"))) for each in errors]
-            return [line(explained(path, rule) if path else rule) for path, rule in said]
+            return [explained(path, rule) if path else rule for path, rule in said]
         case {"message": str(message), "hint": str(hint)}:
-            return [line(message), line(hint)]
+            return [message, hint]
         case {"message": str(message)}:
-            return [line(message)]
+            return [message]
         case _:
             return ["the gateway gives no reason"]

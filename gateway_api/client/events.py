@@ -1,12 +1,14 @@
-"""Follows the events of a gateway, and resumes after each end of the stream; and its failed sign-ons."""
+"""The events of a gateway, from streams (HTML Living Standard, section 9.2) that resume after each end;
+and failed sign-ons."""
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.gateway import Record, RemoteGateway
-from gateway_api.cli.ctl.sse import Event, events
+from gateway_api.client.errors import NoResponse
+from gateway_api.client.gateway import Record, RemoteGateway
 
 _PATH = "/events/subscribers"
 #: Seconds without a line: heartbeats come every 15 s.
@@ -22,6 +24,31 @@ SIGN_ON_FAILED = "sign_on_failed"
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Event:
+    """`id` is for the resumption after this event."""
+
+    id: str
+    name: str
+    data: Record
+
+
+def events(stream: Iterable[bytes]) -> Iterator[Event | None]:
+    """The events of a stream of lines, and None for each heartbeat. An incomplete event at its end is none:
+    the stream is resumed after the event before it."""
+    fields: dict[str, Any] = {}
+    for raw in stream:
+        text = raw.decode(errors="replace")
+        if text.startswith(":"):
+            yield None
+        elif text:
+            name, _, value = text.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif "data" in fields:
+            yield Event(fields.get("id", ""), fields.get("event", "message"), json.loads(fields["data"]))
+            fields = {}
+
+
 class EventFollower:
     """Follows one gateway for ever. `last` is the id of the last event."""
 
@@ -33,7 +60,7 @@ class EventFollower:
         self._pause = 1
 
     def follow(self) -> Iterator[Event]:
-        """Resumes after a lost connection. Raises CommandFailure if the gateway refuses the request, or does
+        """Resumes after a lost connection. Raises ClientError if the gateway refuses the request, or does
         not respond to the first one."""
         self._gateway.get("/subscribers/summary")
         while True:
@@ -41,9 +68,7 @@ class EventFollower:
                 yield from self._stream()
                 after = f"after {self.last}" if self.last else "with the next event: some events may be lost"
                 self._say(f"the stream has ended; resuming {after}")
-            except CommandFailure as failure:
-                if failure.status is not ExitStatus.UNREACHABLE:
-                    raise
+            except NoResponse as failure:
                 self._say(f"{failure.lines[0]}; trying again in {self._pause} s")
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
@@ -70,16 +95,13 @@ class SignOnFollower:
         self._since: int | None = None
 
     def follow(self) -> Iterator[Event]:
-        """Begins with those that fail from now on. Raises CommandFailure if the gateway refuses the
-        request."""
+        """Begins with those that fail from now on. Raises ClientError if the gateway refuses the request."""
         self._changed()
         while True:
             time.sleep(_POLL_SECONDS)
             try:
                 changed = self._changed()
-            except CommandFailure as failure:
-                if failure.status is not ExitStatus.UNREACHABLE:
-                    raise
+            except NoResponse as failure:
                 self._say(f"{failure.lines[0]}; failed sign-ons are asked for again")
                 continue
             for record in changed:

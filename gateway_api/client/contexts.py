@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway_api.base import durable
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.texts import moment
+from gateway_api.base.texts import local_text
+from gateway_api.client.errors import BadContext
 
 DEFAULT_URL = "https://localhost:8443"
 _THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
@@ -50,7 +50,7 @@ class Context:
             return "the token does not say when it expires"
         if not isinstance(end, int | float) or not 0 <= end <= _LAST_TIME:
             return "the token does not expire at a time: its exp is not one"
-        return f"the token expired at {moment(end)}" if end <= now else None
+        return f"the token expired at {local_text(end)}" if end <= now else None
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Contexts:
     known: Mapping[str, Context] = field(default_factory=dict)
 
     def chosen(self, name: str | None, environment: Mapping[str, str]) -> Context:
-        """The context of that name; else that of GATEWAY_URL; else the current one. Raises CommandFailure."""
+        """The context of that name; else that of GATEWAY_URL; else the current one. Raises BadContext."""
         if name is not None:
             return self.named(name)
         if url := environment.get("GATEWAY_URL"):
@@ -71,16 +71,16 @@ class Contexts:
         return self.at(DEFAULT_URL, environment.get("GATEWAY_CA"))
 
     def named(self, name: str) -> Context:
-        """Raises CommandFailure."""
+        """Raises BadContext."""
         if name not in self.known:
             names = ", ".join(self.known) or "none yet"
-            raise CommandFailure(ExitStatus.USAGE, f"there is no context {name!r}; known contexts: {names}")
+            raise BadContext(f"there is no context {name!r}; known contexts: {names}")
         return self.known[name]
 
     def at(self, url: str, ca: str | None, name: str | None = None) -> Context:
         """The context of a URL, by preference the current one; or a new one, whose name is by default host
         and port. With a name, the context of that name, without a token if it had another URL. Raises
-        CommandFailure."""
+        BadContext."""
         checked = checked_url(url)
         new = Context(name or urlsplit(checked).netloc, checked, ca)
         names = [name] if name else [self.current or "", new.name, *self.known]
@@ -93,7 +93,7 @@ class Contexts:
         return Contexts(name, {**self.known, context.name: context})
 
     def without(self, name: str) -> "Contexts":
-        """Raises CommandFailure."""
+        """Raises BadContext."""
         self.named(name)
         left = {key: context for key, context in self.known.items() if key != name}
         return Contexts(None if self.current == name else self.current, left)
@@ -130,10 +130,10 @@ def own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
 
 
 def checked_url(url: str) -> str:
-    """Without a slash at its end. Raises CommandFailure."""
+    """Without a slash at its end. Raises BadContext."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.netloc or "@" in parts.netloc:
-        raise CommandFailure(ExitStatus.USAGE, f"the URL of a gateway must be https://HOST:PORT, not {url!r}")
+        raise BadContext(f"the URL of a gateway must be https://HOST:PORT, not {url!r}")
     return url.rstrip("/")
 
 
@@ -145,7 +145,7 @@ class ContextsFile:
         self.path = Path(home) / "gatewayctl" / "contexts.json"
 
     def read(self) -> Contexts:
-        """Raises CommandFailure."""
+        """Raises BadContext."""
         try:
             held = json.loads(self.path.read_bytes())
             known = {name: _context(name, about) for name, about in held["contexts"].items()}
@@ -153,13 +153,11 @@ class ContextsFile:
         except FileNotFoundError:
             return Contexts()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CommandFailure(
-                ExitStatus.USAGE, f"cannot read the contexts in {self.path}: {error}"
-            ) from error
+            raise BadContext(f"cannot read the contexts in {self.path}: {error}") from error
 
     @contextmanager
     def editing(self) -> Iterator["Edited"]:
-        """The contexts, to be replaced; another process waits meanwhile. Raises CommandFailure."""
+        """The contexts, to be replaced; another process waits meanwhile. Raises BadContext."""
         try:
             durable.make_folder(self.path.parent)
             with (self.path.parent / ".lock").open("w") as lock:
@@ -168,12 +166,10 @@ class ContextsFile:
                 yield edited
                 durable.replace(self.path, _document(edited.contexts))
         except OSError as error:
-            raise CommandFailure(
-                ExitStatus.USAGE, f"cannot write the contexts to {self.path}: {error}"
-            ) from error
+            raise BadContext(f"cannot write the contexts to {self.path}: {error}") from error
 
     def keep(self, context: Context, *, current: bool = False) -> None:
-        """Raises CommandFailure."""
+        """Raises BadContext."""
         with self.editing() as edited:
             edited.contexts = edited.contexts.with_one(context, current=current)
 
