@@ -8,8 +8,8 @@ from pathlib import Path
 from gateway_api.base.settings import USERS
 from gateway_api.cli import man
 from gateway_api.cli.ctl import man as ctl_man
-from gateway_api.cli.ctl.commands.completion import FILES, source
-from gateway_api.cli.ctl.tree import gatewayctl
+from gateway_api.cli.ctl.__main__ import gatewayctl
+from gateway_api.cli.ctl.completion import FILES, source
 from gateway_api.cli.reference import environment
 from gateway_api.cli.reference.pages import pages as reference
 from gateway_api.cli.routes import application, routes

@@ -12,9 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from gateway_api.cli.certificates import ensure
-from gateway_api.cli.ctl.command import label
-from gateway_api.cli.ctl.tree import gatewayctl
-from gateway_api.cli.ctl.ways import WAYS
+from gateway_api.cli.ctl.__main__ import gatewayctl
+from gateway_api.cli.ctl.command import WAYS, label
 from gateway_api.client.errors import ClientError
 from tests.support.pretender import Gateway, Reply
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from gateway_api.cli.ctl.tree import gatewayctl
+from gateway_api.cli.ctl.__main__ import gatewayctl
 from tests.support.by_api import commit, disconnect, set_value, with_a_name
 from tests.support.desk import Desk
 from tests.support.histories import down, failed, remember, remember_failures

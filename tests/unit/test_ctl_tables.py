@@ -7,9 +7,7 @@ import click
 import pytest
 
 from gateway_api.cli.ctl.formats import Format
-from gateway_api.cli.ctl.printing import table
-from gateway_api.cli.ctl.results import Importance, ShownColumn
-from gateway_api.cli.ctl.tables import aligned, fitted, listed, whole
+from gateway_api.cli.ctl.results import Importance, ShownColumn, aligned, fitted, listed, table, whole
 from gateway_api.cli.ctl.texts import lines
 
 ID = ShownColumn("id", importance=Importance.IDENTITY)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.ctl.difference import MASK, Missing, filled, operations, secret_paths, values
+from gateway_api.cli.ctl.candidate import MASK, Missing, filled, operations, secret_paths, values
 
 
 def users(**roles: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from gateway_api.cli import man
+from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.man import pages
-from gateway_api.cli.ctl.tree import gatewayctl
 from gateway_api.cli.documents import texts
 
 ROOT = Path(__file__).parents[2]

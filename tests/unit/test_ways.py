@@ -6,9 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gateway_api.cli.ctl.command import Command, label
-from gateway_api.cli.ctl.tree import gatewayctl
-from gateway_api.cli.ctl.ways import APART, WAYS, broken_rules
+from gateway_api.cli.ctl.__main__ import gatewayctl
+from gateway_api.cli.ctl.command import APART, WAYS, Command, broken_rules, label
 
 USAGE = 2
 SHARED = {"--context", "--all", "--output", "--columns"}

@@ -1,11 +1,14 @@
-"""Words that a shell completes: what the gateway has at that moment, and the fields of its lists."""
+"""Words that a shell completes: what the gateway has at that moment, and the fields of its lists; and the
+command that prints the programs with which shells do so."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
+from gateway_api.cli.ctl import terminal
+from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.invocation import chosen_context
 from gateway_api.cli.ctl.texts import line
 from gateway_api.client.errors import ClientError
@@ -102,3 +105,28 @@ def conditions(fields: Mapping[str, Any]) -> Known:
 def fields_of(method: type[Method[Any]]) -> dict[str, Any]:
     """The fields by which the list of a method is filtered and sorted, with their types."""
     return {name: column.type for name, column in columns(method).items()}
+
+
+#: The variable by which a shell asks for completions.
+VARIABLE = "_GATEWAYCTL_COMPLETE"
+#: The name of the file in which each shell looks for it.
+FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
+
+
+@command()
+@click.argument("shell", type=click.Choice(tuple(FILES)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Prints the completion for a shell, which the package has installed already.
+
+    In ~/.bashrc: eval "$(gatewayctl completion bash)"
+    """
+    terminal.write(source(ctx.find_root().command, shell))
+
+
+def source(root: click.Command, shell: str) -> str:
+    """The program for a shell."""
+    made = get_completion_class(shell)
+    if made is None:
+        raise ValueError(f"there is no completion for {shell}")
+    return made(root, {}, "gatewayctl", VARIABLE).source().strip() + "\n"

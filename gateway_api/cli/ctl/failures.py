@@ -1,9 +1,7 @@
 """Why a command ends without success, as exit status and text."""
 
-from collections.abc import Iterable
 from enum import IntEnum
 
-from gateway_api.cli.ctl import terminal
 from gateway_api.client.errors import BadContext, ClientError, LoginRequired, NoResponse, Refused
 
 
@@ -52,11 +50,3 @@ _STATUSES: dict[type[ClientError], ExitStatus] = {
 def status_of(failure: ClientError) -> ExitStatus:
     """The exit status after a failure."""
     return failure.status if isinstance(failure, CommandFailure) else _STATUSES[type(failure)]
-
-
-def complain(lines: Iterable[str], context: str | None = None) -> None:
-    """Writes lines to standard error, each with the name of the program, and of the context if there are
-    several."""
-    about = f"gatewayctl: {context}" if context else "gatewayctl"
-    for line in lines:
-        terminal.tell(f"{about}: {line}")

@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from gateway_api.cli.ctl import printing, terminal
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.command import SHARED, Command
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain, status_of
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.formats import TABLE, Format, FormatType
-from gateway_api.cli.ctl.printing import Of
 from gateway_api.cli.ctl.prompts import ask, has_terminal, login_of
-from gateway_api.cli.ctl.results import Report, Result
+from gateway_api.cli.ctl.results import Of, Report, Result, lines_above, picture, redraw, show, show_all
+from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import moment
 from gateway_api.client.contexts import Context, ContextsFile
 from gateway_api.client.errors import ClientError, NoResponse
@@ -188,10 +188,10 @@ def _refresh(
         if worst and (not isinstance(worst, NoResponse) or not (has_shown or results)):
             raise worst
         has_shown = True
-        shown = printing.picture(results, format, terminal.width(), is_one=len(gateways) == 1)
+        shown = picture(results, format, terminal.width(), is_one=len(gateways) == 1)
         notes = [f"{name}: {each}" for name, failure in failures for each in failure.lines]
         first = f"{moment(int(time.time()))}, every {_EVERY} s; Ctrl-C ends"
-        printing.redraw(shown, first, notes)
+        redraw(shown, first, notes)
         time.sleep(_EVERY)
 
 
@@ -217,7 +217,7 @@ def _with(
 
 def _show(result: Result | None, format: Format) -> None:
     if result is not None:
-        printing.show(result, format)
+        show(result, format)
         if result.status is not ExitStatus.DONE:
             raise click.exceptions.Exit(result.status)
 
@@ -229,7 +229,7 @@ def _ask_all(
     results, failures = _asked(gateways, ask)
     for name, failure in failures:
         complain(failure.lines, name)
-    printing.show_all(results, format)
+    show_all(results, format)
     statuses = [*(of.result.status for of in results), *(status_of(failure) for _, failure in failures)]
     if any(statuses):
         raise click.exceptions.Exit(max(statuses))
@@ -276,7 +276,7 @@ def confirm(question: str, *, yes: bool, otherwise: str, about: Report | None = 
     agree."""
     if yes:
         return
-    for each in printing.about(about) if about else ():
+    for each in lines_above(about) if about else ():
         terminal.tell(each)
     if not (sys.stdin.isatty() and has_terminal()):
         raise CommandFailure(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")

@@ -1,23 +1,52 @@
-"""Commands of lists that take filters and an order."""
+"""Commands of lists that take filters and an order, each from one row."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from gateway_api.cli.ctl.command import Command, command
 from gateway_api.cli.ctl.completion import conditions, fields_of, orders
-from gateway_api.cli.ctl.invocation import filter_of
-from gateway_api.cli.ctl.results import ResultList, ShownColumn
-from gateway_api.client.gateway import Record, RemoteGateway
-from gateway_api.wire.contract import Method
+from gateway_api.cli.ctl.invocation import filter_of, reads
+from gateway_api.cli.ctl.results import Result, ResultList, ShownColumn
+from gateway_api.client.gateway import RemoteGateway
+from gateway_api.wire.contract import Method, list_field
 
 
-def list_options(method: type[Method[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of such a command. `method` is that of the core which makes the list."""
-    fields = fields_of(method)
+class Instead(NamedTuple):
+    """A flag of the command, with which it shows something else."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
+    flag: str
+    help: str
+    read: Callable[[RemoteGateway], Result]
+
+
+class Listing(NamedTuple):
+    """A list of the API at `path`. `method` is that of the core which makes it."""
+
+    name: str
+    help: str
+    path: str
+    method: type[Method[Any]]
+    columns: Sequence[ShownColumn]
+    instead: Instead | None = None
+
+    def command(self) -> Command:
+        def function(gateway: RemoteGateway, **query: Any) -> Result:
+            if self.instead and query.pop("instead"):
+                return self.instead.read(gateway)
+            filters, limit = query.pop("filters"), query.pop("limit")
+            found = gateway.pages(self.path, list_field(self.method), {**filters, **query}, limit)
+            return ResultList(found, self.columns)
+
+        for option in self._options():
+            function = option(function)
+        return command(self.name, help=self.help)(reads(function))
+
+    def _options(self) -> Sequence[Callable[[Any], Any]]:
+        """The last one comes first in the help."""
+        fields = fields_of(self.method)
+        options = [
             click.option("--limit", metavar="N", type=click.IntRange(1), help="The most records."),
             click.option(
                 "--sort", metavar="FIELD", type=orders(fields),
@@ -28,16 +57,7 @@ def list_options(method: type[Method[Any]]) -> Callable[[Callable[..., Any]], Ca
                 type=conditions(fields),
                 help="Records with this value only, such as type=trunk; all filters must match.",
             ),
-        ):  # fmt: skip
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def listing(
-    gateway: RemoteGateway, path: str, key: str, columns: Sequence[ShownColumn], filters: Record, **more: Any
-) -> ResultList:
-    """The list at a path, with the options of the command. `key` names it in the data."""
-    limit = more.pop("limit")
-    return ResultList(gateway.pages(path, key, {**filters, **more}, limit), columns)
+        ]  # fmt: skip
+        if self.instead:
+            options.append(click.option(self.instead.flag, "instead", is_flag=True, help=self.instead.help))
+        return options

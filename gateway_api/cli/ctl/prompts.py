@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 
 from gateway_api.cli.ctl import terminal
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
+from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import line
 from gateway_api.client.contexts import Context
 

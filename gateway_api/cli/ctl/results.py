@@ -1,13 +1,25 @@
-"""What a command returns: a list, one record, or a text; each with what people and what programs get."""
+"""What a command returns, for one gateway or several, and how it is shown.
+
+A table never cuts a value. On a terminal, columns that do not fit are left out, the least important first. If
+there is no room for those that say which record it is, the records stand one under the other. Sentences wrap
+between words. Elsewhere a record is one line.
+"""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import click
+
+from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.failures import ExitStatus
 from gateway_api.cli.ctl.fields import shown
+from gateway_api.cli.ctl.formats import CSV, TABLE, Format
+from gateway_api.cli.ctl.terminal import complain
+from gateway_api.cli.ctl.texts import line, lines
 from gateway_api.client.gateway import Record
 
 
@@ -106,3 +118,338 @@ class Report:
 
 
 Result: TypeAlias = ResultList | Sheet | Report
+
+
+_GAP = "  "
+#: Width to which sentences wrap before a column is left out.
+_COMFORT = 32
+
+
+class Line(NamedTuple):
+    """A line of a table; its `head` stands out."""
+
+    head: str
+    rest: str = ""
+
+
+class Table(NamedTuple):
+    """The lines, and the columns for which there was no room."""
+
+    lines: Sequence[Line]
+    left_out: Sequence[ShownColumn] = ()
+
+
+def fitted(columns: Sequence[ShownColumn], records: Sequence[Record], width: int | None) -> Table:
+    """All records with those columns that have room; with all of them without a width."""
+    if width is None:
+        return whole(columns, records)
+    texts = _texts(columns, records)
+    needs = [_need(column, cells) for column, cells in zip(columns, texts, strict=True)]
+    kept = list(range(len(columns)))
+    while _sum(needs[at] for at in kept) > width:
+        last = max(kept, key=lambda at: (columns[at].importance, at))
+        if columns[last].importance is Importance.IDENTITY:
+            return Table(_one_under_the_other(columns, texts, width))
+        kept.remove(last)
+    widths = _spread(
+        [needs[at] for at in kept],
+        [max(map(width_of, (columns[at].head, *texts[at]))) for at in kept],
+        width,
+    )
+    grid = [[columns[at].head, *texts[at]] for at in kept]
+    lines = [line for row in zip(*grid, strict=True) for line in _row(row, widths)]
+    head, *rows = lines
+    left_out = [column for at, column in enumerate(columns) if at not in kept]
+    return Table([Line(head), *(Line("", row) for row in rows)], left_out)
+
+
+def whole(columns: Sequence[ShownColumn], records: Sequence[Record]) -> Table:
+    """All records with all columns, each record on one line."""
+    grid = [[column.head, *cells] for column, cells in zip(columns, _texts(columns, records), strict=True)]
+    head, *rows = aligned(list(zip(*grid, strict=True)))
+    return Table([Line(head), *(Line("", row) for row in rows)])
+
+
+def listed(columns: Sequence[ShownColumn], records: Sequence[Record], width: int | None) -> Table:
+    """All records, one under the other: a line for each field."""
+    return Table(_one_under_the_other(columns, _texts(columns, records), width))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines with aligned columns."""
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+    return [_joined(row, widths) for row in rows]
+
+
+def width_of(text: str) -> int:
+    """The columns that a text takes on a terminal (Unicode Standard Annex 11)."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
+    )
+
+
+def _texts(columns: Sequence[ShownColumn], records: Sequence[Record]) -> list[list[str]]:
+    """The texts of all records, by column."""
+    return [[column.text(record) for record in records] for column in columns]
+
+
+def _need(column: ShownColumn, texts: Sequence[str]) -> int:
+    """The least width of a column in which no word is cut."""
+    longest = max(map(width_of, texts), default=0)
+    if column.wraps and longest > _COMFORT:
+        words = (width_of(word) for text in texts for word in text.split(" "))
+        longest = min(longest, max(_COMFORT, *words))
+    return max(width_of(column.head), longest)
+
+
+def _sum(widths: Iterable[int]) -> int:
+    """The width of a line."""
+    held = list(widths)
+    return sum(held) + len(_GAP) * (len(held) - 1)
+
+
+def _spread(needs: Sequence[int], wanted: Sequence[int], width: int) -> list[int]:
+    """The widths of columns on a terminal: those with sentences get the room that is left."""
+    widths, left = list(needs), width - _sum(needs)
+    for at, most in enumerate(wanted):
+        more = max(0, min(left, most - widths[at]))
+        widths[at] += more
+        left -= more
+    return widths
+
+
+def _row(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """The lines of one record."""
+    wrapped = [_wrapped(text, width) for text, width in zip(row, widths, strict=True)]
+    most = max(map(len, wrapped))
+    return [
+        _joined([lines[at] if at < len(lines) else "" for lines in wrapped], widths) for at in range(most)
+    ]
+
+
+def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (text + " " * (width - width_of(text)) for text, width in zip(row, widths, strict=True))
+    return _GAP.join(padded).rstrip(" ")
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text, broken between words. A longer word has a line of its own."""
+    if width_of(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if width_of(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def _one_under_the_other(
+    columns: Sequence[ShownColumn], texts: Sequence[Sequence[str]], width: int | None
+) -> list[Line]:
+    """A line for each value, behind its label, and an empty line between two records."""
+    beside = max((width_of(column.label) for column in columns), default=0) + len(_GAP)
+    found: list[Line] = []
+    for record in zip(*texts, strict=True):
+        if found:
+            found.append(Line(""))
+        for column, text in zip(columns, record, strict=True):
+            found += _labelled(column.label, text, beside, width)
+    return found
+
+
+def _labelled(label: str, text: str, beside: int, width: int | None) -> list[Line]:
+    """A value behind its label; or below, if the terminal has no room for a word of it."""
+    padded = label + " " * (beside - width_of(label))
+    if width is None:
+        return [Line(padded, text)]
+    longest = max(map(width_of, text.split(" ")))
+    if longest <= width - beside:
+        first, *more = _wrapped(text, width - beside)
+        return [Line(padded, first), *(Line(" " * beside, each) for each in more)]
+    indent = _GAP if longest + len(_GAP) <= width else ""
+    return [Line(label), *(Line("", indent + each) for each in _wrapped(text, width - len(indent)))]
+
+
+#: The field with the name of the context.
+CONTEXT = "context"
+_COLOURS = {"+": "green", "-": "red"}
+
+
+class Of(NamedTuple):
+    """A result, and the context that it is of."""
+
+    context: str
+    result: Result
+
+
+def show(result: Result, format: Format) -> None:
+    """Raises UsageError for columns that there are not."""
+    if format.name != TABLE:
+        terminal.write(format.text(_document(result), safe=terminal.is_terminal()))
+        return
+    if isinstance(result, Report):
+        _refuse_columns(format)
+        _show_report(result)
+    else:
+        _show_table(_table_of(result, format, terminal.width()))
+
+
+def show_all(results: Sequence[Of], format: Format) -> None:
+    """Prints results of several gateways; each record has its context. Raises UsageError as `show` does."""
+    if format.name != TABLE:
+        named = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
+        terminal.write(format.text(named, safe=terminal.is_terminal()))
+        return
+    tabular = [of for of in results if not isinstance(of.result, Report)]
+    if tabular:
+        _show_table(_side_by_side(tabular, format, terminal.width()))
+    else:
+        _refuse_columns(format)
+    for of in results:
+        if isinstance(of.result, Report):
+            text = "\n".join(f"{of.context}: {each}" for each in of.result.text.splitlines())
+            _show_text(text, is_diff=False)
+
+
+def _table_of(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
+    if isinstance(result, Sheet):
+        return listed(_chosen(result.columns, format), [result.record], width)
+    return table(result.columns, result.records, format, width)
+
+
+def picture(results: Sequence[Of], format: Format, width: int | None, *, is_one: bool) -> Table:
+    """A table for `redraw`: of the only gateway, or of several. Raises UsageError as `table` does."""
+    if not is_one:
+        return _side_by_side(results, format, width)
+    shown = [of.result for of in results if not isinstance(of.result, Report)]
+    return _table_of(shown[0], format, width) if shown else Table(())
+
+
+def _side_by_side(results: Sequence[Of], format: Format, width: int | None) -> Table:
+    """The records of several gateways in one table, which are no Reports."""
+    columns = {each.name + each.title: each for of in results for each in of.result.columns}  # type: ignore[union-attr]
+    records = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
+    context = ShownColumn(CONTEXT, importance=Importance.IDENTITY)
+    if format.columns and not any(context.is_called(each) for each in format.columns):
+        format = replace(format, columns=(CONTEXT, *format.columns))
+    return table([context, *columns.values()], records, format, width)
+
+
+def table(
+    columns: Sequence[ShownColumn], records: Sequence[Record], format: Format, width: int | None
+) -> Table:
+    """The table that a format wants; `width` is that of the terminal, None without one. Raises UsageError for
+    a column that there is not."""
+    chosen = _chosen(columns, format)
+    if format.columns and width is not None:
+        chosen = [replace(each, importance=Importance.IDENTITY) for each in chosen]
+    return whole(chosen, records) if format.is_wide else fitted(chosen, records, width)
+
+
+def _chosen(columns: Sequence[ShownColumn], format: Format) -> list[ShownColumn]:
+    if not format.columns:
+        return [each for each in columns if format.is_wide or each.importance is not Importance.WIDE]
+    found = []
+    for name in format.columns:
+        column = next((each for each in columns if each.is_called(name)), None)
+        if column is None:
+            known = ", ".join(each.word for each in columns)
+            raise click.UsageError(f"--columns: there is no column {name!r}; the columns are {known}.")
+        found.append(column)
+    return found
+
+
+def _refuse_columns(format: Format) -> None:
+    if format.columns:
+        raise click.UsageError("--columns: this command prints no table.")
+
+
+def _document(result: Result) -> Any:
+    return list(result.records) if isinstance(result, ResultList) else result.record
+
+
+def _records(result: Result) -> list[dict[str, Any]]:
+    match result:
+        case ResultList(records):
+            return list(records)
+        case Sheet(record):
+            return [record]
+        case Report(_, dict() as record):
+            return [record]
+        case Report(text):
+            return [{"message": text}]
+
+
+def _show_table(shown: Table) -> None:
+    terminal.show(*(terminal.styled(head, bold=True) + rest for head, rest in shown.lines))
+    complain(_notes(shown))
+
+
+def _notes(shown: Table) -> list[str]:
+    names = ", ".join(each.word for each in shown.left_out)
+    return [f"columns left out: {names}; -o wide shows all, --columns chooses"] if names else []
+
+
+def redraw(shown: Table, first: str, notes: Sequence[str]) -> None:
+    """Replaces what the terminal shows by a line, as much of a table as has room, and notes."""
+    below = [*_notes(shown), *notes]
+    # The cursor stands below.
+    room = terminal.height() - sum(map(terminal.height_of, [first, *below])) - 1
+    heights = [terminal.height_of(head + rest) for head, rest in shown.lines]
+    kept = len(heights)
+    if sum(heights) > room:
+        kept = next(at for at in range(kept) if sum(heights[: at + 1]) > room - 1)
+        below.insert(0, f"{len(heights) - kept} more lines have no room")
+    lines = [terminal.styled(head, bold=True) + rest for head, rest in shown.lines[:kept]]
+    terminal.redraw([line(first), *lines, *map(line, below)])
+
+
+def _show_report(report: Report) -> None:
+    if report.table is not None and report.table.records:
+        show(report.table, Format())
+    _show_text(report.text, is_diff=report.is_diff)
+
+
+def _show_text(text: str, *, is_diff: bool) -> None:
+    held = lines(text.rstrip("\n")) if text else []
+    colours = [_COLOURS.get(each[:1]) if is_diff else None for each in held]
+    terminal.show(*(terminal.styled(each, colour=colour) for each, colour in zip(held, colours, strict=True)))
+
+
+def lines_above(report: Report) -> list[str]:
+    """The lines of a report, for standard error above a question."""
+    held = report.table
+    shown = fitted(held.columns, held.records, terminal.width()).lines if held and held.records else ()
+    return [*(head + rest for head, rest in shown), *report.text.rstrip("\n").splitlines()]
+
+
+class StreamPrinter:
+    """Prints the records of an endless list, each at once. `fields` are those of each line of CSV."""
+
+    def __init__(self, format: Format, fields: Sequence[str]) -> None:
+        self._format = format
+        self._fields = fields
+        self._has_head = False
+
+    def show(self, record: Record, text: str) -> None:
+        """`text` is the line of a table."""
+        if self._format.name == TABLE:
+            terminal.show(*lines(text))
+        elif self._format.name == CSV:
+            terminal.write(self._csv(record))
+        else:
+            terminal.write(self._format.event(record, safe=terminal.is_terminal()))
+
+    def _csv(self, record: Record) -> str:
+        names = (CONTEXT, *self._fields) if CONTEXT in record else self._fields
+        held = {name: record.get(name) for name in names}
+        head, _, row = self._format.text(held, safe=terminal.is_terminal()).partition("\n")
+        text = row if self._has_head else f"{head}\n{row}"
+        self._has_head = True
+        return text

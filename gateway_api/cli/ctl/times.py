@@ -12,7 +12,7 @@ import click
 
 from gateway_api.base.texts import epoch_seconds
 from gateway_api.cli.ctl.command import label
-from gateway_api.cli.ctl.failures import complain
+from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import parse_duration
 
 #: For the help of what takes a time.

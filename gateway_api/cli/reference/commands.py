@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import click
 
+from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.failures import MEANINGS
-from gateway_api.cli.ctl.tree import gatewayctl
 from gateway_api.cli.reference.markdown import code, paragraph, table
 
 _INTRODUCTION = """

@@ -12,7 +12,7 @@ import click
 
 from gateway_api.cli.ctl.command import SHARED, command
 from gateway_api.cli.ctl.completion import Offered
-from gateway_api.cli.ctl.failures import ExitStatus, complain, status_of
+from gateway_api.cli.ctl.failures import ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import (
     all_option,
     chosen_contexts,
@@ -22,7 +22,8 @@ from gateway_api.cli.ctl.invocation import (
     gateway_of,
     output_option,
 )
-from gateway_api.cli.ctl.printing import CONTEXT, StreamPrinter
+from gateway_api.cli.ctl.results import CONTEXT, StreamPrinter
+from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import NOTHING, line, moment, plain
 from gateway_api.client.errors import ClientError
 from gateway_api.client.events import Event, EventFollower, Say, SignOnFollower

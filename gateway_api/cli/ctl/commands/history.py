@@ -1,4 +1,4 @@
-"""The sessions of subscribers over time, also those that have ended, and failed sign-ons."""
+"""The past: sessions of subscribers, also those that have ended, failed sign-ons, and the audit log."""
 
 from typing import Any
 
@@ -9,13 +9,12 @@ from gateway_api.cli.ctl.completion import recent
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import reads
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
-from gateway_api.cli.ctl.sessions import address
-from gateway_api.cli.ctl.targets import TargetType, last_session_id, session_path
-from gateway_api.cli.ctl.texts import moment
+from gateway_api.cli.ctl.sessions import TargetType, address, last_session_id, session_path
+from gateway_api.cli.ctl.texts import line, moment, plain
 from gateway_api.cli.ctl.times import FORMS, TimeType
 from gateway_api.client.gateway import Record, RemoteGateway
 
-#: Records without `--limit`: the history may have millions.
+#: Records without `--limit`: the history may have millions, and the audit log a hundred thousand.
 _DEFAULT_LIMIT = 100
 
 
@@ -155,3 +154,44 @@ def timeline(gateway: RemoteGateway, target: str, limit: int) -> ResultList:
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the subscribers with the most sessions in a window of time, by default the last day."""
     return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING)
+
+
+def _what(record: Record) -> str:
+    """The message of the response, with the difference that a commit made."""
+    said = plain(record.get("message") or record.get("path"))
+    match record:
+        case {"before": {"diff": str(diff)}, "after": {"committed": True}} if diff:
+            return f"{said}: {line(', '.join(diff.splitlines()))}"
+        case {"action": str(action), "before": {"cut": True}} if action.endswith(".commit"):
+            return f"{said}; the difference is too long for the audit log: gatewayctl config compare has it"
+    return said
+
+
+_AUDIT = (
+    ShownColumn("at", importance=Importance.IDENTITY),
+    ShownColumn("user", importance=Importance.IDENTITY),
+    ShownColumn("role", importance=Importance.LOW),
+    ShownColumn("address"),
+    ShownColumn("action", importance=Importance.HIGH),
+    ShownColumn("result", importance=Importance.HIGH),
+    ShownColumn("status", importance=Importance.LOW),
+    ShownColumn("count", importance=Importance.LOW),
+    WholeRecord("path", "Path or message", _what, Importance.IDENTITY, wraps=True),
+)
+
+
+@command()
+@reads
+@click.option("--user", metavar="NAME", help="Records of this user.")
+@click.option(
+    "--action", metavar="ACTION", type=recent("/audit", "records", "action"),
+    help="Of this action, such as subscribers.change_rate.",
+)  # fmt: skip
+@click.option("--route", metavar="ROUTE", help="Of this route, such as /api/v1/subscribers/{id}/rate.")
+@click.option("--result", metavar="RESULT", help="done, refused, failed or unanswered.")
+@_since
+@_until
+@_limit
+def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
+    """Lists the changes and the refused requests, the newest first. Requires the role admin."""
+    return ResultList(gateway.pages("/audit", "records", query, limit), _AUDIT)

@@ -1,13 +1,11 @@
-"""Interfaces, VLANs, shaping, routes, BGP, CGNAT and the demux, as the gateway has them."""
+"""Interfaces, VLANs, shaping, routes, BGP, CGNAT, the demux and faults, as the gateway has them."""
 
 from collections.abc import Callable
 from typing import Any
 
-import click
-
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.invocation import reads
-from gateway_api.cli.ctl.lists import list_options, listing
+from gateway_api.cli.ctl.lists import Instead, Listing
 from gateway_api.cli.ctl.results import Importance, ResultList, Sheet, ShownColumn, WholeRecord
 from gateway_api.cli.ctl.texts import plain, size
 from gateway_api.client.gateway import Record, RemoteGateway
@@ -121,41 +119,6 @@ _FAULTS = (
 
 @command()
 @reads
-@list_options(ListInterfaces)
-def interfaces(gateway: RemoteGateway, **query: Any) -> ResultList:
-    """Lists the interfaces of the gateway."""
-    return listing(gateway, "/interfaces", "interfaces", _INTERFACES, **query)
-
-
-@command()
-@reads
-@list_options(ListVlans)
-def vlans(gateway: RemoteGateway, **query: Any) -> ResultList:
-    """Lists the VLANs that the demux has made."""
-    return listing(gateway, "/interfaces/vlans", "vlans", _VLANS, **query)
-
-
-@command()
-@reads
-@click.option("--profiles", is_flag=True, help="Lists the overhead profiles instead.")
-@list_options(ListQos)
-def qos(gateway: RemoteGateway, profiles: bool, **query: Any) -> ResultList:
-    """Lists the shapers of the sessions."""
-    if profiles:
-        return ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILES)
-    return listing(gateway, "/qos", "sessions", _QOS, **query)
-
-
-@command()
-@reads
-@list_options(ListRoutes)
-def routes(gateway: RemoteGateway, **query: Any) -> ResultList:
-    """Lists the routes of the kernel."""
-    return listing(gateway, "/routing/routes", "routes", _ROUTES, **query)
-
-
-@command()
-@reads
 def bgp(gateway: RemoteGateway) -> ResultList:
     """Lists the BGP neighbours, as FRR shows them."""
     families = gateway.get("/routing/bgp/summary")
@@ -169,31 +132,43 @@ def bgp(gateway: RemoteGateway) -> ResultList:
     )
 
 
-@command()
-@reads
-@click.option("--stats", is_flag=True, help="Counts the sessions instead.")
-@list_options(ListCgnatSessions)
-def cgnat(gateway: RemoteGateway, stats: bool, **query: Any) -> ResultList | Sheet:
-    """Lists the sessions that are steered to the CGNAT appliance."""
-    if stats:
-        return Sheet(gateway.get("/cgnat/stats"))
-    return listing(gateway, "/cgnat/sessions", "sessions", _CGNAT, **query)
+_PROFILES_INSTEAD = Instead(
+    "--profiles",
+    "Lists the overhead profiles instead.",
+    lambda gateway: ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILES),
+)
+_STATS_INSTEAD = Instead(
+    "--stats", "Counts the sessions instead.", lambda gateway: Sheet(gateway.get("/cgnat/stats"))
+)
+_CONFIG_INSTEAD = Instead(
+    "--config",
+    "Shows the demux section of the running configuration instead.",
+    lambda gateway: Sheet(gateway.get("/demux/config")),
+)
 
-
-@command()
-@reads
-@click.option("--config", is_flag=True, help="Shows the demux section of the running configuration instead.")
-@list_options(GetDemuxState)
-def demux(gateway: RemoteGateway, config: bool, **query: Any) -> ResultList | Sheet:
-    """Lists the VLANs of the demux with their state."""
-    if config:
-        return Sheet(gateway.get("/demux/config"))
-    return listing(gateway, "/demux/state", "vlans", _DEMUX, **query)
-
-
-@command()
-@reads
-@list_options(ListFaults)
-def faults(gateway: RemoteGateway, **query: Any) -> ResultList:
-    """Lists what the gateway could not repair in the data plane."""
-    return listing(gateway, "/system/faults", "faults", _FAULTS, **query)
+#: In the order of the help.
+COMMANDS = (
+    Listing(
+        "interfaces", "Lists the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
+    ).command(),
+    Listing(
+        "vlans", "Lists the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
+    ).command(),
+    Listing(
+        "qos", "Lists the shapers of the sessions.", "/qos", ListQos, _QOS, _PROFILES_INSTEAD
+    ).command(),
+    Listing("routes", "Lists the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES).command(),
+    bgp,
+    Listing(
+        "cgnat", "Lists the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
+        ListCgnatSessions, _CGNAT, _STATS_INSTEAD,
+    ).command(),
+    Listing(
+        "demux", "Lists the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX,
+        _CONFIG_INSTEAD,
+    ).command(),
+    Listing(
+        "faults", "Lists what the gateway could not repair in the data plane.", "/system/faults",
+        ListFaults, _FAULTS,
+    ).command(),
+)  # fmt: skip

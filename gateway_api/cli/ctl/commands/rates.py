@@ -1,20 +1,350 @@
-"""The rates of sessions: of one, of all that match, or of those in a file."""
+"""The rates of sessions: of one, of all that match, or of those in a file.
 
-from typing import Any
+The file is CSV. Its first line names the columns: `username` or `id`, `down` and `up`, also as
+`subscribers list -o csv` calls them. It is read whole before the first change: a truncated rate is another
+valid rate.
+"""
+
+import csv
+import io
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
+from gateway_api.base import durable
 from gateway_api.base.texts import parse_rate
-from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.command import command
-from gateway_api.cli.ctl.invocation import acts, dry_run_option, yes_option
-from gateway_api.cli.ctl.rate_changes import RateChanges, change_all
-from gateway_api.cli.ctl.results import Report
-from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
-from gateway_api.cli.ctl.texts import moment
+from gateway_api.cli.ctl.commands import jobs
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
+from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
+from gateway_api.cli.ctl.prompts import STANDARD_INPUT
+from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
+from gateway_api.cli.ctl.sessions import TargetType, is_id, session_id, session_path
+from gateway_api.cli.ctl.terminal import Progress, complain
+from gateway_api.cli.ctl.texts import line, moment, sessions
 from gateway_api.cli.ctl.texts import rate as shown
 from gateway_api.cli.ctl.times import DurationType, TimeType
+from gateway_api.client.errors import ClientError, NoResponse
 from gateway_api.client.gateway import Record, RemoteGateway
+from gateway_api.wire.core.sessions import SessionSummary
+
+_CELL = '( *"([^"]|"")*" *|[^",]*)'
+#: csv would read a quote in the middle of a cell, or one without its end.
+_LINE = re.compile(f"{_CELL}(,{_CELL})*")
+#: The columns that are read, by their names here and in a list of sessions.
+_HEADS = {
+    "id": "id", "username": "username", "down": "down", "rate_down": "down", "up": "up", "rate_up": "up",
+}  # fmt: skip
+#: A list has them beside these. The column of `--all` is not among them: ids are of one gateway.
+_IGNORED = frozenset(SessionSummary.__struct_fields__) - _HEADS.keys()
+_HEAD_RULE = "must name the columns: username or id, down and up, as subscribers list -o csv does"
+
+_Cells = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """The rates of the sessions of a username, or of the session of an id. With both, the session must still
+    be of that subscriber. Rates are in bits per second."""
+
+    number: int
+    id: int | None
+    username: str | None
+    down: int
+    up: int
+
+    @property
+    def who(self) -> str:
+        return line(self.username or f"session {self.id}")
+
+
+@dataclass(frozen=True)
+class BadRow:
+    number: int
+    reason: str
+
+
+def read(file: str) -> list[RateRow | BadRow]:
+    """Raises ClientError for a file that is empty or incomplete."""
+    try:
+        data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+        text = data.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise CommandFailure(ExitStatus.USAGE, f"cannot read {file}: {error}") from error
+    if not text:
+        raise CommandFailure(ExitStatus.USAGE, f"{file} is empty")
+    if not text.endswith("\n"):
+        reason = "no newline at the end: is the file complete? Nothing was changed"
+        raise CommandFailure(ExitStatus.USAGE, reason)
+    return list(_rows(each.rstrip("\r") for each in text.split("\n")))
+
+
+def written(sessions: Iterable[Record]) -> str:
+    """The present rates of sessions of a list, as such a file."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("id", "username", "down", "up"))
+    for each in sessions:
+        name = each["username"] or ""
+        # A cell loses spaces at its ends, and ends with its line: the id alone names such a session.
+        kept = name if name == name.strip() and name.isprintable() else ""
+        writer.writerow((each["id"], kept, f"{each['rate_down']}bit", f"{each['rate_up']}bit"))
+    return text.getvalue()
+
+
+def _rows(texts: Iterable[str]) -> Iterator[RateRow | BadRow]:
+    head: list[str] | None = None
+    seen: dict[int | str, int] = {}
+    for number, text in enumerate(texts, 1):
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        cells = _cells(text)
+        if head is None:
+            head = _head(cells)
+            if head is None:
+                # The meaning of the other lines is unknown.
+                yield BadRow(number, _HEAD_RULE)
+                return
+            continue
+        try:
+            row = _row(number, _named(head, cells))
+            _require_first(row, seen)
+            yield row
+        except ValueError as error:
+            yield BadRow(number, str(error))
+
+
+def _head(cells: Sequence[str] | None) -> list[str] | None:
+    """The names of the columns, those that are read as they are called here; None for another line."""
+    if cells is None or not all(cell in _HEADS or cell in _IGNORED for cell in cells):
+        return None
+    named = [_HEADS.get(cell, cell) for cell in cells]
+    is_known = {"down", "up"} <= set(named) and {"id", "username"} & set(named)
+    return named if is_known and len(set(named)) == len(named) else None
+
+
+def _named(head: Sequence[str], cells: Sequence[str] | None) -> _Cells:
+    """Raises ValueError with the rule."""
+    if cells is None or len(cells) != len(head):
+        raise ValueError(f"must have {len(head)} fields, as the first line")
+    return dict(zip(head, cells, strict=True))
+
+
+def _row(number: int, cells: _Cells) -> RateRow:
+    """Raises ValueError with the column and its rule."""
+    id, username = cells.get("id"), cells.get("username") or None
+    if id is None and username is None:
+        raise ValueError("username: is required")
+    if id is not None and not is_id(id):
+        raise ValueError("id: must be a session id")
+    down, up = _rate(cells, "down"), _rate(cells, "up")
+    return RateRow(number, None if id is None else int(id), username, down, up)
+
+
+def _rate(cells: _Cells, name: str) -> int:
+    try:
+        return parse_rate(cells[name])
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _require_first(row: RateRow, seen: dict[int | str, int]) -> None:
+    """Raises ValueError for a second line of the same session or subscriber."""
+    key = row.username or "" if row.id is None else row.id
+    if key in seen:
+        raise ValueError(f"{row.who} is in line {seen[key]} already")
+    seen[key] = row.number
+
+
+def _cells(text: str) -> list[str] | None:
+    """The cells of a line (RFC 4180, with spaces around them); None if a quote is not where it belongs."""
+    if not _LINE.fullmatch(text):
+        return None
+    (cells,) = csv.reader([re.sub('" *(,|$)', r'"\1', text)], skipinitialspace=True)
+    return [cell.strip() for cell in cells]
+
+
+#: Seconds between the attempts while the gateway does not respond.
+_PAUSES = (1, 2, 4)
+#: Changes that a question shows.
+_MOST_SHOWN = 100
+#: Undo files that are kept.
+_MOST_KEPT = 100
+#: All of them say what would change.
+_COLUMNS = (
+    ShownColumn("id", importance=Importance.IDENTITY),
+    ShownColumn("username", importance=Importance.IDENTITY),
+    ShownColumn("former_rate_down_bps", "Down", importance=Importance.IDENTITY),
+    ShownColumn("rate_down_bps", "New down", importance=Importance.IDENTITY),
+    ShownColumn("former_rate_up_bps", "Up", importance=Importance.IDENTITY),
+    ShownColumn("rate_up_bps", "New up", importance=Importance.IDENTITY),
+)
+
+
+class Change(NamedTuple):
+    """A line of the file, and a session as the list has it."""
+
+    row: RateRow
+    session: Record
+
+    @property
+    def record(self) -> Record:
+        return {
+            "id": self.session["id"],
+            "username": self.session["username"],
+            "rate_down_bps": self.row.down,
+            "rate_up_bps": self.row.up,
+            "former_rate_down_bps": self.session["rate_down"],
+            "former_rate_up_bps": self.session["rate_up"],
+        }
+
+
+class RateChanges:
+    """The changes of a file. Raises ClientError for bad lines."""
+
+    def __init__(self, gateway: RemoteGateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
+        found = read(file)
+        bad = [each for each in found if isinstance(each, BadRow)]
+        complain(f"line {each.number}: {each.reason}" for each in bad)
+        if bad and not skip_bad:
+            count = f"{len(bad)} bad line{'' if len(bad) == 1 else 's'}"
+            raise CommandFailure(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
+        rows = [each for each in found if isinstance(each, RateRow)]
+        online = gateway.pages("/subscribers", "sessions", {}) if rows else []
+        self.bad = len(bad)
+        self.offline = 0
+        self.offline_ok = offline_ok
+        self.changes: list[Change] = []
+        by_id, by_username = {each["id"]: each for each in online}, _by_username(online)
+        for row in rows:
+            self._add(row, _sessions_of(row, by_id, by_username))
+
+    def _add(self, row: RateRow, found: Sequence[Record]) -> None:
+        if not found:
+            self.offline += 1
+            complain([f"line {row.number}: {row.who} is not online"])
+        self.changes += [Change(row, each) for each in found]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.bad == 0 and (self.offline == 0 or self.offline_ok)
+
+    @property
+    def absent(self) -> str:
+        return f"{self.offline} not online, {self.bad} bad"
+
+    def table(self, most: int | None = None) -> ResultList:
+        """The former and the new rates of each session, or of the first ones."""
+        return ResultList([each.record for each in self.changes[:most]], _COLUMNS)
+
+
+def _by_username(online: Iterable[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for each in online:
+        found.setdefault(each["username"], []).append(each)
+    return found
+
+
+def _sessions_of(
+    row: RateRow, by_id: Mapping[int, Record], by_username: Mapping[str, Sequence[Record]]
+) -> Sequence[Record]:
+    if row.id is None:
+        return by_username.get(row.username or "", ())
+    session = by_id.get(row.id)
+    # The id may be that of another subscriber meanwhile, after a restart of the core.
+    is_same = session is not None and row.username in (None, session["username"])
+    return [session] if session is not None and is_same else []
+
+
+def change_all(
+    gateway: RemoteGateway, rates: RateChanges, terms: Record, *, dry_run: bool, yes: bool
+) -> Report:
+    """Shows the changes, asks, writes the undo file, and makes the changes. `terms` say how long the rates
+    are valid. The status is DONE if every change of the file was made. Raises ClientError."""
+    status = ExitStatus.DONE if rates.is_whole else ExitStatus.REFUSED
+    if rates.changes:
+        _require_allowed(gateway, rates.changes[0], terms)
+    if dry_run:
+        text = f"{len(rates.changes)} would change, {rates.absent}"
+        record = {"message": text, "changes": [each.record for each in rates.changes]}
+        return Report(text, record, status=status, table=rates.table())
+    if not rates.changes:
+        return _outcome(rates, 0, 0, status)
+    left = len(rates.changes) - _MOST_SHOWN
+    more = f"and {sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
+    text = f"{more}{len(rates.changes)} will change, {rates.absent}"
+    about = Report(text, None, table=rates.table(_MOST_SHOWN))
+    confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about)
+    undo = _undo_file(rates.changes)
+    complain([f"to undo the changes: gatewayctl subscribers rate --file {undo}"])
+    changed = failed = 0
+    with Progress(len(rates.changes)) as progress:
+        for each in rates.changes:
+            try:
+                _change(gateway, each, terms)
+                changed += 1
+            except ClientError as failure:
+                complain(f"line {each.row.number}: {each.row.who}: {said}" for said in failure.lines)
+                status = status_of(failure)
+                if status is not ExitStatus.REFUSED:
+                    complain([f"stopped at line {each.row.number}; run it again for the rest"])
+                    break
+                failed += 1
+            progress.advance(failed=failed)
+    return _outcome(rates, changed, failed, status)
+
+
+def _require_allowed(gateway: RemoteGateway, change: Change, terms: Record) -> None:
+    """Has the gateway check the user's role, and the terms, which are the same for all lines. Raises
+    ClientError."""
+    body = {**_body(change.row, terms), "filter": {"search": str(change.session["id"])}, "dry_run": True}
+    gateway.send("POST", "/subscribers/rate", body)
+
+
+def _undo_file(changes: Sequence[Change]) -> Path:
+    """Writes the former rates to a file of the user's. Raises ClientError."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = Path(home) / "gatewayctl"
+    path = folder / f"rates-before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.csv"
+    try:
+        durable.make_folder(folder)
+        durable.replace(path, written(each.session for each in changes).encode())
+        for old in sorted(folder.glob("rates-before-*.csv"))[:-_MOST_KEPT]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        said = f"cannot write the undo file {path}: {error.strerror}; nothing was changed"
+        raise CommandFailure(ExitStatus.REFUSED, said) from error
+    return path
+
+
+def _change(gateway: RemoteGateway, change: Change, terms: Record) -> None:
+    """Tries again while the gateway does not respond. Raises ClientError."""
+    for pause in (*_PAUSES, None):
+        try:
+            gateway.send("PUT", f"{session_path(change.session['id'])}/rate", _body(change.row, terms))
+            return
+        except NoResponse:
+            if pause is None:
+                raise
+            time.sleep(pause)
+
+
+def _body(row: RateRow, terms: Record) -> Record:
+    return {"rate_down": f"{row.down}bit", "rate_up": f"{row.up}bit", **terms}
+
+
+def _outcome(rates: RateChanges, changed: int, failed: int, status: ExitStatus) -> Report:
+    left = len(rates.changes) - changed - failed
+    text = f"{changed} changed, {failed} failed, {rates.absent}, {left} not tried"
+    return Report(text, {"message": text}, status=status)
 
 
 def _with_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:

@@ -5,15 +5,14 @@ from typing import Any
 
 import click
 
-from gateway_api.cli.ctl import jobs
 from gateway_api.cli.ctl.command import group
+from gateway_api.cli.ctl.commands import jobs
 from gateway_api.cli.ctl.completion import listed, orders
-from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, complain, status_of
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
-from gateway_api.cli.ctl.progress import Progress
 from gateway_api.cli.ctl.results import Report, ResultList, Sheet
-from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, touched
-from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
+from gateway_api.cli.ctl.sessions import COLUMNS, FOUND, TargetType, session_id, session_path, touched
+from gateway_api.cli.ctl.terminal import Progress, complain
 from gateway_api.cli.ctl.texts import line, moment, plain, sessions
 from gateway_api.client.errors import ClientError
 from gateway_api.client.gateway import Record, RemoteGateway

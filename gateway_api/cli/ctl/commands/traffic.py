@@ -7,7 +7,6 @@ import click
 
 from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.completion import Known
-from gateway_api.cli.ctl.failures import complain
 from gateway_api.cli.ctl.invocation import (
     chosen_format,
     chosen_gateway,
@@ -16,10 +15,9 @@ from gateway_api.cli.ctl.invocation import (
     reads,
     refreshes,
 )
-from gateway_api.cli.ctl.printing import StreamPrinter
-from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, WholeRecord
-from gateway_api.cli.ctl.sessions import address
-from gateway_api.cli.ctl.targets import TargetType, session_id, session_path
+from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, StreamPrinter, WholeRecord
+from gateway_api.cli.ctl.sessions import TargetType, address, session_id, session_path
+from gateway_api.cli.ctl.terminal import complain
 from gateway_api.cli.ctl.texts import moment, speed
 from gateway_api.cli.ctl.times import DurationType, TimeType
 from gateway_api.client.events import events
