@@ -289,7 +289,7 @@ class Of(NamedTuple):
 
 
 def show(result: Result, format: Format) -> None:
-    """Raises UsageError for columns that there are not."""
+    """Raises click.UsageError for columns that there are not."""
     if format.name != TABLE:
         terminal.write(format.text(_document(result), safe=terminal.is_terminal()))
         return
@@ -301,7 +301,8 @@ def show(result: Result, format: Format) -> None:
 
 
 def show_all(results: Sequence[Of], format: Format) -> None:
-    """Prints results of several gateways; each record has its context. Raises UsageError as `show` does."""
+    """Prints results of several gateways; each record has its context. Raises click.UsageError as `show`
+    does."""
     if format.name != TABLE:
         named = [{CONTEXT: of.context, **record} for of in results for record in _records(of.result)]
         terminal.write(format.text(named, safe=terminal.is_terminal()))
@@ -324,7 +325,7 @@ def _table_of(result: ResultList | Sheet, format: Format, width: int | None) -> 
 
 
 def picture(results: Sequence[Of], format: Format, width: int | None, *, is_one: bool) -> Table:
-    """A table for `redraw`: of the only gateway, or of several. Raises UsageError as `table` does."""
+    """A table for `redraw`: of the only gateway, or of several. Raises click.UsageError as `table` does."""
     if not is_one:
         return _side_by_side(results, format, width)
     shown = [of.result for of in results if not isinstance(of.result, Report)]
@@ -344,8 +345,8 @@ def _side_by_side(results: Sequence[Of], format: Format, width: int | None) -> T
 def table(
     columns: Sequence[ShownColumn], records: Sequence[Record], format: Format, width: int | None
 ) -> Table:
-    """The table that a format wants; `width` is that of the terminal, None without one. Raises UsageError for
-    a column that there is not."""
+    """The table that a format wants; `width` is that of the terminal, None without one. Raises
+    click.UsageError for a column that there is not."""
     chosen = _chosen(columns, format)
     if format.columns and width is not None:
         chosen = [replace(each, importance=Importance.IDENTITY) for each in chosen]

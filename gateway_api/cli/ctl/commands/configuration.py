@@ -422,7 +422,7 @@ def _require_known(given: Mapping[str, str], document: Record) -> None:
 
 
 def _json_in(file: str) -> Any:
-    """Raises ClientError for a file that cannot be read; None for other text than JSON."""
+    """The value in a file of JSON, None for other text. Raises ClientError if it cannot be read."""
     try:
         return json.loads(sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
