@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway_api.core.configuration.edit import EditOperation
-from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.services import GatewayServices
 from gateway_api.core.configuration.store import ConfigurationStore
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.gateways.lab.gateway import LabServices
 from tests.support.clocks import StillClock
 

@@ -11,10 +11,9 @@ from gateway_api.base.errors import Invalid, Stale
 from gateway_api.base.logs import MASK, redacted
 from gateway_api.core.configuration.documents import unmasked
 from gateway_api.core.configuration.edit import EditOperation
-from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import SECRET_HASH, put

@@ -11,8 +11,7 @@ import pytest
 
 from gateway_api.base.errors import Invalid
 from gateway_api.core.configuration.edit import EditOperation, OperationRefused
-from gateway_api.core.configuration.publisher import ChangeRequest
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import StillClock
 from tests.support.stack import running_core, wait_for
 from tests.support.workspaces import ADMIN, commit, opened, stage

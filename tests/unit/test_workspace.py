@@ -11,10 +11,9 @@ import pytest
 
 from gateway_api.base.errors import Invalid, Stale
 from gateway_api.core.configuration.edit import EditOperation
-from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.store import StepFailed
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import NOW, StillClock
 from tests.support.workspaces import ADMIN, commit, no_file_longer_than, opened, stage
 

@@ -12,10 +12,9 @@ from gateway_api.base.errors import Invalid, NotFound, Problem, Stale
 from gateway_api.base.fields import is_line
 from gateway_api.base.logs import redacted
 from gateway_api.core.configuration.edit import EditOperation, OperationRefused
-from gateway_api.core.configuration.publisher import ChangeRequest
 from gateway_api.core.configuration.running import View
 from gateway_api.core.configuration.store import StepFailed, Unreadable
-from gateway_api.core.configuration.workspace import Workspace
+from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.records.changes import Caller
 from gateway_api.wire.contract import Method, Nothing
 from gateway_api.wire.core import configuration as wire
