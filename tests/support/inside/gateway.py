@@ -81,6 +81,10 @@ def dhcp(world: World) -> dict[str, Any]:
 def steered(world: World) -> dict[str, Any]:
     """Alice has a shared address, and bob a public one. Behind the appliance and behind the neighbour, there
     is one address each."""
+    ways = {"alice": BEHIND_THE_APPLIANCE, "bob": BEHIND_THE_NEIGHBOUR}
+    for user, address in ways.items():
+        # The neighbour may have the route a moment before its kernel forwards by it.
+        soon(f"a reply to {user}", lambda: homes.reaches(world.dialers[user].device, address))
     pinged = {
         user: {
             address: homes.reaches(world.dialers[user].device, address)
