@@ -15,6 +15,7 @@ import requests
 
 from gateway_api.wire.varlink.client import Client
 from tests.support.documents import SECRET_HASH
+from tests.support.rendered import rendered as files_of
 from tests.support.stack import Api, running_stack, wait_for
 
 CONFIG = "/system/config"
@@ -110,11 +111,10 @@ def bring_forward(api: Api) -> None:
 
 
 def rendered(api: Api) -> dict[str, str]:
-    """The services' files of what runs, by name."""
+    """The files that services get of what runs, by name."""
     folder = Path(api.environment["CORE_SOCKET"]).parent / "configuration"
     runs = json.loads((folder / "state.json").read_text())["running"]
-    services = folder / "revisions" / str(runs) / "services"
-    return {path.name: path.read_text() for path in services.iterdir()}
+    return files_of(json.loads((folder / "revisions" / str(runs) / "configuration.json").read_text()))
 
 
 def sessions(api: Api) -> dict[int, dict[str, Any]]:
@@ -220,11 +220,6 @@ def test_with_a_radius_server_its_files_take_the_place_of_the_local_subscribers(
     files = rendered(still)
     assert "chap-secrets" not in files
     assert "\n192.0.2.9 between-us\n" in files["radius-servers"]
-
-
-def test_the_shaping_defaults_are_in_the_services_files_in_bits(still: Api) -> None:
-    commit(still, setting("qos.default_down", "333 mbit"))
-    assert "\ndefault_down_bps=333000000\n" in rendered(still)["qos.conf"]
 
 
 # Shaping

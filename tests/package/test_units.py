@@ -18,7 +18,8 @@ import requests
 from gateway_api.base.settings import KNOWN, Settings, log_format, log_level
 from gateway_api.base.settings import TOKEN as TOKEN_PROFILE
 from gateway_api.base.settings import USERS as USERS_PROFILE
-from gateway_api.core.gateways.linux.daemons import places
+from gateway_api.core.gateways.linux.daemons import daemon, dnsmasq, pppd, pppoe_server
+from gateway_api.core.gateways.linux.sessions.hooks import TRIGGER
 from gateway_api.serving import users as configuration
 from gateway_api.serving.configuration import common
 from tests.support.stack import Api, free_port, wait_for
@@ -127,21 +128,21 @@ def test_the_core_has_the_capabilities_that_it_needs_and_no_others() -> None:
 
 
 def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
-    pppoe, dnsmasq = service("gateway-pppoe@.service"), service("gateway-dnsmasq.service")
+    of_pppoe, of_dnsmasq = service("gateway-pppoe@.service"), service("gateway-dnsmasq.service")
     folder = REPOSITORY / "packaging" / "pppoe"
     options = (folder / "options").read_text().splitlines()
-    assert Path("/run", pppoe["RuntimeDirectory"]) == places.PPPD_RECORDS
-    assert f"set GATEWAY_SESSIONS={places.PPPD_RECORDS}" in options
-    assert f"set GATEWAY_TRIGGER={places.TRIGGER}" in options
-    assert dnsmasq["Environment"] == f"GATEWAY_TRIGGER={places.TRIGGER}"
-    assert f"settings={places.PPPOE_SETTINGS}/$interface" in (folder / "server").read_text()
+    assert Path("/run", of_pppoe["RuntimeDirectory"]) == pppd.RECORDS
+    assert f"set GATEWAY_SESSIONS={pppd.RECORDS}" in options
+    assert f"set GATEWAY_TRIGGER={TRIGGER}" in options
+    assert of_dnsmasq["Environment"] == f"GATEWAY_TRIGGER={TRIGGER}"
+    assert f"settings={pppoe_server.SETTINGS}/$interface" in (folder / "server").read_text()
     radius = (folder / "options.radius").read_text()
-    assert f"radius-config-file {places.SERVICES}/radiusclient.conf" in radius
-    assert dnsmasq["PIDFile"] == str(places.DNSMASQ_PID)
-    assert dnsmasq["LoadCredential"] == f"dnsmasq.conf:{places.SERVICES}/dnsmasq.conf"
-    assert Path("/var/lib", dnsmasq["StateDirectory"]) == places.DNSMASQ_LEASES.parent
-    assert Path("/run", dnsmasq["RuntimeDirectory"]) == places.DNSMASQ_RECORDS.parent
-    assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == places.TRIGGER.parent
+    assert f"radius-config-file {daemon.SERVICES}/radiusclient.conf" in radius
+    assert of_dnsmasq["PIDFile"] == str(dnsmasq.PID_FILE)
+    assert of_dnsmasq["LoadCredential"] == f"dnsmasq.conf:{daemon.SERVICES}/dnsmasq.conf"
+    assert Path("/var/lib", of_dnsmasq["StateDirectory"]) == dnsmasq.LEASES.parent
+    assert Path("/run", of_dnsmasq["RuntimeDirectory"]) == dnsmasq.RECORDS.parent
+    assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == TRIGGER.parent
 
 
 def test_pppd_asks_subscribers_only_for_what_its_radius_client_can_check() -> None:

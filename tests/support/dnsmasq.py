@@ -8,13 +8,17 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 from pathlib import Path
 
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DhcpServer
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
-from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, render
 from gateway_api.core.gateways.linux.sources.source import SourceSession
 from gateway_api.core.records.clock import Clock
+from tests.support.documents import valid_document
 from tests.support.namespaces import inside, ip, neighbour, network_namespace
 from tests.support.stack import wait_for
 
@@ -74,43 +78,39 @@ class Server:
         self._subscribers: list[Subscriber] = []
         self.run = folder / "run"
         self.trigger = folder / "trigger"
-        self.options = DnsmasqOptions(
-            interfaces=("trunk0.*",),
-            ranges=(
-                Range(
-                    IPv4Network("100.64.9.0/24"),
-                    GATEWAY,
-                    IPv4Address("100.64.9.10"),
-                    IPv4Address("100.64.9.250"),
-                ),
-            ),
-            dns_servers=(IPv4Address("192.0.2.53"), IPv4Address("192.0.2.54")),
-            lease_time=600,
-            most_leases=100,
-            lease_file=folder / "leases",
-            pid_file=folder / "dnsmasq.pid",
-            script=LEASE_SCRIPT,
-        )
+        self.lease_file, self._pid_file = folder / "leases", folder / "dnsmasq.pid"
+        self.document = valid_document()
+        self.document["demux"]["trunks"] = ["trunk0"]
+        self.document["cgnat"]["source_range"] = "100.64.9.0/24"
+        self.document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
         self.start()
 
     def source(self, clock: Clock | None = None) -> Dnsmasq:
         return Dnsmasq(
             "dnsmasq",
-            self.options.lease_file,
-            self.options.pid_file,
+            self.lease_file,
+            self._pid_file,
             self.run / "leases",
             clock or Clock("boot 1"),
         )
 
     def start(self) -> None:
         file = self._folder / "dnsmasq.conf"
-        file.write_text(render(self.options))
-        self.options.pid_file.unlink(missing_ok=True)
+        file.write_text(self._rendered())
+        self._pid_file.unlink(missing_ok=True)
         self._process = subprocess.Popen(
             ["dnsmasq", "--keep-in-foreground", f"--conf-file={file}", "--log-facility=-"],
             env={**os.environ, "RUNTIME_DIRECTORY": str(self.run), "GATEWAY_TRIGGER": str(self.trigger)},
         )
-        wait_for("dnsmasq", self.options.pid_file.exists)
+        wait_for("dnsmasq", self._pid_file.exists)
+
+    def _rendered(self) -> str:
+        """The file of the gateway, with the places of this server."""
+        daemon = DhcpServer(Systemd(), PlacedFiles(self._folder), is_source=True)
+        text = daemon.render(RunningConfiguration.of(self.document).sections)["dnsmasq.conf"]
+        for place, own in ((LEASES, self.lease_file), (PID_FILE, self._pid_file), (SCRIPT, LEASE_SCRIPT)):
+            text = text.replace(f"={place}\n", f"={own}\n")
+        return text
 
     def kill(self) -> None:
         self._process.kill()

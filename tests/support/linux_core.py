@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_api.core.gateways.linux.daemons import places
+from gateway_api.core.gateways.linux.daemons import accel_ppp
 from gateway_api.wire.core.interface import CORE
 from gateway_api.wire.varlink.client import Client
 from tests.support.accel import Peer
@@ -23,8 +23,6 @@ from tests.support.stack import PATIENCE, listens, wait_for
 
 #: What every session arrived on: a veth with the name of a VLAN.
 VLAN = "trunk0.1000"
-#: The command line and the metrics, as the core renders accel-ppp's configuration.
-_PORTS = (2001, 9099)
 _OWN_FOLDERS = """
 set -e
 mount --make-rprivate /
@@ -133,7 +131,8 @@ def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
                 f"link set {far(VLAN)} up",
             ]
         )
-        accel = Accel(*_PORTS, root_of(holder) / places.ACCEL_PPP_PASSWORD.relative_to("/"))
+        ports = accel_ppp.COMMAND_LINE.port, accel_ppp.METRICS.port
+        accel = Accel(*ports, root_of(holder) / accel_ppp.PASSWORD.relative_to("/"))
         core = None
         try:
             core = LinuxCore(folder, holder, accel)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -10,8 +9,13 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import check, render
+from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppReload
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
+from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
+from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine
 
 
 def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:
@@ -27,14 +31,32 @@ def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None 
 RADIUS = {"server": "192.0.2.5", "secret": "s3cr3t!", "authentication_port": 2812, "accounting_port": 2813}
 
 
+_NOWHERE = Path("/nowhere")
+
+
+def daemons(path: str = "") -> dict[str, ServiceDaemon]:
+    """Those that run by files alone, by the name of a file. vtysh is in the folder `path`, if anywhere."""
+    files = PlacedFiles(_NOWHERE)
+    pppd = SignOnFiles(files)
+    accel = AccelPppReload(files, CommandLine(COMMAND_LINE))
+    frr = FrrByDifference(files, FrrFolders(programs=Path(path) if path else _NOWHERE))
+    of_pppd = ("chap-secrets", "radiusclient.conf", "radius-servers")
+    return {**dict.fromkeys(of_pppd, pppd), "accel-ppp.conf": accel, "frr.conf": frr}
+
+
+def render(configuration: Configuration) -> dict[str, str]:
+    return {
+        name: text for daemon in daemons().values() for name, text in daemon.render(configuration).items()
+    }
+
+
 def rendered(document: dict[str, Any]) -> dict[str, str]:
-    return dict(render(RunningConfiguration.of(document).sections))
+    return render(RunningConfiguration.of(document).sections)
 
 
 GOOD = {
     "accel-ppp.conf": "# Rendered.\n[modules]\nlog_syslog\n\n[core]\nlog-error=/var/log/core.log\n",
     "chap-secrets": "# Rendered.\nalice * pw-alice *\nbob * pw-bob 100.64.0.7\n",
-    "qos.conf": "# Rendered.\ndefault_down_bps=1\n",
     "frr.conf": "! Rendered.\nhostname bng1\n",
     "radius-servers": "# Rendered.\n192.0.2.5 s3cr3t!\n",
 }
@@ -141,13 +163,11 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def checked(files: Mapping[str, str | bytes], path: str = "") -> None:
-    """Checks such files in a folder, with vtysh only if `path` has it."""
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        for name, content in files.items():
-            data = content.encode() if isinstance(content, str) else content
-            (Path(folder) / name).write_bytes(data)
-        patch.setenv("PATH", path)
-        check(Path(folder))
+    """Verifies such files, with vtysh only if `path` has it."""
+    of_file = daemons(path)
+    for name, content in files.items():
+        text = content if isinstance(content, str) else content.decode("latin-1")
+        of_file[name].verify({name: text})
 
 
 def refusal(files: Mapping[str, str | bytes], path: str = "") -> StepFailed:

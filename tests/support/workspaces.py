@@ -9,7 +9,8 @@ from typing import Any
 
 from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import GatewayServices
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import GatewayServices, Rendered
 from gateway_api.core.configuration.store import ConfigurationStore
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.gateways.lab.gateway import LabServices
@@ -19,16 +20,26 @@ ADMIN = ChangeRequest("admin")
 _NO_SERVICES = LabServices()
 
 
+class CheckedServices(LabServices):
+    """Services whose files are checked like this, which may raise StepFailed."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def render(self, configuration: Configuration) -> Rendered:
+        self._check()
+        return {}
+
+
 @contextmanager
 def opened(
     folder: Path,
     document: dict[str, Any],
     clock: StillClock,
-    check: Callable[[Path], None] = lambda _: None,
     services: GatewayServices = _NO_SERVICES,
 ) -> Iterator[Workspace]:
     store = ConfigurationStore(folder)
-    yield Workspace(store, lambda: RunningConfiguration.of(document), clock, check, services)
+    yield Workspace(store, lambda: RunningConfiguration.of(document), clock, services)
     store.close()
 
 

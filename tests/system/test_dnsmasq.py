@@ -6,12 +6,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from gateway_api.core.gateways.linux.daemons.dnsmasq import LEASE_TIME
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.clocks import StillClock
@@ -76,7 +76,7 @@ def test_a_lease_of_dhcpv6_belongs_to_the_session_with_its_mac_address_and_vlan(
     source = server.source()
     session = the_session(source)
     # As dnsmasq 2.90 and its script leave it.
-    with server.options.lease_file.open("a") as file:
+    with server.lease_file.open("a") as file:
         file.write("duid 00:01:00:01:32:95:77:8a:fa:e3:a2:a4:8f:08\n")
         file.write("4000000000 7 2001:db8:5::1bb * 00:01:00:01:32:95:77:9c:02:00:00:00:00:07\n")
     record = f"4b727e627f7afb2a 1795341085 {MAC} trunk0.302 4000000000 live\n"
@@ -89,11 +89,11 @@ def test_a_renewal_keeps_the_session(server: Server) -> None:
     source = server.source()
     session = the_session(source)
     route(session)
-    leases = server.options.lease_file.read_bytes()
+    leases = server.lease_file.read_bytes()
     # An expiry has whole seconds.
     time.sleep(1.1)
     subscriber.renew()
-    wait_for("a later expiry", lambda: server.options.lease_file.read_bytes() != leases)
+    wait_for("a later expiry", lambda: server.lease_file.read_bytes() != leases)
     assert the_session(source) is session
 
 
@@ -134,9 +134,9 @@ def test_an_expired_lease_is_no_session_although_its_line_is_there(server: Serve
     clock = StillClock(time.time())
     source = server.source(clock)
     session = the_session(source)
-    clock.now += server.options.lease_time + 5
+    clock.now += LEASE_TIME + 5
     assert source.sessions() == []
-    assert session.ip_address.encode() in server.options.lease_file.read_bytes()
+    assert session.ip_address.encode() in server.lease_file.read_bytes()
     assert source.ends([session.key])[session.key].reason == "session_timeout"
 
 
@@ -192,9 +192,10 @@ def test_a_reserved_address_is_given_to_nobody(server: Server) -> None:
     address = the_session(server.source()).ip_address
     assert address is not None
     server.kill()
-    server.options.lease_file.unlink()
+    server.lease_file.unlink()
     shutil.rmtree(server.run / "leases")
-    server.options = replace(server.options, reserved=(IPv4Address(address),))
+    alice = {"username": "alice", "password": "secret-1", "ip_address": address}
+    server.document["subscribers"]["local"] = [alice]
     server.start()
     # dnsmasq makes the address of the MAC address, so that it would be the same.
     server.sign_on(302, "-r", address)
@@ -304,7 +305,7 @@ def test_a_lease_file_that_is_being_written_ends_no_session(server: Server) -> N
     server.sign_on(302)
     source = server.source()
     session = the_session(source)
-    file = server.options.lease_file
+    file = server.lease_file
     whole = file.read_bytes()
     file.write_bytes(b"")
     writer = threading.Timer(0.3, lambda: file.write_bytes(whole))
@@ -319,7 +320,7 @@ def test_a_lease_file_that_stays_cut_is_no_answer(server: Server) -> None:
     server.sign_on(302)
     source = server.source()
     the_session(source)
-    file = server.options.lease_file
+    file = server.lease_file
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(SourceUnavailable, match="not whole"):
         source.sessions()

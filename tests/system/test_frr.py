@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import FRR_MARK
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.gateways.linux.daemons import frr as frr_module
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_api.core.gateways.linux.daemons.file_daemons import FrrByDifference
-from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders, RoutingAbsent, RoutingUnavailable
-from gateway_api.core.gateways.linux.daemons.frr_ownership import take_over
-from gateway_api.core.gateways.linux.daemons.frr_reload import (
+from gateway_api.core.gateways.linux.daemons.frr import (
+    MARK,
+    Frr,
+    FrrByDifference,
     FrrConfiguration,
     FrrDifference,
+    FrrFolders,
+    RoutingAbsent,
     RoutingHalfChanged,
     RoutingRefused,
+    RoutingUnavailable,
+    take_over,
 )
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from tests.support import frr as packages
@@ -183,7 +186,7 @@ def test_a_vtysh_that_closes_its_output_and_hangs_is_killed(tmp_path: Path) -> N
 
 
 def test_a_vtysh_that_prints_without_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frr_module, "_MOST", 1 << 20)
+    monkeypatch.setattr(frr_module, "_MOST_SUMMARY", 1 << 20)
     endless = stand_in(tmp_path, f"echo $$ > {tmp_path}/pids; exec cat /dev/zero")
     with pytest.raises(RoutingUnavailable, match="vtysh printed more than 1048576 bytes"):
         Frr(endless, PATIENCE).bgp_summary()
@@ -377,10 +380,10 @@ def test_another_s_configuration_that_was_given_to_the_gateway_is_replaced(
     before = (foreign.near.configuration / "frr.conf").read_text()
     copy, has_mark = take_over(foreign.near)
     assert (copy.name, copy.read_text(), has_mark) == ("frr.conf.before-gateway", before, True)
-    assert (foreign.near.configuration / "frr.conf").read_text() == f"{before}\n{FRR_MARK}\n"
+    assert (foreign.near.configuration / "frr.conf").read_text() == f"{before}\n{MARK}\n"
     daemon = commit(foreign, document, tmp_path)
     assert not {STATIC, f" {PASSWORD}"} & set(lines_of(foreign))
-    assert FRR_MARK in lines_of(foreign)
+    assert MARK in lines_of(foreign)
     assert daemon.foreign == ()
 
 
@@ -390,14 +393,14 @@ def test_a_fresh_installation_of_frr_is_the_gateway_s(
     for line in ("no router bgp 65001", "log syslog informational"):
         pair.vtysh(pair.near, "-c", "configure terminal", "-c", line)
     commit(pair, document, tmp_path)
-    assert FRR_MARK in lines_of(pair)
+    assert MARK in lines_of(pair)
 
 
 def test_what_an_older_version_of_the_gateway_wrote_is_the_gateway_s(
     pair: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
     commit(pair, document, tmp_path, placed=NEAR)
-    assert FRR_MARK in lines_of(pair)
+    assert MARK in lines_of(pair)
 
 
 def test_what_an_operator_added_to_the_lines_of_an_older_version_is_not(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.core.gateways.linux.daemons.places import ACCEL_PPP_PASSWORD
+from gateway_api.core.gateways.linux.daemons.accel_ppp import PASSWORD as PASSWORD_FILE
 from gateway_api.core.gateways.linux.kernel.messages import NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.accel_cli import TIMEOUT
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 ALICE, BOB, CAROL = subscriber(0), subscriber(1), subscriber(2)
-PASSWORD = ACCEL_PPP_PASSWORD.relative_to("/")
+PASSWORD = PASSWORD_FILE.relative_to("/")
 #: Of etc/factory.json.
 DEFAULT = (100_000_000, 20_000_000)
 

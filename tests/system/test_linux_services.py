@@ -14,14 +14,14 @@ import pytest
 
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.services import render
 from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.accel_ppp import AccelPppReload
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_api.core.gateways.linux.daemons.dhcp_server import DhcpServer
-from gateway_api.core.gateways.linux.daemons.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
-from gateway_api.core.gateways.linux.daemons.frr import FrrFolders
+from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_api.core.gateways.linux.daemons.frr import FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.daemons.pppoe_units import PppoeUnits
+from gateway_api.core.gateways.linux.daemons.pppd import SignOnFiles
+from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeUnits
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
@@ -29,7 +29,7 @@ from gateway_api.core.gateways.linux.sources.source import SourceRefused, Source
 from gateway_api.wire.core.impact import ServiceAction, ServiceImpact
 from tests.support.documents import put
 from tests.support.namespaces import ip, network_namespace
-from tests.support.rendered import RADIUS
+from tests.support.rendered import RADIUS, render
 from tests.support.running_accel import LOCALHOST, Accel, running_accel
 from tests.support.stack import free_port, wait_for
 from tests.support.workspaces import no_file_longer_than
@@ -86,22 +86,12 @@ class World:
         return LinuxServices([secrets, self.units(), self.dhcp(is_source=True)], apply, put_back)
 
     def dhcp(self, *, is_source: bool) -> DhcpServer:
-        placed = PlacedFiles(self.folder / "services")
-        return DhcpServer(self.systemd, placed, Path("/usr/lib/x/dhcp-lease"), is_source=is_source)
+        return DhcpServer(self.systemd, PlacedFiles(self.folder / "services"), is_source=is_source)
 
     def without_sources(self) -> LinuxServices:
         """After a change to accel-ppp."""
         units = PppoeUnits(self.systemd, self.folder / "pppoe", is_source=False)
         return LinuxServices([units, self.dhcp(is_source=False)], 30, 30)
-
-    def rendered(self, configuration: Configuration) -> Path:
-        folder = self.folder / "rendered"
-        folder.mkdir(exist_ok=True)
-        for path in folder.iterdir():
-            path.unlink()
-        for name, text in render(configuration).items():
-            (folder / name).write_text(text)
-        return folder
 
 
 @pytest.fixture
@@ -119,6 +109,11 @@ def world(tmp_path: Path, document: dict[str, Any]) -> Iterator[World]:
 
 def limits(apply: float = 30, put_back: float = 30) -> CommitLimits:
     return CommitLimits.of(apply, put_back)
+
+
+def apply(services: LinuxServices, configuration: Configuration) -> None:
+    """As a commit."""
+    services.apply(services.render(configuration), configuration)
 
 
 def of(document: dict[str, Any], **changes: Any) -> Configuration:
@@ -416,7 +411,7 @@ def test_a_full_disk_is_found_before_frr_changes(world: World) -> None:
 
 def test_dnsmasq_runs_while_there_is_a_trunk(world: World, document: dict[str, Any]) -> None:
     services = world.services()
-    services.apply(world.rendered(world.configuration), world.configuration)
+    apply(services, world.configuration)
     assert world.asked() == ["restart gateway-dnsmasq.service"]
     text = world.files()["dnsmasq.conf"]
     assert "interface=trunk0.*\ninterface=trunk1.*\n" in text
@@ -424,7 +419,7 @@ def test_dnsmasq_runs_while_there_is_a_trunk(world: World, document: dict[str, A
     assert "dhcp-option=tag:pool0,option:router,100.64.0.1\n" in text
     document["demux"]["trunks"] = []
     assert services.plan(of(document)) == (ServiceImpact("dnsmasq", ServiceAction.RESTART),)
-    services.apply(world.rendered(of(document)), of(document))
+    apply(services, of(document))
     assert world.asked() == ["stop gateway-dnsmasq.service"]
     assert "dnsmasq.conf" not in world.files()
 
@@ -435,7 +430,7 @@ def test_dhcp_gives_away_no_address_of_a_local_subscriber(world: World, document
         "local": [{"username": address, "password": "secret", "ip_address": address} for address in addresses]
     }
     services = world.services()
-    services.apply(world.rendered(of(document)), of(document))
+    apply(services, of(document))
     lines = world.files()["dnsmasq.conf"].splitlines()
     assert [line for line in lines if "host" in line] == ["dhcp-host=id:reserved,100.96.0.20,ignore"]
 
@@ -443,27 +438,41 @@ def test_dhcp_gives_away_no_address_of_a_local_subscriber(world: World, document
 def test_dhcp_tells_subscribers_the_dns_servers(world: World, document: dict[str, Any]) -> None:
     document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
     services = world.services()
-    services.apply(world.rendered(of(document)), of(document))
+    apply(services, of(document))
     lines = world.files()["dnsmasq.conf"].splitlines()
     assert "dhcp-option=option:dns-server,192.0.2.53,192.0.2.54" in lines
 
 
 def test_dnsmasq_is_started_and_not_restarted_where_nothing_changed(world: World) -> None:
-    world.services().apply(world.rendered(world.configuration), world.configuration)
+    apply(world.services(), world.configuration)
     world.asked()
     services = world.services()
     assert services.plan(world.configuration) == ()
-    services.apply(world.rendered(world.configuration), world.configuration)
+    apply(services, world.configuration)
     assert world.asked() == ["start gateway-dnsmasq.service"]
+
+
+def test_services_run_by_what_a_new_version_renders_from_its_start_on(world: World, accel: Accel) -> None:
+    placed = PlacedFiles(world.folder / "services")
+    services = LinuxServices(
+        [AccelPppReload(placed, accel.command_line()), world.dhcp(is_source=True)], 30, 30
+    )
+    new = services.render(world.configuration)
+    for name in new:
+        placed.place(name, "# Rendered by a former version.\n")
+    services.resume(world.configuration)
+    assert accel.commands().count("reload") == 1
+    assert world.asked() == ["restart gateway-dnsmasq.service"]
+    assert world.files() == new
 
 
 def test_daemons_that_are_sources_no_longer_are_stopped_once(world: World) -> None:
     units = world.units()
     units.start(["trunk0.300"])
-    world.services().apply(world.rendered(world.configuration), world.configuration)
+    apply(world.services(), world.configuration)
     world.asked()
     for _ in range(2):
-        world.without_sources().resume(world.rendered(world.configuration), world.configuration)
+        world.without_sources().resume(world.configuration)
     stopped = ["stop gateway-pppoe@trunk0.300.service", "stop gateway-dnsmasq.service"]
     assert world.asked() == stopped
     assert (world.settings(), "dnsmasq.conf" in world.files()) == ({}, False)
@@ -471,14 +480,14 @@ def test_daemons_that_are_sources_no_longer_are_stopped_once(world: World) -> No
 
 
 def test_a_daemon_that_did_not_stop_is_stopped_later(world: World) -> None:
-    world.services().apply(world.rendered(world.configuration), world.configuration)
+    apply(world.services(), world.configuration)
     world.refuse("^stop")
     for _ in range(2):
         with pytest.raises(StepFailed, match="Job for it failed"):
-            world.without_sources().resume(world.rendered(world.configuration), world.configuration)
+            world.without_sources().resume(world.configuration)
     world.refuse(None)
     world.asked()
-    world.without_sources().resume(world.rendered(world.configuration), world.configuration)
+    world.without_sources().resume(world.configuration)
     assert world.asked() == ["stop gateway-dnsmasq.service"]
 
 
@@ -487,33 +496,33 @@ def test_a_service_that_refuses_at_a_start_keeps_no_other_from_running(world: Wo
     absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
     services = LinuxServices([FrrByDifference(placed, absent), world.dhcp(is_source=True)], 30, 30)
     with pytest.raises(StepFailed, match=r"cannot apply frr\.conf"):
-        services.resume(world.rendered(world.configuration), world.configuration)
+        services.resume(world.configuration)
     assert world.asked() == ["restart gateway-dnsmasq.service"]
 
 
 def test_the_secrets_of_subscribers_are_for_root_and_the_core(world: World, document: dict[str, Any]) -> None:
     document["subscribers"] = {"local": [{"username": "alice", "password": "pw-alice"}]}
     services = world.services()
-    services.apply(world.rendered(of(document)), of(document))
+    apply(services, of(document))
     secrets = world.folder / "services" / "chap-secrets"
     assert "alice * pw-alice *\n" in secrets.read_text()
     assert oct(secrets.stat().st_mode & 0o777) == "0o600"
     document["radius"] = RADIUS
-    services.apply(world.rendered(of(document)), of(document))
+    apply(services, of(document))
     assert not secrets.exists()
     assert "radius-servers" in world.files()
 
 
 def test_a_service_that_refuses_leaves_all_as_before(world: World, document: dict[str, Any]) -> None:
     services = world.services()
-    services.apply(world.rendered(world.configuration), world.configuration)
+    apply(services, world.configuration)
     before = world.files()
     document["radius"] = RADIUS
     after = of(document, cgnat__source_range="10.8.0.0/16")
     world.asked()
     world.refuse("^restart gateway-dnsmasq")
     with pytest.raises(StepFailed) as failed:
-        services.apply(world.rendered(after), after)
+        apply(services, after)
     assert (failed.value.name, failed.value.reason) == ("restart dnsmasq", "Job for it failed.")
     assert world.files() == before
     # The second time with the former file.
@@ -523,13 +532,13 @@ def test_a_service_that_refuses_leaves_all_as_before(world: World, document: dic
 def test_a_service_that_hangs_leaves_all_as_before(world: World, document: dict[str, Any]) -> None:
     world.systemd = Systemd([str(world.folder / "systemctl")], seconds=60)
     services = world.services(apply=3, put_back=2)
-    services.apply(world.rendered(world.configuration), world.configuration)
+    apply(services, world.configuration)
     before = world.files()
     document["radius"] = RADIUS
     after = of(document, cgnat__source_range="10.8.0.0/16")
     world.hang("^restart gateway-dnsmasq")
     with pytest.raises(StepFailed) as failed:
-        services.apply(world.rendered(after), after)
+        apply(services, after)
     assert failed.value.name == "restart dnsmasq"
     assert re.fullmatch(r"systemctl did not end within [0-3](\.[0-9]+)? s", failed.value.reason)
     assert world.files() == before
@@ -548,13 +557,13 @@ def test_an_frr_that_hangs_leaves_the_others_time_to_be_put_back(
     world: World, document: dict[str, Any]
 ) -> None:
     placed = PlacedFiles(world.folder / "services")
-    world.services().apply(world.rendered(world.configuration), world.configuration)
+    apply(world.services(), world.configuration)
     before = world.files()
     world.asked()
     frr = FrrByDifference(placed, frr_stand_in(world.folder, _NEVER_ENDS))
     services = LinuxServices([world.dhcp(is_source=True), frr], 4, 8)
     after = of(document, cgnat__source_range="10.8.0.0/16")
     with pytest.raises(StepFailed, match=r"cannot apply frr\.conf to FRR: .*did not end within"):
-        services.apply(world.rendered(after), after)
+        apply(services, after)
     assert world.asked() == ["restart gateway-dnsmasq.service"] * 2
     assert world.files() == before

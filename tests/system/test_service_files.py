@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from gateway_api.base.errors import Invalid
-from gateway_api.core.gateways.linux.daemons import places
+from gateway_api.core.gateways.linux.daemons import accel_ppp as daemon
+from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
 from tests.support import accel_ppp
 from tests.support.documents import put
 from tests.support.frr import Frr
@@ -253,7 +254,7 @@ def test_pppds_radius_client_reads_its_files_as_they_were_set(
     files = rendered(document)
     (tmp_path / "radius-servers").write_text(files["radius-servers"])
     client = tmp_path / "radiusclient.conf"
-    client.write_text(files["radiusclient.conf"].replace(str(places.SERVICES), str(tmp_path)))
+    client.write_text(files["radiusclient.conf"].replace(str(SERVICES), str(tmp_path)))
     assert pppd.radius(client) == {
         "authserver": ["192.0.2.5", 2812],
         "acctserver": ["192.0.2.5", 2813],
@@ -310,8 +311,8 @@ def test_accel_ppp_reads_every_valid_configuration_as_it_was_set(document: dict[
     # An expression would never let an interface go.
     assert "interface" not in dict(read["ipoe"])
     assert [*read][-1] == "ipoe"
-    assert read["ipoe"][-1] == ("$include", str(places.IPOE_INTERFACES))
-    assert read["cli"][-1] == ("$include", str(places.ACCEL_PPP_PASSWORD))
+    assert read["ipoe"][-1] == ("$include", str(daemon.IPOE_INTERFACES))
+    assert read["cli"][-1] == ("$include", str(daemon.PASSWORD))
 
 
 def test_accel_ppp_reads_every_secret_as_it_was_set(document: dict[str, Any]) -> None:

@@ -19,18 +19,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from itertools import count, pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from gateway_api.base.logs import redacted
-from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import render
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.stack import descendants, running_core, wait_for
@@ -176,26 +173,22 @@ class Seen(NamedTuple):
     kept: Kept
 
 
-def _kept(folder: Path, *, all_files: bool) -> Kept:
-    """What is in a folder, which must be whole; without `all_files`, what was rendered for archived
-    revisions isn't looked at."""
+def _kept(folder: Path) -> Kept:
+    """What is in a folder, which must be whole."""
     state = json.loads((folder / "state.json").read_bytes())
     deadline = state["deadline"]
     return Kept(
         _revision(folder, state["running"]),
         state["candidate"],
-        tuple(_revision(folder, number, rendered=all_files) for number in state["archive"]),
+        tuple(_revision(folder, number) for number in state["archive"]),
         None if deadline is None else _revision(folder, deadline["baseline"]),
     )
 
 
-def _revision(folder: Path, number: int, *, rendered: bool = True) -> Revision:
+def _revision(folder: Path, number: int) -> Revision:
     """A revision whose files fit together."""
     revision = folder / "revisions" / str(number)
     document = (revision / "configuration.json").read_bytes()
-    if rendered:
-        services = {path.name: path.read_text() for path in (revision / "services").iterdir()}
-        assert services == _rendered(document), f"the files of revision {number} aren't of its document"
     commit = json.loads((revision / "commit.json").read_bytes())
     assert commit.pop("committed_at") > 0
     found = Revision(json.loads(document), **commit)
@@ -203,19 +196,14 @@ def _revision(folder: Path, number: int, *, rendered: bool = True) -> Revision:
     return found
 
 
-@lru_cache(4096)
-def _rendered(document: bytes) -> dict[str, str]:
-    return dict(render(RunningConfiguration.of(msgspec.json.decode(document)).sections))
-
-
-def _observed(core: Core, *, all_files: bool = True) -> Seen:
+def _observed(core: Core) -> Seen:
     """What a core has, which must be whole, and the same for its clients as on disk."""
     state = core.folder / "state.json"
     before = b""
     # Again, if a deadline came in between.
     while state.read_bytes() != before:
         before = state.read_bytes()
-        kept = _kept(core.folder, all_files=all_files)
+        kept = _kept(core.folder)
         running, candidate = core.call("GetConfiguration"), core.call("GetCandidate")
         archive = core.call("ListArchive")["revisions"]
     assert running["configuration"] == redacted(kept.running.document)
@@ -457,13 +445,12 @@ def test_a_commit_is_synced_before_it_counts_and_counts_for_good_before_it_is_an
     assert calls[counts].paths == (str(draft), str(folder / "state.json"))
     revision = folder / "revisions" / str(json.loads((folder / "state.json").read_bytes())["running"])
     files = [path for path in revision.rglob("*") if path.is_file()]
-    assert {"configuration.json", "commit.json", "frr.conf", "qos.conf"} <= {path.name for path in files}
+    assert {path.name for path in files} == {"configuration.json", "commit.json"}
     for path in files:
         synced = _last(calls, "sync", path)
         assert _last(calls, "write", path) < synced < _last(calls, "sync", path.parent) < counts, path
-    for path in (revision / "services", revision):
-        synced = _last(calls, "sync", path)
-        assert _last(calls, "mkdir", path) < synced < _last(calls, "sync", path.parent) < counts, path
+    synced = _last(calls, "sync", revision)
+    assert _last(calls, "mkdir", revision) < synced < _last(calls, "sync", revision.parent) < counts
     assert _last(calls, "write", draft) < _last(calls, "sync", draft) < counts
     assert counts < _last(calls, "sync", folder) < answer
     # And whatever else it may touch: at the rename, all is safe but the name of the draft.
@@ -691,13 +678,13 @@ def test_a_core_whose_disk_fails_time_and_again_goes_on(bench: Bench) -> None:
 def test_a_file_that_the_disk_takes_a_part_of_is_no_part_of_a_configuration(bench: Bench) -> None:
     plain = _plain(bench, TO_CONFIRM)
     with bench.core(plain.home) as core:
-        largest = max(core.folder.rglob("services/*"), key=lambda path: path.stat().st_size)
+        largest = max(core.folder.rglob("configuration.json"), key=lambda path: path.stat().st_size)
         # All lines but the last, so that nobody can tell by what is there.
         taken = largest.read_bytes().rindex(b"\n", 0, -1) + 1
         limits = resource.prlimit(core.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(core.pid, resource.RLIMIT_FSIZE, (taken, limits[1]))
         assert _refused(core, TO_CONFIRM)
-        assert taken in [path.stat().st_size for path in core.folder.rglob("services/*")]
+        assert taken in [path.stat().st_size for path in core.folder.rglob("configuration.json")]
         assert _observed(core) == plain.before
         _restart_a_copy(bench, plain.home, plain.before)
         resource.prlimit(core.pid, resource.RLIMIT_FSIZE, limits)
@@ -859,7 +846,7 @@ def test_a_core_killed_a_thousand_times_loses_nothing_that_it_answered(bench: Be
 
 
 def _world(core: Core) -> World:
-    kept = _observed(core, all_files=False).kept
+    kept = _observed(core).kept
     deadline = json.loads((core.folder / "state.json").read_bytes())["deadline"]
     if kept.baseline is not None and deadline is None:
         # It came just now.

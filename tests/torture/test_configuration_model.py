@@ -33,6 +33,7 @@ from gateway_api.base.errors import GatewayApiError, Invalid, NotFound, Stale
 from gateway_api.core.configuration.edit import EditOperation, OperationRefused
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import Commit, ConfigurationStore, StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.core.records.clock import Clock
@@ -787,40 +788,35 @@ class Pair:
         assert len(list(Path(self.folder.name, "revisions").iterdir())) <= 1 + len(archive) + 1 + 2
 
     def _look_at_services(self) -> None:
-        state = self.store.state
-        assert state is not None
-        services = self.store.services(state.running)
-        assert self.applied == (services, self.workspace.view.running.sections)
-        running = self.model.running.document
-        files = {"accel-ppp.conf", "frr.conf", "qos.conf"}
-        files |= (
-            {"radius-servers", "radiusclient.conf"} if running["radius"].get("server") else {"chap-secrets"}
-        )
-        assert {path.name for path in services.iterdir()} == files
-        rate = BITS[running["qos"]["default_down"]]
-        assert f"default_down_bps={rate}\n" in (services / "qos.conf").read_text()
+        sections = self.workspace.view.running.sections
+        assert self.applied == ({"default_down": str(sections.qos.default_down)}, sections)
+        assert sections.qos.default_down == BITS[self.model.running.document["qos"]["default_down"]]
 
     def _start(self, factory: Callable[[], RunningConfiguration] | None) -> None:
         self.store = ConfigurationStore(Path(self.folder.name))
         clock = ModelClock(self.model)
-        self.workspace = Workspace(self.store, factory or _no_factory, clock, self._check, self)
+        self.workspace = Workspace(self.store, factory or _no_factory, clock, self)
         self.workspace.apply_running()
         self.runs_before_start = self.model.runs
         self.compared, self.looked_at = "", 0
         self.followed: list[Configuration] = []
         self.workspace.follow(self.followed.append)
 
-    def _check(self, _: Path) -> None:
+    def render(self, configuration: Configuration) -> Rendered:
+        """As the services, whose check refuses some."""
         if self.model.refusing and self.model.runs % 2:
             raise StepFailed("check the services' files", "they are refused")
+        return {"default_down": str(configuration.qos.default_down)}
 
-    def apply(self, files: Path, configuration: Configuration) -> None:
+    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
         """As the services: they refuse where the check does not."""
         if self.model.refusing:
             raise StepFailed("reload a service", "it refuses its files")
-        self.applied = files, configuration
+        self.applied = rendered, configuration
 
-    resume = apply
+    def resume(self, configuration: Configuration) -> None:
+        """As the services."""
+        self.apply(self.render(configuration), configuration)
 
     def _both(self, what: str, of_workspace: Callable[[], Any], of_model: Callable[[], Any]) -> Any:
         """What came of it where it was done."""

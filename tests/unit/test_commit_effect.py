@@ -12,6 +12,7 @@ import pytest
 
 from gateway_api.core.configuration.edit import EditOperation
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.core.impact import Impact
@@ -35,15 +36,19 @@ class Services:
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.meanwhile = meanwhile
-        #: The numbers of revisions.
-        self.applied: list[int] = []
+        #: The names of hosts.
+        self.applied: list[str] = []
 
-    def apply(self, files: Path, configuration: Configuration) -> None:
+    def render(self, configuration: Configuration) -> Rendered:
+        return {"hostname": configuration.system.hostname}
+
+    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
         self.meanwhile()
-        assert (files / "frr.conf").read_text().count(f"hostname {configuration.system.hostname}\n") == 1
-        self.applied.append(int(files.parent.name))
+        assert rendered == self.render(configuration)
+        self.applied.append(rendered["hostname"])
 
-    resume = apply
+    def resume(self, configuration: Configuration) -> None:
+        self.apply(self.render(configuration), configuration)
 
 
 def refuse() -> None:
@@ -70,7 +75,7 @@ def test_the_services_have_the_files_before_the_revision_counts(
         seen: list[int] = []
         services.meanwhile = lambda: seen.append(running_number(tmp_path))
         commit(workspace, "bng2")
-        assert (seen, services.applied, running_number(tmp_path)) == ([1], [2], 2)
+        assert (seen, services.applied, running_number(tmp_path)) == ([1], ["bng2"], 2)
 
 
 def test_a_service_that_refuses_makes_the_commit_fail_with_everything_as_it_was(
@@ -104,7 +109,7 @@ def test_after_a_refused_commit_the_services_get_the_running_files_once_more(
         services.meanwhile = lambda: None
         workspace.apply_running()
         workspace.apply_running()
-        assert services.applied == [2, 2]
+        assert services.applied == ["bng2", "bng2"]
 
 
 @pytest.mark.usefixtures("_disk_with_space")
@@ -116,10 +121,10 @@ def test_a_commit_that_cannot_be_stored_leaves_the_services_with_the_former_file
         services.meanwhile = fill_the_disk
         with pytest.raises(StepFailed, match="cannot replace the running configuration"):
             commit(workspace, "bng2")
-        assert services.applied == [2, 1]
+        assert services.applied == ["bng2", "bng1"]
         assert hostname(workspace) == document["system"]["hostname"]
         workspace.apply_running()
-        assert services.applied == [2, 1]
+        assert services.applied == ["bng2", "bng1"]
 
 
 @pytest.mark.usefixtures("_disk_with_space")
@@ -138,7 +143,7 @@ def test_services_that_do_not_take_the_former_files_back_get_them_until_they_do(
         with pytest.raises(StepFailed, match="reload accel-ppp"):
             workspace.apply_running()
         workspace.apply_running()
-        assert (services.applied, steps) == ([1, 2, 1], [])
+        assert (services.applied, steps) == (["bng1", "bng2", "bng1"], [])
 
 
 def test_a_start_applies_what_runs_once_and_again_until_it_works(
@@ -154,7 +159,22 @@ def test_a_start_applies_what_runs_once_and_again_until_it_works(
         services.meanwhile = lambda: None
         for _ in range(2):
             workspace.apply_running()
-        assert services.applied == [2]
+        assert services.applied == ["bng2"]
+
+
+def test_a_start_after_an_upgrade_applies_what_the_new_version_renders(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    class NewServices(Services):
+        def render(self, configuration: Configuration) -> Rendered:
+            return {"hostname": f"{configuration.system.hostname}.example"}
+
+    with opened(tmp_path, document, StillClock(), services=Services()) as workspace:
+        commit(workspace, "bng2")
+    services = NewServices()
+    with opened(tmp_path, document, StillClock(), services=services) as workspace:
+        workspace.apply_running()
+        assert services.applied == ["bng2.example"]
 
 
 def test_a_service_that_refuses_the_first_configuration_stops_no_start(
@@ -165,7 +185,7 @@ def test_a_service_that_refuses_the_first_configuration_stops_no_start(
         assert running_number(tmp_path) == 1
         services.meanwhile = lambda: None
         workspace.apply_running()
-        assert services.applied == [1]
+        assert services.applied == ["bng1"]
 
 
 def test_a_return_that_a_service_refuses_is_tried_again(tmp_path: Path, document: dict[str, Any]) -> None:
@@ -179,7 +199,7 @@ def test_a_return_that_a_service_refuses_is_tried_again(tmp_path: Path, document
         assert hostname(workspace) == "bng2"
         services.meanwhile = lambda: None
         assert workspace.return_if_due()
-        assert (hostname(workspace), services.applied) == (document["system"]["hostname"], [2, 4])
+        assert (hostname(workspace), services.applied) == ("bng1", ["bng2", "bng1"])
 
 
 # Sessions
@@ -245,7 +265,7 @@ def test_a_session_that_starts_while_the_services_are_applied_counts(
             workspace.commit(limited(2))
         assert json.loads(bytes(raised.value.parameters)) == {"sessions_dropped": 3, "allowed": 2}
         # They had the new files, and have the former ones again.
-        assert (workspace.view, services.applied, running_number(tmp_path)) == (before, [2, 1], 1)
+        assert (workspace.view, services.applied, running_number(tmp_path)) == (before, ["bng1", "bng1"], 1)
         assert workspace.commit(limited(3)).impact == Impact((), 3, (7, 12, 13))
 
 

@@ -20,7 +20,7 @@ from tests.support.rendered import (
     valid_documents,
 )
 
-ALWAYS = {"accel-ppp.conf", "frr.conf", "qos.conf"}
+ALWAYS = {"accel-ppp.conf", "frr.conf"}
 
 LOCAL = [
     {"username": "alice@isp", "password": "pw-alice", "ip_address": "100.64.0.7"},
@@ -243,14 +243,6 @@ def test_the_ports_of_a_radius_server_need_not_be_said(document: dict[str, Any])
     assert value(document, "radius", "server") == "192.0.2.5,x,auth-port=1812,acct-port=1813"
 
 
-# The shaping's defaults.
-
-
-def test_the_shaping_has_its_defaults_in_bits(document: dict[str, Any]) -> None:
-    document["qos"] = {"default_down": "1.5gbit", "default_up": "999"}
-    assert lines(document, "qos.conf") == ["default_down_bps=1500000000", "default_up_bps=999"]
-
-
 # FRR.
 
 
@@ -362,10 +354,6 @@ def test_files_of_the_right_form_pass() -> None:
     checked(GOOD)
 
 
-def test_a_folder_without_files_passes() -> None:
-    checked({})
-
-
 def test_what_is_not_printable_is_refused_by_the_name_of_its_file() -> None:
     for hidden in (
         *(b"hunter2\x00", b"hunter2\t", b"hunter2\x1b[2J", b"hunter2\x7f", b"hunter2\r", b"hunter2\x0b"),
@@ -392,7 +380,6 @@ def test_a_line_that_has_not_its_form_is_refused_by_its_number() -> None:
         *[("chap-secrets", line) for line in ("hunter2", "a * hunter2", "a b hunter2 *", "a * hunter 2 *")],
         *[("chap-secrets", line) for line in ("a * hunter2 * x", " a * hunter2 *", "a  * hunter2 *", "")],
         *[("chap-secrets", line) for line in ("a * hunter2 isp.example", "a * hunter2 ")],
-        *[("qos.conf", line) for line in ("hunter=two", "hunter=", "hunter = 2", "hunter=2 ", "", "=2")],
     ):
         content = GOOD[name].splitlines()
         content.insert(2, line)

@@ -17,7 +17,7 @@ from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import SECRET_HASH, put
-from tests.support.workspaces import ADMIN, opened, stage
+from tests.support.workspaces import ADMIN, CheckedServices, opened, stage
 
 OTHER_HASH = SECRET_HASH[:-1] + "a"
 
@@ -228,12 +228,12 @@ def test_one_that_has_grown_too_large_is_refused(workspace: Workspace, document:
 def test_a_check_that_fails_changes_nothing(
     tmp_path: Path, document: dict[str, Any], clock: StillClock
 ) -> None:
-    def check(_: Path) -> None:
+    def check() -> None:
         if fails:
             raise StepFailed("check the services' files", "no")
 
     fails = False
-    with opened(tmp_path, document, clock, check) as workspace:
+    with opened(tmp_path, document, clock, CheckedServices(check)) as workspace:
         fails, before = True, workspace.view
         with pytest.raises(StepFailed):
             workspace.replace_running({**document, "bgp": None}, ME)

@@ -26,7 +26,6 @@ from gateway_api.core.configuration.store import (
 from tests.support.workspaces import no_file_longer_than
 
 COMMIT = Commit(1_700_000_000, "admin", "as it was")
-SERVICES = {"frr.conf": "hostname bng1\n", "qos.conf": "default_down_bps=1\n"}
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def state_in(folder: Path) -> State | None:
 
 
 def added(store: ConfigurationStore, **document: Any) -> int:
-    return store.add(document, COMMIT, SERVICES)
+    return store.add(document, COMMIT)
 
 
 def published(store: ConfigurationStore, *archive: int, **more: Any) -> int:
@@ -90,16 +89,14 @@ def test_the_folder_is_made_with_all_above_it(tmp_path: Path) -> None:
 
 def test_a_revision_is_what_was_added(store: ConfigurationStore) -> None:
     document = {"system": {"hostname": "bng1"}, "list": [1, True, None, "\u00e9 \U0001f600"], "empty": {}}
-    number = store.add(document, COMMIT, SERVICES)
+    number = store.add(document, COMMIT)
     assert store.document(number) == document
     assert store.commit(number) == COMMIT
-    rendered = {path.name: path.read_text() for path in store.services(number).iterdir()}
-    assert rendered == SERVICES
 
 
 def test_a_commit_without_a_comment_is_read_as_it_was(store: ConfigurationStore) -> None:
     commit = Commit(0, "core", None)
-    assert store.commit(store.add({}, commit, {})) == commit
+    assert store.commit(store.add({}, commit)) == commit
 
 
 def test_a_revision_survives_a_restart(folder: Path) -> None:
@@ -108,7 +105,48 @@ def test_a_revision_survives_a_restart(folder: Path) -> None:
     with opened(folder) as store:
         assert store.document(number) == {"system": {"hostname": "bng1"}}
         assert store.commit(number) == COMMIT
-        assert (store.services(number) / "frr.conf").read_text() == SERVICES["frr.conf"]
+
+
+def with_services(folder: Path, *numbers: int) -> list[Path]:
+    """The folders that a former version kept in revisions, with secrets."""
+    folders = [folder / "revisions" / str(number) / "services" for number in numbers]
+    for services in folders:
+        services.mkdir()
+        (services / "chap-secrets").write_text("alice * hunter2 *\n")
+    return folders
+
+
+def test_the_services_files_of_a_former_version_are_removed_and_the_rest_stays(folder: Path) -> None:
+    with opened(folder) as store:
+        published(store, 1, number=1)
+        published(store, 1, number=2)
+        added(store, number=3)
+    with_services(folder, 1, 2, 3)
+    with opened(folder) as store:
+        assert store.state == State(running=2, archive=(1,))
+        assert [store.document(number) for number in (1, 2)] == [{"number": 1}, {"number": 2}]
+        assert store.commit(1) == COMMIT
+    assert [path for path in folder.rglob("*") if path.name in ("services", "chap-secrets")] == []
+
+
+def test_services_files_that_cannot_be_removed_stop_no_start(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with opened(folder) as store:
+        published(store)
+    (services,) = with_services(folder, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refused)
+        assert state_in(folder) == State(running=1)
+    assert caplog.messages == [
+        "cannot remove the services' files of revision 1: Read-only file system",
+    ]
+    assert services.exists()
+    state_in(folder)
+    assert not services.exists()
 
 
 def test_a_revision_does_not_count_before_it_is_published(folder: Path) -> None:
@@ -266,7 +304,7 @@ def test_only_the_owner_may_read_the_files(folder: Path) -> None:
     with opened(folder) as store:
         published(store)
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
-    assert len(modes) == 5
+    assert len(modes) == 3
     assert {path.name for path, mode in modes.items() if mode != 0o600} == set()
 
 
@@ -275,7 +313,7 @@ def test_only_the_owner_may_enter_the_folders(folder: Path) -> None:
     with opened(folder) as store:
         number = published(store)
         folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
-        assert store.services(number) in folders
+        assert folder / "revisions" / str(number) in folders
     open_to_others = [path for path in folders if stat.S_IMODE(path.stat().st_mode) != 0o700]
     assert [str(path.relative_to(folder)) for path in open_to_others] == []
 
@@ -484,7 +522,7 @@ def test_a_revision_that_is_cut_off_fails_and_does_not_count(folder: Path, size:
     with opened(folder) as store:
         number = published(store, number=1)
         with no_file_longer_than(size):
-            error = failed(lambda: store.add({"text": "x" * 1000}, COMMIT, SERVICES))
+            error = failed(lambda: store.add({"text": "x" * 1000}, COMMIT))
         assert (error.name, error.reason) == ("write the revision", "File too large")
         assert store.state == State(number)
     assert state_in(folder) == State(number)
@@ -512,7 +550,7 @@ def test_an_error_of_the_disk_has_no_path_and_nothing_of_the_document(
     store: ConfigurationStore, folder: Path
 ) -> None:
     with no_file_longer_than(0):
-        error = failed(lambda: store.add({"secret": "hunter2"}, COMMIT, {"frr.conf": "hunter2"}))
+        error = failed(lambda: store.add({"secret": "hunter2"}, COMMIT))
     for text in (str(error), error.reason, error.name):
         assert "hunter2" not in text
         assert str(folder.parent) not in text
@@ -551,9 +589,9 @@ def test_all_files_and_folders_of_a_revision_are_synced_before_it_may_count(
 ) -> None:
     with observed() as calls:
         added(store)
-    assert [calls[place + 1] for place, call in enumerate(calls) if call == "write"] == ["fsync"] * 4
-    # The rest are of the folders: the services', the revision's, and the one of all revisions.
-    assert calls.count("fsync") == 4 + 3
+    assert [calls[place + 1] for place, call in enumerate(calls) if call == "write"] == ["fsync"] * 2
+    # The rest are of the folders: the revision's, and the one of all revisions.
+    assert calls.count("fsync") == 2 + 2
     assert calls[-1] == "fsync"
 
 
@@ -581,7 +619,7 @@ def test_a_file_that_cannot_be_replaced_is_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_file_on_disk_can_be_read_by_people(store: ConfigurationStore, folder: Path) -> None:
-    number = store.add({"system": {"hostname": "bng1"}}, COMMIT, {})
+    number = store.add({"system": {"hostname": "bng1"}}, COMMIT)
     text = (folder / "revisions" / str(number) / "configuration.json").read_text()
     assert text == json.dumps({"system": {"hostname": "bng1"}}, indent=2) + "\n"
 
@@ -589,7 +627,7 @@ def test_a_file_on_disk_can_be_read_by_people(store: ConfigurationStore, folder:
 def test_revisions_that_no_state_names_are_not_taken_for_a_first_start(tmp_path: Path) -> None:
     store = ConfigurationStore(tmp_path)
     for number in (1, 2):
-        added = store.add({"number": number}, Commit(1, "admin", None), {})
+        added = store.add({"number": number}, Commit(1, "admin", None))
         store.publish(State(running=added, archive=tuple(range(added - 1, 0, -1))), "publish")
     store.close()
     (tmp_path / "state.json").unlink()

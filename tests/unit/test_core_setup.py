@@ -11,7 +11,7 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.core.setup import Ask, SetupOptions, set_up
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import VlanRange
-from gateway_api.core.configuration.services import FRR_MARK
+from gateway_api.core.gateways.linux.daemons.frr import MARK
 from gateway_api.core.gateways.linux.health.requirements import MODULES, SOURCES
 from tests.support.documents import SECRET_HASH
 
@@ -389,7 +389,7 @@ def test_an_operator_gives_frr_to_the_gateway_and_has_a_copy(
     copy = root / "etc/frr/frr.conf.before-gateway"
     assert f"which {copy} keeps:" in capsys.readouterr().out
     assert copy.read_text() == FOREIGN
-    assert file.read_text() == f"{FOREIGN}\n{FRR_MARK}\n"
+    assert file.read_text() == f"{FOREIGN}\n{MARK}\n"
     assert ready(root)
     frr_conf(root, "router rip\n")
     assert ready(root, options(frr="replace"))
@@ -397,7 +397,7 @@ def test_an_operator_gives_frr_to_the_gateway_and_has_a_copy(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# default to using syslog.\nlog syslog informational\n\n", f"router bgp 1\n{FRR_MARK}\n"]
+    "text", ["", "# default to using syslog.\nlog syslog informational\n\n", f"router bgp 1\n{MARK}\n"]
 )
 def test_a_fresh_frr_and_that_of_the_gateway_are_no_question(root: Path, text: str) -> None:
     frr_conf(root, text)

@@ -1,24 +1,30 @@
-"""The formats of dnsmasq and of its script, and the options of dnsmasq."""
+"""The formats of dnsmasq and of its script, and the file of dnsmasq."""
 
-from ipaddress import IPv4Address, IPv4Network
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from gateway_api.base.errors import Invalid
+from gateway_api.core.configuration.running import RunningConfiguration
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.sources.dnsmasq import Records
 from gateway_api.core.gateways.linux.sources.dnsmasq_leases import (
     Lease,
     LeaseRecord,
     UnreadableLease,
+    is_interface,
     leases_of,
     mac_address,
     record_of,
 )
-from gateway_api.core.gateways.linux.sources.dnsmasq_options import DnsmasqOptions, Range, render
+from tests.support.documents import put
+from tests.support.rendered import valid_documents
 
 #: Of dnsmasq 2.90, with udhcpc 1.35.
 CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"
@@ -27,24 +33,6 @@ RECORD = b"0123456789abcdef 1795304476 52:61:db:13:7f:03 trunk0.301 1795305076 l
 
 MAC = "52:61:db:13:7f:03"
 ADDRESS = "100.64.9.32"
-
-OPTIONS = DnsmasqOptions(
-    interfaces=("trunk0.*",),
-    ranges=(
-        Range(
-            IPv4Network("100.64.9.0/24"),
-            IPv4Address("100.64.9.1"),
-            IPv4Address("100.64.9.10"),
-            IPv4Address("100.64.9.250"),
-        ),
-    ),
-    dns_servers=(),
-    lease_time=600,
-    most_leases=1000,
-    lease_file=Path("/var/lib/gateway-dhcp/leases"),
-    pid_file=Path("/run/gateway-dhcp/dnsmasq.pid"),
-    script=Path("/usr/lib/gateway-api/dhcp-lease"),
-)
 
 
 # The lease file
@@ -197,61 +185,60 @@ def test_a_record_that_is_gone_when_it_is_read_ends_no_other_session(tmp_path: P
     assert list(records.read()) == ["100.64.0.10"]
 
 
-# The options
+# The file
 
 
-def test_the_options_are_a_configuration_file() -> None:
-    text = render(replace(OPTIONS, dns_servers=(IPv4Address("192.0.2.53"), IPv4Address("192.0.2.54"))))
-    assert text.splitlines() == [
+def rendered(document: dict[str, Any]) -> dict[str, str]:
+    """Verified."""
+    daemon = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
+    files = daemon.render(RunningConfiguration.of(document).sections)
+    daemon.verify(files)
+    return dict(files)
+
+
+def test_the_file_has_one_range_for_all_vlans(document: dict[str, Any]) -> None:
+    document["demux"]["trunks"] = ["trunk0"]
+    put(document, "cgnat.source_range", "100.64.9.0/24")
+    local = {"username": "alice", "password": "secret-1", "ip_address": "100.64.9.200"}
+    document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"], "local": [local]}
+    assert rendered(document)["dnsmasq.conf"].splitlines() == [
         "port=0",
         "bind-dynamic",
         "interface=trunk0.*",
         "dhcp-authoritative",
         "no-ping",
-        "dhcp-lease-max=1000",
-        "dhcp-leasefile=/var/lib/gateway-dhcp/leases",
-        "pid-file=/run/gateway-dhcp/dnsmasq.pid",
-        "dhcp-script=/usr/lib/gateway-api/dhcp-lease",
+        "dhcp-lease-max=127",
+        "dhcp-leasefile=/var/lib/gateway-dnsmasq/leases",
+        "pid-file=/run/gateway-dnsmasq/dnsmasq.pid",
+        f"dhcp-script={sys.prefix}/dhcp-lease",
         "script-on-renewal",
-        "dhcp-range=set:pool0,100.64.9.10,100.64.9.250,255.255.255.0,600",
+        "dhcp-range=set:pool0,100.64.9.128,100.64.9.254,255.255.255.0,600",
         "dhcp-option=tag:pool0,option:router,100.64.9.1",
+        "dhcp-host=id:reserved,100.64.9.200,ignore",
         "dhcp-option=option:dns-server,192.0.2.53,192.0.2.54",
     ]
 
 
-POOL = OPTIONS.ranges[0]
+def test_dnsmasq_runs_without_a_profile_of_dhcp_and_not_without_a_trunk(document: dict[str, Any]) -> None:
+    document["demux"]["vlan_profiles"] = []
+    assert "interface=trunk0.*\n" in rendered(document)["dnsmasq.conf"]
+    document["demux"]["trunks"] = []
+    assert rendered(document) == {}
+
+
+@given(valid_documents())
+@settings(max_examples=40)
+def test_the_file_of_every_valid_configuration_passes(document: dict[str, Any]) -> None:
+    trunks = document["demux"]["trunks"]
+    assume(all(is_interface(trunk) for trunk in trunks))
+    assert bool(rendered(document)) == bool(trunks)
 
 
 @pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        ({"interfaces": ()}, "interfaces"),
-        ({"interfaces": ("trunk0.*", "a b")}, "interfaces.1"),
-        ({"interfaces": ("*",)}, "interfaces.0"),
-        ({"interfaces": ("trunk0\nport=53",)}, "interfaces.0"),
-        ({"ranges": ()}, "ranges"),
-        ({"ranges": (replace(POOL, gateway=IPv4Address("192.0.2.1")),)}, "ranges.0.gateway"),
-        ({"ranges": (replace(POOL, gateway=POOL.first),)}, "ranges.0.gateway"),
-        ({"ranges": (replace(POOL, first=IPv4Address("100.64.9.0")),)}, "ranges.0.first"),
-        ({"ranges": (replace(POOL, last=IPv4Address("100.64.9.255")),)}, "ranges.0.last"),
-        ({"ranges": (replace(POOL, last=IPv4Address("100.64.9.9")),)}, "ranges.0.last"),
-        ({"ranges": (POOL, POOL)}, "ranges.1.network"),
-        # dnsmasq would take two minutes, and say nothing.
-        ({"lease_time": 119}, "lease_time"),
-        ({"lease_time": 2**32 - 1}, "lease_time"),
-        ({"most_leases": 0}, "most_leases"),
-        ({"lease_file": Path("leases")}, "lease_file"),
-        ({"script": Path("/a b")}, "script"),
-        ({"pid_file": Path("/a\nport=53")}, "pid_file"),
-    ],
+    "line", ["interface=a b.*", "interface=*", "interface=a+b.*", "Port=53", "x=a b", ""]
 )
-def test_a_value_that_dnsmasq_would_not_take_as_it_is_meant_is_refused(changes: dict, path: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        render(replace(OPTIONS, **changes))
-    assert path in {problem.path for problem in caught.value.problems}
-
-
-def test_all_broken_rules_are_named_at_once() -> None:
-    with pytest.raises(Invalid) as caught:
-        render(replace(OPTIONS, interfaces=(), lease_time=1))
-    assert {problem.path for problem in caught.value.problems} == {"interfaces", "lease_time"}
+def test_a_line_that_dnsmasq_would_not_take_as_it_is_meant_is_refused(line: str) -> None:
+    daemon = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
+    with pytest.raises(StepFailed) as refused:
+        daemon.verify({"dnsmasq.conf": f"port=0\n{line}\nno-ping\n"})
+    assert refused.value.reason == "dnsmasq.conf, line 2 is not of its form"

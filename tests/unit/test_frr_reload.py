@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.daemons import frr_reload
-from gateway_api.core.gateways.linux.daemons.frr import FrrFolders, RoutingAbsent, RoutingUnavailable
-from gateway_api.core.gateways.linux.daemons.frr_reload import FrrConfiguration, FrrDifference, RoutingRefused
+from gateway_api.core.gateways.linux.daemons import frr
+from gateway_api.core.gateways.linux.daemons.frr import (
+    FrrConfiguration,
+    FrrDifference,
+    FrrFolders,
+    RoutingAbsent,
+    RoutingRefused,
+    RoutingUnavailable,
+)
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.core.gateways.linux.program import EndedProgram
 
@@ -31,7 +37,7 @@ EMPTY = b"2026-11-22 09:00:31,076 \x1b[91m  ERROR\x1b[0m: Filename /tmp/frr.conf
 
 def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frr_reload, "run", lambda *_, **__: ended)
+        patch.setattr(frr, "run", lambda *_, **__: ended)
         return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).difference(text)
 
 

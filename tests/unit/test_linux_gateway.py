@@ -483,6 +483,9 @@ def test_an_impact_without_a_reply_of_the_services_has_the_sessions(
     class Silent:
         name = "silent"
 
+        def render(self, *_: Any) -> dict[str, str]:
+            return {}
+
         def action(self, *_: Any) -> None:
             raise StepFailed("read frr.conf", "it does not reply")
 

@@ -7,9 +7,11 @@ import pytest
 
 from gateway_api.cli.reference.configuration import EFFECTS
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.configuration.services import render
-from gateway_api.core.gateways.linux.daemons.dhcp_server import options_of
+from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
+from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from tests.support.documents import put, valid_document
+from tests.support.rendered import render
 
 _SUBSCRIBER = {"username": "alice", "password": "secret-1", "ip_address": "100.127.0.9"}
 #: Another value of each path; its effect is in the table, or there is none.
@@ -38,10 +40,11 @@ def touched(document: dict[str, Any]) -> dict[str, str]:
     """What each service runs with, by its name on the page."""
     configuration = RunningConfiguration.of(document).sections
     files = render(configuration)
+    dnsmasq = DhcpServer(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
     return {
         "accel-ppp": files["accel-ppp.conf"],
         "FRR": files["frr.conf"],
-        "dnsmasq": str(options_of(configuration, Path("/script"))),
+        "dnsmasq": str(dnsmasq.render(configuration)),
     }
 
 

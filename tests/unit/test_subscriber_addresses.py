@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.daemons.pppoe_settings import PppoeSettings
+from gateway_api.core.gateways.linux.daemons.pppoe_server import PppoeSettings
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import instance
 

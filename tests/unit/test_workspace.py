@@ -15,7 +15,7 @@ from gateway_api.core.configuration.running import LARGEST
 from gateway_api.core.configuration.store import StepFailed
 from gateway_api.core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.clocks import NOW, StillClock
-from tests.support.workspaces import ADMIN, commit, no_file_longer_than, opened, stage
+from tests.support.workspaces import ADMIN, CheckedServices, commit, no_file_longer_than, opened, stage
 
 HOUR, DAY, YEAR = 3_600, 86_400, 365 * 86_400
 
@@ -25,12 +25,12 @@ def test_while_a_commit_takes_long_all_can_be_read_and_another_change_is_refused
 ) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
-    def slow(_: Path) -> None:
+    def slow() -> None:
         entered.set()
         assert go_on.wait(30)
 
     go_on.set()
-    with opened(tmp_path, document, StillClock(), slow) as workspace:
+    with opened(tmp_path, document, StillClock(), CheckedServices(slow)) as workspace:
         commit(workspace, "bng2")
         stage(workspace, "bng3")
         entered.clear()

@@ -20,7 +20,7 @@ from gateway_api.base.process import keep_loaded, notify
 from gateway_api.base.settings import BadSetting, log_format, log_level
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.services import GatewayServices, check
+from gateway_api.core.configuration.services import GatewayServices
 from gateway_api.core.configuration.store import ConfigurationStore, StepFailed, Unreadable
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
@@ -94,7 +94,7 @@ def serve(
     try:
         clock = Clock(options.boot_id or boot_id())
         factory = partial(_factory, options.factory, options.users)
-        workspace = Workspace(ConfigurationStore(options.configuration), factory, clock, check, services)
+        workspace = Workspace(ConfigurationStore(options.configuration), factory, clock, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
         name = hashlib.blake2b(workspace.view.state.key.encode(), digest_size=8).hexdigest()
         changes = ChangeLog(options.configuration / "changes", name)

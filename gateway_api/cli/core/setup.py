@@ -17,9 +17,8 @@ from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, Invalid
 from gateway_api.cli.setup import CONFIGURATION, ETC
 from gateway_api.core.configuration.running import RunningConfiguration
-from gateway_api.core.gateways.linux.daemons.frr import FrrFolders
-from gateway_api.core.gateways.linux.daemons.frr_ownership import foreign_lines, take_over
-from gateway_api.core.gateways.linux.daemons.places import SERVICES
+from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
+from gateway_api.core.gateways.linux.daemons.frr import FrrFolders, foreign_lines, take_over
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
 from gateway_api.core.gateways.linux.health.requirements import SOURCES, interfaces, lacks, preferred, serving
 

@@ -3,7 +3,8 @@
     state.json                      which revision runs, which are archived, the candidate, a deadline
     revisions/18/configuration.json the document
     revisions/18/commit.json        when, by whom, why
-    revisions/18/services/...       the files rendered for the services
+
+The files of the services are rendered anew: here, their secrets would stand in each revision.
 
 A revision never changes, and does not count until `state.json` names it. So each change of the configuration
 is one rename, that of `state.json`. A revision that it does not name never took effect.
@@ -13,7 +14,7 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -134,6 +135,7 @@ class ConfigurationStore:
             self.close()
             raise
         self._last = max(numbers, default=0)
+        self._remove_rendered(numbers)
 
     def document(self, number: int) -> dict[str, Any]:
         """The configuration of a revision. Raises Unreadable."""
@@ -143,17 +145,7 @@ class ConfigurationStore:
         """Raises Unreadable."""
         return read_json(self._revision(number) / "commit.json", Commit)
 
-    def services(self, number: int) -> Path:
-        """The folder with the rendered files of a revision."""
-        return self._revision(number) / "services"
-
-    def add(
-        self,
-        document: dict[str, Any],
-        commit: Commit,
-        services: Mapping[str, str],
-        keep: Collection[int] = (),
-    ) -> int:
+    def add(self, document: dict[str, Any], commit: Commit, keep: Collection[int] = ()) -> int:
         """Writes a new revision to disk, and returns its number. It does not count yet. Removes all others
         that do not count, except `keep`. Raises StepFailed."""
         with disk_step("remove old revisions"):
@@ -165,12 +157,7 @@ class ConfigurationStore:
         folder = self._revision(number)
         with disk_step("write the revision"):
             self._last = number
-            # One by one: a mode applies to the last folder of a path only.
             folder.mkdir(mode=0o700)
-            (folder / "services").mkdir(mode=0o700)
-            for name, text in services.items():
-                durable.write(folder / "services" / name, text.encode())
-            durable.sync(folder / "services")
             durable.write(folder / "configuration.json", _json_bytes(document))
             durable.write(folder / "commit.json", _json_bytes(commit))
             durable.sync(folder)
@@ -191,6 +178,17 @@ class ConfigurationStore:
                     _log.critical("the state on disk may be ahead of the one that counts: %s", error.strerror)
                 raise
         self.state, self._ahead = state, False
+
+    def _remove_rendered(self, numbers: Collection[int]) -> None:
+        """Removes the files of services, with their secrets, that a former version kept in each revision."""
+        for number in numbers:
+            try:
+                shutil.rmtree(self._revision(number) / "services")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                # The gateway must start anyway. The next start tries again.
+                _log.error("cannot remove the services' files of revision %d: %s", number, error.strerror)
 
     def close(self) -> None:
         """Unlocks the folder for another core."""

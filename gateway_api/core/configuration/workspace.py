@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -26,7 +25,7 @@ from gateway_api.core.configuration.running import (
     renewed,
 )
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.configuration.services import GatewayServices, render
+from gateway_api.core.configuration.services import GatewayServices, Rendered
 from gateway_api.core.configuration.store import (
     Commit,
     ConfigurationStore,
@@ -77,8 +76,7 @@ class Workspace:
 
     Raises Unreadable, Invalid and StepFailed. All methods that change something raise StepFailed, and Stale
     unless `if_match` of the request holds the entity tag. Where a method names an error of the interface, it
-    raises that as an ErrorReply. `check` checks a folder of rendered files, and raises StepFailed. `services`
-    run by the files.
+    raises that as an ErrorReply. `services` run by the configuration that runs.
     """
 
     #: The current configurations.
@@ -89,12 +87,10 @@ class Workspace:
         store: ConfigurationStore,
         factory: Callable[[], RunningConfiguration],
         clock: Clock,
-        check: Callable[[Path], None],
         services: GatewayServices,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._check = check
         self._services = services
         #: False while the services may run by other files than those of the running configuration.
         self._applied = False
@@ -139,7 +135,7 @@ class Workspace:
             tell(self.view.state.change)
 
     def apply_running(self) -> None:
-        """Makes the services run by the files of the running configuration, unless they do: after a start,
+        """Makes the services run by the running configuration, rendered anew, unless they do: after a start,
         and after a commit that failed and could not be undone. Raises StepFailed."""
         if self._applied:
             return
@@ -227,7 +223,7 @@ class Workspace:
                 before = RunningConfiguration.stored(self._store.document(deadline.baseline))
                 held = RunningConfiguration.of(merged(running.document, document, before.document), before)
                 commit = self._store.commit(deadline.baseline)
-                number = self._store.add(held.document, commit, render(held.sections))
+                number = self._store.add(held.document, commit)
                 deadline = replace(deadline, baseline=number)
             return self._run_if_other(configuration, request, deadline)
 
@@ -351,11 +347,9 @@ class Workspace:
         """Makes a configuration run, with the candidate and the deadline of `state`, and returns what that
         did. The baseline of the deadline may be a revision that does not count yet. Raises
         CommitDropsSessionsError."""
-        rendered = render(configuration.sections)
+        rendered = self._services.render(configuration.sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
-        number = self._store.add(configuration.document, commit, rendered, keep=state.names())
-        files = self._store.services(number)
-        self._check(files)
+        number = self._store.add(configuration.document, commit, keep=state.names())
         foreseen = self._impact(configuration.sections)
         _refuse_over(foreseen, request)
         archive = (state.running, *state.archive)[:ARCHIVED] if state.running else ()
@@ -363,7 +357,7 @@ class Workspace:
         generations = renewed(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
         view = View(state, configuration, (commit, *self.view.commits[:ARCHIVED]))
-        with self._applying(files, configuration.sections), self._ending(configuration.sections) as ids:
+        with self._applying(rendered, configuration.sections), self._ending(configuration.sections) as ids:
             # Again: the services may have taken seconds, in which sessions start.
             impact = Impact.of(ids, foreseen.services)
             _refuse_over(impact, request)
@@ -374,7 +368,7 @@ class Workspace:
         return impact
 
     @contextmanager
-    def _applying(self, files: Path, configuration: Configuration) -> Iterator[None]:
+    def _applying(self, rendered: Rendered, configuration: Configuration) -> Iterator[None]:
         """Makes the services run by these files. If the block fails, they run as before again."""
         if not self.view.state.running:
             # The first files are applied after the start: a service that refuses must not stop the core.
@@ -382,7 +376,7 @@ class Workspace:
             return
         # Also if it fails: what it did not put back is tried again.
         self._applied = False
-        self._services.apply(files, configuration)
+        self._services.apply(rendered, configuration)
         try:
             yield
         except Exception:
@@ -395,7 +389,7 @@ class Workspace:
 
     def _apply_running(self) -> None:
         """Raises StepFailed."""
-        self._services.resume(self._store.services(self.view.state.running), self.view.running.sections)
+        self._services.resume(self.view.running.sections)
         self._applied = True
 
     def _amend(self, state: State, step: str, caller: Caller | None) -> None:

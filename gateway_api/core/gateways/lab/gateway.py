@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.gateways.lab import network
 from gateway_api.core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_api.core.gateways.lab.kept_rates import KeptRates
@@ -50,10 +50,15 @@ _DEPENDENCIES = (
 class LabServices:
     """The services of the lab: it has none."""
 
-    def apply(self, files: Path, configuration: Configuration) -> None:
-        """Nothing reads the files."""
+    def render(self, configuration: Configuration) -> Rendered:
+        """No files."""
+        return {}
 
-    resume = apply
+    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+        """Nothing."""
+
+    def resume(self, configuration: Configuration) -> None:
+        """Nothing."""
 
 
 class LabGateway:

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from ipaddress import IPv4Address
+from pathlib import Path
 
 from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.linux.daemons import places
-from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
-from gateway_api.core.gateways.linux.daemons.dhcp_server import DhcpServer
-from gateway_api.core.gateways.linux.daemons.file_daemons import AccelPppReload, FrrByDifference, SignOnFiles
-from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_api.core.gateways.linux.daemons import accel_ppp, dnsmasq, pppd, pppoe_server
+from gateway_api.core.gateways.linux.daemons.daemon import SERVICES, PlacedFiles, ServiceDaemon
+from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrByDifference, FrrFolders
 from gateway_api.core.gateways.linux.daemons.linux_services import LinuxServices
-from gateway_api.core.gateways.linux.daemons.pppoe_units import PppoeUnits
 from gateway_api.core.gateways.linux.daemons.systemd import Systemd
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
@@ -27,14 +24,13 @@ from gateway_api.core.gateways.linux.kernel.kernel import Kernel
 from gateway_api.core.gateways.linux.kernel.neighbours import raise_thresholds
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
-from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
+from gateway_api.core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
 from gateway_api.core.gateways.linux.sessions.provision import Provision
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStore
 from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.accel_cli import (
     CommandLine,
-    Endpoint,
     MetricsPage,
     kept_password,
 )
@@ -52,9 +48,8 @@ from gateway_api.wire.core.sessions import SessionType
 _ASK_FRR = 2.0
 #: Seconds of a commit for the daemons, in all what GatewayServices promises.
 _APPLY, _PUT_BACK = 12.0, 8.0
-#: As the core renders accel-ppp's configuration.
-_COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
-_METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
+#: The sessions and their ids.
+_SESSIONS = Path("/var/lib/gateway-core/sessions")
 
 
 class LinuxMachine:
@@ -65,15 +60,17 @@ class LinuxMachine:
         self._serving = serving(names)
         #: Each once: the operator may have named one twice.
         self._names = dict.fromkeys(names)
-        files, systemd = PlacedFiles(places.SERVICES), Systemd()
-        self._pppoe = PppoeUnits(systemd, places.PPPOE_SETTINGS, is_source="pppoe-server" in self._names)
+        files, systemd = PlacedFiles(SERVICES), Systemd()
+        self._pppoe = pppoe_server.PppoeUnits(
+            systemd, pppoe_server.SETTINGS, is_source="pppoe-server" in self._names
+        )
         daemons: list[ServiceDaemon] = [
-            SignOnFiles(files),
+            pppd.SignOnFiles(files),
             self._pppoe,
-            DhcpServer(systemd, files, places.LEASE_SCRIPT, is_source="dnsmasq" in self._names),
+            dnsmasq.DhcpServer(systemd, files, is_source="dnsmasq" in self._names),
         ]
         if "accel-ppp" in self._names:
-            daemons.append(AccelPppReload(files, self._command_line))
+            daemons.append(accel_ppp.AccelPppReload(files, self._command_line))
         self._routing = FrrByDifference(files, FrrFolders())
         daemons.append(self._routing)
         self.services = LinuxServices(daemons, _APPLY, _PUT_BACK)
@@ -81,7 +78,7 @@ class LinuxMachine:
     @cached_property
     def _command_line(self) -> CommandLine:
         """That of accel-ppp. Without accel-ppp, there is no password to keep."""
-        return CommandLine(_COMMAND_LINE, password=kept_password(places.ACCEL_PPP_PASSWORD))
+        return CommandLine(accel_ppp.COMMAND_LINE, password=kept_password(accel_ppp.PASSWORD))
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
@@ -91,7 +88,7 @@ class LinuxMachine:
         serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
         counters = DeviceCounters(reader)
         provision = Provision(configuration, counters)
-        store = SessionStore(places.SESSIONS)
+        store = SessionStore(_SESSIONS)
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
         devices = VlanDevices(kernel, reader)
         lines = AccessLines(serving, kernel, reader, lambda: provision.address)
@@ -113,7 +110,7 @@ class LinuxMachine:
             counters=counters,
             services=self.services,
             frr=frr,
-            hooks=HookSocket(places.TRIGGER),
+            hooks=HookSocket(TRIGGER),
             dependencies=DependencyWatch(
                 configuration, tracker, self._radius_client(clock), frr, lambda: self._routing.foreign
             ),
@@ -136,11 +133,11 @@ class LinuxMachine:
     def _source(self, name: str, clock: Clock) -> Source:
         match name:
             case "pppoe-server":
-                return PppoeServer(name, self._pppoe, SystemdJournal(), places.PPPD_RECORDS, clock)
+                return PppoeServer(name, self._pppoe, SystemdJournal(), pppd.RECORDS, clock)
             case "dnsmasq":
-                return Dnsmasq(name, places.DNSMASQ_LEASES, places.DNSMASQ_PID, places.DNSMASQ_RECORDS, clock)
+                return Dnsmasq(name, dnsmasq.LEASES, dnsmasq.PID_FILE, dnsmasq.RECORDS, clock)
             case "accel-ppp":
-                metrics = MetricsPage(_METRICS)
-                return AccelPpp(name, self._command_line, metrics, places.IPOE_INTERFACES, clock)
+                metrics = MetricsPage(accel_ppp.METRICS)
+                return AccelPpp(name, self._command_line, metrics, accel_ppp.IPOE_INTERFACES, clock)
             case _:
                 raise ValueError(f"{name} is no source")

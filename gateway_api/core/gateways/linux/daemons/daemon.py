@@ -1,25 +1,44 @@
-"""What a daemon beside the core is at a commit, and the files that daemons read."""
+"""A daemon beside the core: its rendered files, and a commit that it takes or refuses."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
 
 from gateway_api.base import durable
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from gateway_api.wire.core.impact import ServiceAction
 
-#: The text of each rendered file, by its name.
-Rendered = Mapping[str, str]
+#: What the core writes for the daemons. Only root and the core enter it. The units and `packaging/pppoe` name
+#: the same place.
+SERVICES = Path("/var/lib/gateway-core/services")
+
 #: What a commit does to a daemon; None for nothing.
 DaemonAction = ServiceAction | None
 #: Makes all as before. Raises StepFailed.
 PutBack = Callable[[], None]
 
+_CHECK = "check the services' files"
+
 _log = logging.getLogger(__name__)
+
+_environment = Environment(
+    loader=PackageLoader(__package__, "."),
+    undefined=StrictUndefined,
+    autoescape=False,  # noqa: S701 - these are no web pages
+    auto_reload=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 class ServiceDaemon(Protocol):
@@ -30,12 +49,50 @@ class ServiceDaemon(Protocol):
     def name(self) -> str:
         """For operators: `accel-ppp`."""
 
+    def render(self, configuration: Configuration) -> Rendered:
+        """The files that it runs by. Nothing is escaped: the schema allows no text that a daemon would
+        misread. Raises StepFailed."""
+
+    def verify(self, rendered: Rendered) -> None:
+        """Raises StepFailed if it would misread or refuse one of its files."""
+
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """Makes it run by the files. If it does, nothing happens to it. Raises StepFailed, also if it does
         not reply in time: then it runs as before."""
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """What `apply` would do to it now. It asks no daemon. Raises StepFailed."""
+
+
+def template(name: str) -> Template:
+    """The template of a file, beside the modules of the daemons. Load it at the start: a commit must not
+    depend on files that an upgrade may be replacing."""
+    return _environment.get_template(f"{name}.j2")
+
+
+def filled(template: Template, configuration: Configuration, **values: Any) -> str:
+    """The text of a file. Raises StepFailed."""
+    try:
+        return template.render(vars(configuration), services_folder=SERVICES, **values)
+    except TemplateError as error:
+        name = str(template.name).removesuffix(".j2")
+        raise StepFailed(f"render {name}", str(error)) from error
+
+
+def check_lines(name: str, text: str, form: re.Pattern[str] | None = None) -> None:
+    """Raises StepFailed unless all lines are printable ASCII and of a form, and each section stands once."""
+    if not re.fullmatch(r"([ -~]*\n)+", text):
+        raise check_failed(f"{name} is not lines of printable ASCII")
+    lines = text[:-1].split("\n")
+    for number, line in enumerate(lines, 1):
+        if form is not None and not form.fullmatch(line):
+            raise check_failed(f"{name}, line {number} is not of its form")
+    if repeated := [line for line, times in Counter(lines).items() if line.startswith("[") and times > 1]:
+        raise check_failed(f"{name} has {repeated[0]} twice")
+
+
+def check_failed(reason: str) -> StepFailed:
+    return StepFailed(_CHECK, reason)
 
 
 def all_or_none(steps: Iterable[Callable[[], PutBack]]) -> PutBack:
@@ -69,6 +126,7 @@ class PlacedFiles:
         """None if it is missing. Raises StepFailed."""
         with disk_step(f"read {name}"):
             try:
+                # Latin-1 makes one character of any byte.
                 return (self._folder / name).read_bytes().decode("latin-1")
             except FileNotFoundError:
                 return None

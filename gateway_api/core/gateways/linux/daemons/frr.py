@@ -1,23 +1,98 @@
-"""FRR's BGP neighbours, as vtysh prints them. Read in FRR 8.4.4 of Debian 12 and 10.3 of Debian 13.
+"""FRR, at a commit: it gets only what differs, without a restart. Read in FRR 8.4.4 of Debian 12 and 10.3 of
+Debian 13, with frr-reload.py of their frr-pythontools.
+
+The status of frr-reload.py is not the whole truth: it is 0 if the daemon of a line does not run, and after a
+refused line it applies those that follow. So the difference is computed again afterwards. Unless it is empty,
+FRR gets back what ran before.
+
+A commit replaces the whole configuration of FRR, and an operator with routing of its own must not lose it
+without a word. It is the gateway's if it has the line `MARK`, or is that of a fresh installation.
 
 No value of a request or of a configuration is on a command line of vtysh: it would read its syntax in it.
 """
 
+import logging
 import re
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
+from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.core.gateways.linux.program import ProgramFailed, run
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.daemon import (
+    DaemonAction,
+    PlacedFiles,
+    PutBack,
+    check_failed,
+    check_lines,
+    filled,
+    template,
+    undo,
+)
+from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
+from gateway_api.core.gateways.linux.program import EndedProgram, ProgramFailed, ProgramMissing, run
+from gateway_api.wire.core.impact import ServiceAction
 
-#: Bytes of a reply: a neighbour has about 1,000.
-_MOST = 2**22
+#: A line without effect, by which a configuration of FRR is the gateway's. FRR keeps it, and drops comments.
+MARK = "access-list gateway-core remark Each commit of the gateway replaces this configuration"
+#: What gives FRR to the gateway, for a message.
+REMEDY = "`gateway-core setup --frr replace`, as root, gives FRR to the gateway"
 
-_STEP = "read the BGP summary of FRR"
-_DAEMON, _COMMAND = "bgpd", "show bgp summary json"
+_FILE, _SETTINGS = "frr.conf", "vtysh.conf"
+_TEMPLATE = template(_FILE)
+#: As FRR makes it: passwords of neighbours may be in it.
+_MODE = 0o640
+
+#: Bytes of FRR's output: a configuration, a summary with about 1,000 for each neighbour, and anything else.
+_MOST_CONFIGURATION, _MOST_SUMMARY, _MOST = 16 * 2**20, 2**22, 1 << 16
+#: Seconds for a check of the file, and to mark the running configuration.
+_CHECK_SECONDS, _MARK_SECONDS = 5.0, 10.0
+
+_STEP, _READ, _SAVE = (
+    "apply frr.conf to FRR",
+    "read the running configuration of FRR",
+    "save the configuration of FRR",
+)
+_SUMMARY, _DAEMON, _COMMAND = "read the BGP summary of FRR", "bgpd", "show bgp summary json"
+_SAVED = b"[OK]"
+
+#: Runs until the difference is empty. One may leave something, and the next complain while it removes that:
+#: after `router bgp`, FRR reads the line `vrf cgnat` as `vrf-policy cgnat`, which brings `vnc defaults` too.
+_RUNS = 3
+#: vtysh's own settings, which it has from vtysh.conf and from the system.
+_OF_VTYSH = re.compile(r"(no )?(hostname|service integrated-vtysh-config|username)\b.*")
+_TEST, _RELOAD = "--test", "--reload"
+#: vtysh names a line of the file, or the text of a line that a daemon refuses after it.
+_BAD_SYNTAX = re.compile(r"line (\d{1,9}): % ([A-Za-z ]+)")
+_BAD_VALUE = re.compile(r"Failure to communicate\[\d+\] to [a-z0-9]+, line: *([ -~]+)")
+_COMPLAINT = re.compile(r"^% *([ -~]+)", re.MULTILINE)
+_EXITING = re.compile(r"^Exiting: *([ -~]+)", re.MULTILINE)
+_NO_DAEMON = "failed to connect to any daemons"
+_FATAL = re.compile(r"(?:ERROR|WARNING)\S*: *([ -~]+)")
+#: A refusal of a check. Its status is 0 if the first line of a context fails: of the `exit`s that follow, one
+#: leaves the configuration, and the next one vtysh.
+_REFUSED = re.compile(r"line \d+: [ -~]{1,200}")
+
+#: Lines of a fresh installation, those that FRR writes by itself, and those that only end a context.
+_OF_FRR = re.compile(
+    r"|[!#].*|frr (version|defaults) .*|hostname .*|log syslog informational|service integrated-vtysh-config"
+    r"|(no )?ip(v6)? forwarding|username root nopassword|exit|exit-[a-z-]+|end"
+)
+#: What follows in a line is a secret.
+_SECRET = re.compile(r"\b(password|secret|md5|authentication-key|key-string|authentication string)\b .+")
+#: Lines in a message.
+_SHOWN = 5
+
+_log = logging.getLogger(__name__)
 
 
 class RoutingUnavailable(GatewayApiError):
@@ -35,6 +110,35 @@ class RoutingAbsent(RoutingUnavailable):
     """FRR is not installed, or none of its daemons runs."""
 
 
+class RoutingRefused(GatewayApiError):
+    """FRR refuses a configuration, and runs as before."""
+
+    def __init__(self, reason: str, line: str = "", number: int | None = None) -> None:
+        self.reason = reason
+        #: The line of FRR's configuration, without the spaces at its beginning. Empty if FRR names none.
+        self.line = line
+        #: Its number in the new frr.conf, from 1.
+        self.number = number
+        place = f"line {number} of {_FILE}" if number else _FILE
+        super().__init__(f"FRR refuses {place}{f' ({line})' if line else ''}: {reason}")
+
+
+class RoutingForeign(GatewayApiError):
+    """FRR has a configuration that is not the gateway's."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        #: Those that FRR would lose, without their secrets.
+        self.lines = lines
+        super().__init__(
+            f"FRR has a configuration that is not the gateway's, and would lose: {shown(lines)}. {REMEDY}"
+        )
+
+
+class RoutingHalfChanged(GatewayApiError):
+    """FRR took a part of a configuration, and could not be brought back to what ran before. frr.conf is as
+    before."""
+
+
 @dataclass(frozen=True)
 class FrrFolders:
     """Where an FRR is: `programs` has vtysh, `tools` has frr-reload.py, `configuration` has frr.conf and
@@ -44,6 +148,213 @@ class FrrFolders:
     tools: Path = Path("/usr/lib/frr")
     configuration: Path = Path("/etc/frr")
     sockets: Path = Path("/run/frr")
+
+
+class FrrByDifference:
+    """FRR, which gets only what differs. Without BGP in the configuration, the gateway does without FRR, and
+    leaves an FRR alone whose configuration is not the gateway's."""
+
+    name = "frr"
+
+    def __init__(self, files: PlacedFiles, folders: FrrFolders) -> None:
+        self._files = files
+        self._folders = folders
+        self._applied: str | None = None
+        #: The lines of a configuration that is not the gateway's, which keep FRR from running by this one.
+        self.foreign: Sequence[str] = ()
+
+    def render(self, configuration: Configuration) -> Rendered:
+        """As ServiceDaemon."""
+        return {_FILE: filled(_TEMPLATE, configuration, mark=MARK)}
+
+    def verify(self, rendered: Rendered) -> None:
+        """As ServiceDaemon. FRR's own parser checks the file where it is installed."""
+        check_lines(_FILE, rendered[_FILE])
+        program = self._folders.programs / "vtysh"
+        if not program.exists():
+            return
+        try:
+            with _draft(self._folders, rendered[_FILE]) as draft:
+                command = [str(program), "--dryrun", "--inputfile", str(draft)]
+                ended = run(command, seconds=_CHECK_SECONDS, most=_MOST)
+        except RoutingUnavailable as error:
+            raise check_failed(error.reason) from error
+        except ProgramFailed as error:
+            raise check_failed("vtysh did not reply") from error
+        found = _REFUSED.search((ended.output + ended.errors).decode("ascii", "replace"))
+        if ended.status or found:
+            raise check_failed(f"FRR refuses {_FILE}: {found.group() if found else 'no reason given'}")
+
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
+        """As ServiceDaemon."""
+        text = rendered[_FILE]
+        if text == self._applied:
+            return lambda: None
+        before = self._files.read(_FILE)
+        try:
+            self._run_by(text, limits, before)
+        except StepFailed as error:
+            is_needed = configuration.bgp is not None
+            if is_needed or not isinstance(error.__cause__, RoutingAbsent | RoutingForeign):
+                raise
+            _log.warning("the gateway runs without FRR: %s", error)
+            # What `action` compares the next configuration with.
+            return self._files.place(_FILE, text)
+        back = replace(limits, apply=limits.put_back)
+        return lambda: None if before is None else self._run_by(before, back, text)
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon."""
+        return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
+
+    def _run_by(self, text: str, limits: CommitLimits, before: str | None) -> None:
+        self._applied, self.foreign = None, ()
+        # First: a full disk must not be found when FRR has changed.
+        place_back = self._files.place(_FILE, text)
+        try:
+            frr = FrrConfiguration(self._folders, limits)
+            frr.refuse_foreign(text, before)
+            frr.apply(text)
+        except RoutingForeign as error:
+            self.foreign = error.lines
+            undo([place_back])
+            raise StepFailed(_STEP, str(error)) from error
+        except RoutingUnavailable as error:
+            undo([place_back])
+            raise StepFailed(_STEP, error.reason.rstrip(".")) from error
+        except (RoutingRefused, RoutingHalfChanged) as error:
+            undo([place_back])
+            raise StepFailed(_STEP, str(error)) from error
+        self._applied = text
+
+
+@dataclass(frozen=True)
+class FrrDifference:
+    """What separates the running FRR from a configuration: commands, one or more lines each."""
+
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.added)
+
+
+class FrrConfiguration:
+    """The configuration of a running FRR, for one commit. A refusal needs ten runs of frr-reload.py at most.
+    One thread at a time."""
+
+    def __init__(self, folders: FrrFolders, limits: CommitLimits) -> None:
+        self._folders = folders
+        self._limits = limits
+
+    def refuse_foreign(self, text: str, former: str | None) -> None:
+        """Raises RoutingForeign if `apply` would delete what somebody else has configured. `former` is the
+        text of the last `apply`: older versions wrote no mark. Raises RoutingRefused, RoutingUnavailable."""
+        lines = foreign(_lost(self.difference(text), text))
+        if not lines or is_marked(self._running()):
+            return
+        if former is None or foreign(_lost(self.difference(former), former)):
+            raise RoutingForeign(lines)
+
+    def difference(self, text: str) -> FrrDifference:
+        """What `apply` would change. Raises RoutingRefused, RoutingUnavailable."""
+        with _draft(self._folders, text) as draft:
+            return self._difference(draft, text)
+
+    def apply(self, text: str) -> FrrDifference:
+        """Makes FRR run a configuration, and returns what changed. Then frr.conf has the text, or FRR's form
+        of it, for FRR's next start. After an error all is as before, unless it is RoutingHalfChanged. Raises
+        RoutingRefused, RoutingUnavailable."""
+        with _draft(self._folders, text) as draft:
+            changes = self._difference(draft, text)
+            before = self._running() if changes else ""
+            try:
+                self._reach(draft, text, changes)
+                self._write(text)
+            except (RoutingRefused, RoutingUnavailable) as error:
+                if before:
+                    self._restore(before, error)
+                raise
+        return changes
+
+    def _restore(self, before: str, cause: GatewayApiError) -> None:
+        way_back = FrrConfiguration(self._folders, replace(self._limits, apply=self._limits.put_back))
+        try:
+            with _draft(self._folders, before) as draft:
+                way_back._reach(draft, before, way_back._difference(draft, before))
+        except (RoutingRefused, RoutingUnavailable) as error:
+            raise RoutingHalfChanged(f"{cause}. FRR is not as before: {error}") from error
+
+    def _reach(self, draft: Path, text: str, left: FrrDifference) -> None:
+        """Runs frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the
+        refusal then, though the run before may have applied a part."""
+        refusal = None
+        for _ in range(_RUNS if left else 0):
+            try:
+                self._reload(_RELOAD, draft, text)
+            except RoutingRefused as error:
+                refusal = error
+            before, left = left, self._difference(draft, text)
+            if left in (before, FrrDifference()):
+                break
+        if left:
+            raise refusal or _not_taken(left, text)
+
+    def _running(self) -> str:
+        """The running configuration, as FRR reads it."""
+        command = [*vtysh(self._folders), "-c", "show running-config no-header"]
+        ended = self._run(_READ, command)
+        if ended.status:
+            # The output is no reason: it may have passwords.
+            reason = last_line(ended.errors) or f"vtysh ended with status {ended.status}"
+            raise RoutingUnavailable(_READ, reason)
+        # A description has any bytes.
+        return ended.output.decode("utf-8", "surrogateescape")
+
+    def _difference(self, draft: Path, text: str) -> FrrDifference:
+        printed = self._reload(_TEST, draft, text).decode(errors="replace")
+        head, _, added = printed.partition("\nLines To Add\n")
+        _, _, removed = head.partition("\nLines To Delete\n")
+        return FrrDifference(tuple(_commands(removed)), tuple(_commands(added)))
+
+    def _reload(self, mode: str, draft: Path, text: str) -> bytes:
+        """The output of frr-reload.py."""
+        folders = self._folders
+        command = [str(folders.tools / "frr-reload.py"), mode, "--stdout"]
+        command += ["--bindir", str(folders.programs), "--vty_socket", str(folders.sockets)]
+        # Unless it is in `confdir`, letter by letter, FRR overwrites that folder's frr.conf with what runs.
+        command += ["--confdir", str(draft.parent), "--rundir", str(draft.parent), str(draft)]
+        ended = self._run(_STEP, command)
+        if ended.status:
+            raise _refusal(ended, text)
+        return ended.output
+
+    def _run(self, step: str, command: list[str]) -> EndedProgram:
+        try:
+            return run(command, seconds=self._limits.apply.left(), most=_MOST_CONFIGURATION)
+        except ProgramMissing as error:
+            raise RoutingAbsent(step, str(error)) from error
+        except ProgramFailed as error:
+            raise RoutingUnavailable(step, str(error)) from error
+
+    def _write(self, text: str) -> None:
+        path = self._folders.configuration / _FILE
+        try:
+            durable.replace(path, text.encode("utf-8", "surrogateescape"), mode=_MODE)
+        except durable.NotSynced as error:
+            # The file is there. A power cut may bring back the former one.
+            _log.warning("cannot sync %s: %s", path, error.strerror)
+        except PermissionError:
+            self._save()
+        except OSError as error:
+            raise RoutingUnavailable(_STEP, f"cannot write it: {error.strerror}") from error
+
+    def _save(self) -> None:
+        """Has watchfrr write the file, which is root: for a member of the group frrvty. Right after a change,
+        what runs is what was to be written."""
+        ended = self._run(_SAVE, [*vtysh(self._folders), "-c", "write memory"])
+        if ended.status or _SAVED not in ended.output:
+            raise RoutingUnavailable(_SAVE, last_line(ended.errors) or "FRR gives no reason")
 
 
 class Frr:
@@ -59,18 +370,65 @@ class Frr:
         # Only to bgpd: another daemon that hangs must not block it.
         command = [*vtysh(self._folders), "-d", _DAEMON, "-c", _COMMAND]
         try:
-            ended = run(command, seconds=self._seconds, most=_MOST)
+            ended = run(command, seconds=self._seconds, most=_MOST_SUMMARY)
         except ProgramFailed as error:
-            raise RoutingUnavailable(_STEP, str(error)) from error
+            raise RoutingUnavailable(_SUMMARY, str(error)) from error
         if ended.status:
             said = last_line(ended.output + b"\n" + ended.errors)
-            raise RoutingUnavailable(_STEP, f"{_DAEMON}: {said or f'vtysh ended with status {ended.status}'}")
+            reason = said or f"vtysh ended with status {ended.status}"
+            raise RoutingUnavailable(_SUMMARY, f"{_DAEMON}: {reason}")
         try:
             # A neighbour chooses its host name, and FRR prints its bytes as they came.
             return msgspec.json.decode(ended.output.decode(errors="replace"), type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as error:
             reason = f"its reply is not as expected: {printable(str(error))}"
-            raise RoutingUnavailable(_STEP, reason) from error
+            raise RoutingUnavailable(_SUMMARY, reason) from error
+
+
+def is_marked(text: str) -> bool:
+    return MARK in map(str.strip, text.splitlines())
+
+
+def foreign(lines: Iterable[str]) -> tuple[str, ...]:
+    """The lines that somebody else has configured, without their secrets."""
+    found = (line.rstrip() for line in lines if not _OF_FRR.fullmatch(line.strip()))
+    return tuple(_SECRET.sub(r"\1 ...", line) for line in found)
+
+
+def shown(lines: Sequence[str]) -> str:
+    """The first of them, for a sentence."""
+    more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    return "; ".join(line.strip() for line in lines[:_SHOWN]) + more
+
+
+def foreign_lines(folders: FrrFolders, own: str) -> tuple[str, ...]:
+    """Those of frr.conf that the gateway would delete; none without the file. `own` is what the gateway wrote
+    last: older versions wrote no mark. Raises OSError."""
+    try:
+        text = (folders.configuration / _FILE).read_text(errors="replace")
+    except FileNotFoundError:
+        return ()
+    known = set(map(str.strip, own.splitlines()))
+    lines = (line for line in text.splitlines() if line.strip() not in known)
+    return () if is_marked(text) else foreign(lines)
+
+
+def take_over(folders: FrrFolders) -> tuple[Path, bool]:
+    """Marks frr.conf as the gateway's, and FRR if it runs. Returns a copy of the file as it was, and whether
+    FRR has the mark. Raises OSError."""
+    file = folders.configuration / _FILE
+    copy, number = file.with_name(f"{_FILE}.before-gateway"), 1
+    while copy.exists():
+        copy, number = file.with_name(f"{_FILE}.before-gateway.{number}"), number + 1
+    shutil.copy2(file, copy)
+    # In place: the file is FRR's, which writes to it.
+    with file.open("a") as appended:
+        appended.write(f"\n{MARK}\n")
+    try:
+        command = [*vtysh(folders), "-c", "configure terminal", "-c", MARK]
+        return copy, run(command, seconds=_MARK_SECONDS, most=_MOST).status == 0
+    except ProgramFailed:
+        return copy, False
 
 
 def vtysh(folders: FrrFolders) -> list[str]:
@@ -89,3 +447,74 @@ def last_line(printed: bytes) -> str:
 
 def printable(line: str) -> str:
     return re.sub(r"[^ -~]+", "?", line.strip())[:200]
+
+
+@contextmanager
+def _draft(folders: FrrFolders, text: str) -> Iterator[Path]:
+    """A file with the text, in a folder of its own with FRR's settings of vtysh. Raises
+    RoutingUnavailable."""
+    with ExitStack() as stack:
+        try:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="frr-")))
+            (folder / _SETTINGS).symlink_to(folders.configuration.absolute() / _SETTINGS)
+            draft = folder / _FILE
+            draft.write_bytes(text.encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise RoutingUnavailable(_STEP, f"cannot write its draft: {error.strerror}") from error
+        yield draft
+
+
+def _commands(printed: str) -> Iterator[str]:
+    """The commands of a section. The lines of one in a context have a space before all but the first."""
+    # The first line underlines the section's name. FRR 10 leaves a context by a line of its own.
+    lines = printed.strip("\n").splitlines()[1:]
+    found: list[list[str]] = []
+    for line in (line for line in lines if line.strip() != "exit"):
+        if line.startswith(" ") and found:
+            found[-1].append(line)
+        else:
+            found.append([line])
+    return (command for command in map("\n".join, found) if not _OF_VTYSH.fullmatch(command))
+
+
+def _lost(difference: FrrDifference, text: str) -> Iterator[str]:
+    """The lines of the running FRR that a configuration lacks, each after the lines of its contexts."""
+    kept = set(map(str.strip, text.splitlines()))
+    for command in (*difference.removed, *difference.added):
+        *contexts, last = map(str.strip, command.splitlines())
+        is_removal = last.startswith("no ")
+        # Static routes are removed among what is added.
+        if command in difference.removed or (is_removal and last not in kept):
+            yield ": ".join([*contexts, last.removeprefix("no ") if is_removal else f"no {last}"])
+
+
+def _refusal(ended: EndedProgram, text: str) -> RoutingRefused | RoutingUnavailable:
+    printed = (ended.errors + b"\n" + ended.output).decode("ascii", "replace")
+    lines = [line.strip() for line in text.splitlines()]
+    if found := _BAD_SYNTAX.search(printed):
+        number = int(found[1])
+        line = printable(lines[number - 1]) if 0 < number <= len(lines) else ""
+        return RoutingRefused(found[2].strip(), line, number)
+    if found := _BAD_VALUE.search(printed):
+        complaint = _COMPLAINT.search(printed)
+        return _refused(complaint[1] if complaint else "it gives no reason", found[1], lines)
+    if found := _FATAL.search(printed):
+        return RoutingRefused(printable(found[1]))
+    if found := _EXITING.search(printed):
+        kind = RoutingAbsent if found[1].startswith(_NO_DAEMON) else RoutingUnavailable
+        return kind(_STEP, printable(found[1]))
+    return RoutingUnavailable(_STEP, last_line(ended.errors) or f"frr-reload.py ended with {ended.status}")
+
+
+def _not_taken(left: FrrDifference, text: str) -> RoutingRefused:
+    """An addition first: it tells more than what it replaces."""
+    command = (left.added or left.removed)[0].splitlines()[-1]
+    reason = "it has no effect, or the daemon that it is for does not run"
+    return _refused(reason, command, [line.strip() for line in text.splitlines()])
+
+
+def _refused(reason: str, line: str, lines: list[str]) -> RoutingRefused:
+    line = line.strip()
+    return RoutingRefused(
+        printable(reason), printable(line), lines.index(line) + 1 if line in lines else None
+    )

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from gateway_api.core.configuration.sections import Bgp
-from gateway_api.core.gateways.linux.daemons.frr import Frr, RoutingUnavailable
-from gateway_api.core.gateways.linux.daemons.frr_ownership import REMEDY, shown
+from gateway_api.core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, shown
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
 
 

@@ -8,6 +8,10 @@ import stat
 from pathlib import Path
 from typing import Self
 
+#: A datagram only brings the next look at the sources forward. The units and `packaging/pppoe` name the same
+#: place.
+TRIGGER = Path("/run/gateway-core/trigger")
+
 #: Datagrams in one batch, and the seconds of rest after each: senders without end get no more of the
 #: processor. The kernel holds some more, and drops none: hooks wait, or leave it to the next poll.
 _AT_ONCE = 1024

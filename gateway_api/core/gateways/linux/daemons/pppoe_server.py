@@ -1,18 +1,30 @@
-"""A pppoe-server for each access interface, as an instance of systemd/gateway-pppoe@.service.
+"""A pppoe-server for each access interface, as an instance of systemd/gateway-pppoe@.service. At a commit,
+those reload whose settings differ: sessions that are up keep their pppd and their address.
 
-Each has a block of addresses of its own, which it keeps until it is stopped. After a change of its settings
-it reloads: sessions that are up keep their pppd and their address.
+Each has a block of addresses of its own, which it keeps until it is stopped. Its settings are a file:
+
+    100.64.0.1 100.64.0.16 secrets bng1
+    192.0.2.53 192.0.2.54
+
+The gateway's address, the first of the 16 addresses to give away, how subscribers are authenticated, and the
+name of the access concentrator. The DNS servers have a second line, if there are any: a server that still
+runs by the program of before an upgrade reads only the first. packaging/pppoe/server, which is root, reads
+them. It takes no options and no file for pppd: with those, the core would be root too.
 """
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
+from gateway_api.base import durable
 from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
 from gateway_api.core.configuration.store import StepFailed, disk_step
-from gateway_api.core.gateways.linux.daemons.daemon import DaemonAction, PutBack, Rendered, undo
-from gateway_api.core.gateways.linux.daemons.pppoe_settings import PppoeSettings, SettingsFolder
+from gateway_api.core.gateways.linux.daemons.daemon import DaemonAction, PutBack, undo
 from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
 from gateway_api.core.gateways.linux.daemons.systemd import (
     Systemd,
@@ -25,11 +37,86 @@ from gateway_api.core.gateways.linux.sources.devices import is_device
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceUnavailable
 from gateway_api.wire.core.impact import ServiceAction
 
-_TEMPLATE = "gateway-pppoe@.service"
+#: A file for each access interface.
+SETTINGS = Path("/var/lib/gateway-core/pppoe")
+
+_UNIT = "gateway-pppoe@.service"
 _STEP = "configure pppoe-server"
 #: Seconds that a look at the settings waits for a change to end.
 _LOOK = 2.0
 _NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
+#: A name of an access interface ends with a number, so that a draft of `durable` is none.
+_DRAFT = ".new"
+_SECRETS, _RADIUS = "secrets", "radius"
+_LINES = re.compile(
+    rf"([0-9.]+) ([0-9.]+) ({_SECRETS}|{_RADIUS}) ([A-Za-z0-9.-]+)\n(?:([0-9.]+(?: [0-9.]+)?)\n)?"
+)
+
+
+@dataclass(frozen=True)
+class PppoeSettings:
+    """The settings of one pppoe-server."""
+
+    gateway: IPv4Address
+    first: IPv4Address
+    has_radius: bool
+    access_concentrator: str
+    dns_servers: tuple[IPv4Address, ...]
+
+    @classmethod
+    def of(cls, configuration: Configuration, first: IPv4Address) -> "PppoeSettings":
+        return cls(
+            configuration.cgnat.subscriber_gateway,
+            first,
+            configuration.radius.server is not None,
+            configuration.system.hostname,
+            configuration.subscribers.dns_servers,
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> "PppoeSettings | None":
+        """None for what the core did not write."""
+        parts = _LINES.fullmatch(text)
+        if parts is None:
+            return None
+        try:
+            dns_servers = tuple(map(IPv4Address, (parts[5] or "").split()))
+            gateway, first = IPv4Address(parts[1]), IPv4Address(parts[2])
+        except AddressValueError:
+            return None
+        return cls(gateway, first, parts[3] == _RADIUS, parts[4], dns_servers)
+
+    def __str__(self) -> str:
+        auth = _RADIUS if self.has_radius else _SECRETS
+        dns_servers = " ".join(map(str, self.dns_servers))
+        lines = (f"{self.gateway} {self.first} {auth} {self.access_concentrator}", dns_servers)
+        return "".join(f"{line}\n" for line in lines if line)
+
+
+class SettingsFolder:
+    """The files of the settings. They outlive the core, as the sessions do. All methods raise OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self) -> dict[str, PppoeSettings | None]:
+        """By access interface; None for one whose file is not readable as such."""
+        try:
+            names = [path.name for path in self._folder.iterdir() if not path.name.endswith(_DRAFT)]
+        except FileNotFoundError:
+            return {}
+        return {name: PppoeSettings.parse(self._text(name)) for name in names}
+
+    def write(self, interface: str, settings: PppoeSettings) -> None:
+        durable.make_folder(self._folder)
+        durable.replace(self._folder / interface, str(settings).encode())
+
+    def remove(self, interface: str) -> None:
+        (self._folder / interface).unlink(missing_ok=True)
+
+    def _text(self, interface: str) -> str:
+        return (self._folder / interface).read_bytes().decode("ascii", "replace")
+
 
 #: By access interface. None if the file has none of ours.
 _Known = Mapping[str, PppoeSettings | None]
@@ -72,6 +159,13 @@ class PppoeUnits:
         """As PppoeServices. Its block is free then."""
         with self._lock, _source_errors():
             self._stop(self._systemd, [interface])
+
+    def render(self, configuration: Configuration) -> Rendered:
+        """As ServiceDaemon. The settings depend on the VLANs that there are: `apply` makes them."""
+        return {}
+
+    def verify(self, rendered: Rendered) -> None:
+        """As ServiceDaemon."""
 
     def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
         """As ServiceDaemon. An access interface that is gone, as after a boot, gives its block back."""
@@ -157,7 +251,7 @@ def _wanted(configuration: Configuration, known: _Known) -> dict[str, PppoeSetti
 
 
 def _unit(interface: str) -> str:
-    return instance(_TEMPLATE, interface)
+    return instance(_UNIT, interface)
 
 
 @contextmanager

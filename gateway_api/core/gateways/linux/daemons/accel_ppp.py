@@ -1,0 +1,102 @@
+"""accel-ppp 1.14, at a commit: it reloads if its file differs, which ends no session.
+
+A change between RADIUS and local subscribers takes effect at its next start: it loads its modules only then.
+Until then it refuses new sessions.
+"""
+
+import logging
+import re
+from ipaddress import IPv4Address, summarize_address_range
+
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.daemon import (
+    SERVICES,
+    DaemonAction,
+    PlacedFiles,
+    PutBack,
+    check_lines,
+    filled,
+    template,
+    undo,
+)
+from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
+from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, Endpoint
+from gateway_api.core.gateways.linux.sources.source import SourceNotRunning, SourceUnavailable
+from gateway_api.wire.core.impact import ServiceAction
+
+COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
+METRICS = Endpoint(IPv4Address("127.0.0.1"), 9099)
+#: The interfaces of its IPoE, and the password of its command line. Its configuration includes both.
+IPOE_INTERFACES = SERVICES / "ipoe-interfaces"
+PASSWORD = SERVICES / "accel-ppp-password"
+
+_FILE = "accel-ppp.conf"
+_TEMPLATE = template(_FILE)
+_FORM = re.compile(
+    r"|#.*|\[[a-z-]+\]|[a-z0-9_./-]+|[a-z0-9-]+=[!-~]([ -~]*[!-~])?|\$include /[a-z/-]+", re.ASCII
+)
+_RELOAD = "reload accel-ppp"
+
+_log = logging.getLogger(__name__)
+
+
+class AccelPppReload:
+    """A ServiceDaemon."""
+
+    name = "accel-ppp"
+
+    def __init__(self, files: PlacedFiles, command_line: CommandLine) -> None:
+        self._files = files
+        self._command_line = command_line
+        #: What it runs by, if this process has seen to it.
+        self._applied: str | None = None
+
+    def render(self, configuration: Configuration) -> Rendered:
+        """As ServiceDaemon."""
+        cgnat = configuration.cgnat
+        # Without the broadcast address.
+        pool = summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2])
+        values = {"command_line": COMMAND_LINE, "ipoe_interfaces": IPOE_INTERFACES, "password": PASSWORD}
+        return {_FILE: filled(_TEMPLATE, configuration, pool=pool, quoted=re.escape, **values)}
+
+    def verify(self, rendered: Rendered) -> None:
+        """As ServiceDaemon."""
+        check_lines(_FILE, rendered[_FILE], _FORM)
+
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
+        """As ServiceDaemon. If it does not run, it reads the file at its next start."""
+        text = rendered[_FILE]
+        if text == self._applied:
+            return lambda: None
+        place_back = self._files.place(_FILE, text)
+
+        def put_back() -> None:
+            self._applied = None
+            place_back()
+            self._reload(limits.put_back)
+
+        try:
+            self._reload(limits.apply)
+        except StepFailed:
+            # Also if it did not reply: it may have read the file, or do so later.
+            undo([put_back])
+            raise
+        self._applied = text
+        return put_back
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon."""
+        return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
+
+    def _reload(self, limit: TimeLimit) -> None:
+        try:
+            reply = self._command_line.run("reload", limit.left())
+        except SourceNotRunning as error:
+            _log.warning("accel-ppp reads its configuration at its next start: %s", error)
+            return
+        except SourceUnavailable as error:
+            raise StepFailed(_RELOAD, str(error)) from error
+        if reply:
+            raise StepFailed(_RELOAD, repr(reply.decode("ascii", "replace").strip()))

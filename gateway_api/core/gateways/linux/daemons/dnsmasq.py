@@ -1,0 +1,120 @@
+"""dnsmasq 2.89 to 2.91 as the DHCP server, systemd/gateway-dnsmasq.service. At a commit, it restarts if its
+file differs: it has no reload. A restart ends no session: the leases are on disk, and in the subscribers'
+devices."""
+
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from gateway_api.core.configuration.sections import Configuration
+from gateway_api.core.configuration.services import Rendered
+from gateway_api.core.configuration.store import StepFailed
+from gateway_api.core.gateways.linux.daemons.daemon import (
+    DaemonAction,
+    PlacedFiles,
+    PutBack,
+    check_lines,
+    filled,
+    template,
+    undo,
+)
+from gateway_api.core.gateways.linux.daemons.subscriber_addresses import SharedRange
+from gateway_api.core.gateways.linux.daemons.systemd import Systemd, UnitFailed
+from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits, TimeLimit
+from gateway_api.wire.core.impact import ServiceAction
+
+#: The lease file, the process id, and the records of its script, which is beside the programs. The unit names
+#: the same places.
+LEASES = Path("/var/lib/gateway-dnsmasq/leases")
+PID_FILE = Path("/run/gateway-dnsmasq/dnsmasq.pid")
+RECORDS = Path("/run/gateway-dnsmasq/leases")
+SCRIPT = Path(sys.prefix, "dhcp-lease")
+
+#: Seconds. A subscriber who left without a word counts as online for so long. dnsmasq takes two minutes for
+#: less, and says nothing.
+LEASE_TIME = 600
+#: dnsmasq looks through all leases for each one.
+_MOST_LEASES = 20_000
+
+_UNIT, _FILE = "gateway-dnsmasq.service", "dnsmasq.conf"
+_TEMPLATE = template(_FILE)
+_FORM = re.compile(
+    r"interface=[A-Za-z0-9_][A-Za-z0-9_.@-]*\*|(?!interface)[a-z-]+(=[A-Za-z0-9_.,:/@-]+)?", re.ASCII
+)
+_STEP = "restart dnsmasq"
+
+
+class DhcpServer:
+    """A ServiceDaemon, which runs while there is a trunk. Unless it is a source, it is stopped if an earlier
+    life of the core has started it."""
+
+    name = "dnsmasq"
+
+    def __init__(self, systemd: Systemd, files: PlacedFiles, *, is_source: bool) -> None:
+        self._systemd = systemd
+        self._files = files
+        self._is_source = is_source
+
+    def render(self, configuration: Configuration) -> Rendered:
+        """As ServiceDaemon: one range for all VLANs. It runs without a DHCP profile, too: a source that does
+        not reply is a fault."""
+        if not self._is_source or not configuration.demux.trunks:
+            return {}
+        shared = SharedRange.of(configuration)
+        first, last = shared.dhcp
+        text = filled(
+            _TEMPLATE,
+            configuration,
+            first=first,
+            last=last,
+            # A subscriber of PPPoE has it.
+            reserved=sorted(address for address in shared.fixed if first <= address <= last),
+            most_leases=min(int(last) - int(first) + 1, _MOST_LEASES),
+            lease_time=LEASE_TIME,
+            leases=LEASES,
+            pid_file=PID_FILE,
+            script=SCRIPT,
+        )
+        return {_FILE: text}
+
+    def verify(self, rendered: Rendered) -> None:
+        """As ServiceDaemon."""
+        if _FILE in rendered:
+            check_lines(_FILE, rendered[_FILE], _FORM)
+
+    def apply(self, rendered: Rendered, configuration: Configuration, limits: CommitLimits) -> PutBack:
+        """As ServiceDaemon. Starts it with the first trunk, and stops it without any."""
+        text, before = rendered.get(_FILE), self._files.read(_FILE)
+        if text == before:
+            if text is not None:
+                self._run(self._systemd.within(limits.apply).start)
+            return lambda: None
+        put_back = partial(self._run_by, before, limits.put_back)
+        try:
+            self._run_by(text, limits.apply)
+        except StepFailed:
+            undo([put_back])
+            raise
+        return put_back
+
+    def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+        """As ServiceDaemon. A start and a stop count as a restart."""
+        return ServiceAction.RESTART if rendered.get(_FILE) != self._files.read(_FILE) else None
+
+    def _run_by(self, text: str | None, limit: TimeLimit) -> None:
+        """None stops it. The file says that it may run, and is there as long."""
+        systemd = self._systemd.within(limit)
+        if text is None:
+            self._run(systemd.stop)
+            self._files.place(_FILE, None)
+        else:
+            self._files.place(_FILE, text)
+            self._run(systemd.restart)
+
+    def _run(self, act: Callable[[str], None]) -> None:
+        try:
+            act(_UNIT)
+        except UnitFailed as error:
+            raise StepFailed(_STEP, error.reason) from error
