@@ -447,7 +447,7 @@ def test_a_field_that_is_missing_unknown_or_wrong_is_named(stack: Api) -> None:
         ("edit", {"operations": [{"op": "set", "path": "bgp"}]}, "operations.0.value"),
         ("edit", {"operations": [{"op": "delete", "path": "bgp", "value": 1}]}, "operations.0.value"),
         ("edit", {"operations": [{"op": "delete", "path": "bgp"}] * 1001}, "operations"),
-        ("commit", {"coment": "x"}, "coment"),
+        ("commit", {"remark": "x"}, "remark"),
         ("commit", {"comment": 5}, "comment"),
         ("rollback", {}, "revision"),
         ("rollback", {"revision": "1"}, "revision"),
@@ -523,7 +523,7 @@ def test_a_value_that_is_nested_as_deep_as_python_goes_is_refused(
 ) -> None:
     before = tag(stack)
     statuses = set()
-    # Where exactly the interpreter gives up depends on who asks: all depths around its limit of 1000.
+    # Where exactly the interpreter gives up depends on the caller: all depths around its limit of 1000.
     for depth in (*range(100, 900, 200), *range(930, 1010), *range(1100, 2100, 300)):
         value = opening * depth + "1" + closing * depth
         set_nested = f'{{"path":"demux.vlan_profiles","value":{value}}}'

@@ -106,7 +106,7 @@ def lifetime(api: Api) -> int:
 
 
 def bring_forward(api: Api) -> None:
-    """Has the commit that waits for a confirmation return soon, whoever may still use the API."""
+    """Has the commit that waits for a confirmation return soon, for any users that the API still has."""
     assert core(api, "CommitCandidate", author="console", confirm_seconds=1)["committed"] is False
 
 

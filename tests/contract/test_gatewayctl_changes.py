@@ -583,10 +583,10 @@ def test_a_secret_that_nobody_has_is_told_left_out_or_given(
 
 
 def test_a_secret_that_the_backup_does_not_know_is_refused(admin: Desk, backup: str) -> None:
-    kept = admin.write("kept.json", json.dumps({"api.users.oprator.password_hash": HASH}))
+    kept = admin.write("kept.json", json.dumps({"api.users.opratr.password_hash": HASH}))
     ended = admin.run("restore", "--yes", "--secrets", kept, backup)
     assert ended.status == USAGE
-    assert "no such secret: api.users.oprator.password_hash" in ended.err
+    assert "no such secret: api.users.opratr.password_hash" in ended.err
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}", '{"system":{}}'])

@@ -132,7 +132,7 @@ def test_a_query_that_breaks_a_rule_gets_the_field_and_the_rule(
 
 @pytest.fixture(scope="module")
 def locked_out(api: Api, state: Path) -> dict[str, Any]:
-    """The session of a subscriber who has tried to sign on again, twice with a wrong password."""
+    """The session of a subscriber after two more attempts to sign on, with a wrong password."""
     session: dict[str, Any] = api.get("/subscribers", params={"sort": "-id", "limit": 1})["sessions"][0]
     wait_for("the session in the history", lambda: history(api, username=session["username"]))
     same = {name: session[name] for name in ("type", "username", "mac_address", "access_interface")}

@@ -215,7 +215,7 @@ def test_a_path_with_more_slashes_is_another_path(server: Server, path: str) -> 
     assert_refused(server.send(sent), 404)
 
 
-@pytest.mark.parametrize("value", ["%ff", "%C3", "%c0%af", "%ed%a0%80", "caf%e9"])
+@pytest.mark.parametrize("value", ["%ff", "%C3", "%c0%af", "%ed%a0%80", "cr%e8me"])
 def test_a_query_that_is_not_utf_8_is_400_and_names_the_parameter(api: Api, value: str) -> None:
     answer = api.send("GET", f"/subscribers?type=pppoe&username={value}")
     assert answer.status_code == 400
@@ -231,7 +231,7 @@ def test_a_query_whose_name_is_not_utf_8_is_400(api: Api, query: str) -> None:
 
 
 def test_a_query_in_utf_8_is_read(api: Api) -> None:
-    assert api.get("/subscribers?username=caf%C3%A9%20%F0%9F%98%80")["count"] == 0
+    assert api.get("/subscribers?username=cr%C3%A8me%20%F0%9F%98%80")["count"] == 0
 
 
 # Conditional requests (RFC 9110 section 13.1)

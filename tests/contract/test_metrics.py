@@ -234,8 +234,8 @@ def test_without_gunicorn_there_are_the_same_metrics(lonely: Api, tmp_path: Path
 def test_promtool_objects_to_the_contract_s_name_alone(lonely: Api, tools: Path) -> None:
     health(lonely)
     said = promtool(tools, "check", "metrics", input=lonely.send("GET", "/metrics", None).text)
-    (objection,) = (said.stdout + said.stderr).splitlines()
-    assert re.fullmatch('svc_active_sessions_total non-counter metrics should not .*"_total".*', objection)
+    (finding,) = (said.stdout + said.stderr).splitlines()
+    assert re.fullmatch('svc_active_sessions_total non-counter metrics should not .*"_total".*', finding)
 
 
 # Rules, configuration and dashboard

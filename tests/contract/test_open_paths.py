@@ -1,4 +1,4 @@
-"""Nobody without a token costs the gateway more than who asks for its health."""
+"""A request without a token costs the gateway no more than one for its health."""
 
 import math
 import os

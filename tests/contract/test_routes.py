@@ -151,7 +151,7 @@ def test_without_a_token_it_is_401(api: Api, route: Route) -> None:
 
 @named(WITH_TOKEN)
 def test_without_a_token_nothing_is_said_of_the_request_itself(api: Api, route: Route) -> None:
-    answer = send(api, route, None, id="abc", params={"tpye": "pppoe"}, data=b"{")
+    answer = send(api, route, None, id="abc", params={"typo": "pppoe"}, data=b"{")
     assert (answer.status_code, answer.json()) == (401, NOBODY)
 
 
@@ -361,7 +361,7 @@ def test_what_is_no_integer_is_still_refused(api: Api, value: bytes) -> None:
 
 @named([route for route in ROUTES if route.method == "GET"])
 def test_an_unknown_query_parameter_is_400(api: Api, route: Route) -> None:
-    assert_invalid(send(api, route, "admin", params={"tpye": "pppoe"}), "tpye")
+    assert_invalid(send(api, route, "admin", params={"typo": "pppoe"}), "typo")
 
 
 LIMITS = ["0", "-1", "10001", "x", "", "1.5", "1.", "1e2", "0.0", "\u0661", "1" * 400, "true"]

@@ -107,7 +107,7 @@ class Profile:
         return self.send("PUT", "/config", json=document, **more)
 
     def commit(self, *edits: Edit) -> None:
-        """As somebody would who has another way to the core."""
+        """As a client with another way to the core would."""
         self.daemon.edit(edits, None)
         self.daemon.commit("admin", None, None, None)
 
@@ -269,7 +269,7 @@ def test_a_wrong_method_is_405_and_names_the_right_ones(profile: Profile, route:
 @named
 def test_without_a_token_it_is_401_and_nothing_is_said_of_the_request(profile: Profile, route: Route) -> None:
     path = route.path.replace("{id}", "abc")
-    answer = profile.send(route.method, path, None, params={"tpye": "x"}, data=b"{")
+    answer = profile.send(route.method, path, None, params={"typo": "x"}, data=b"{")
     assert_civil(answer)
     assert (answer.status_code, answer.json()) == (401, NOBODY)
     assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -447,7 +447,7 @@ def test_the_pages_together_are_the_whole(profile: Profile, route: Route) -> Non
 
 @named
 def test_an_unknown_query_parameter_is_400(profile: Profile, route: Route) -> None:
-    assert_invalid(send(profile, route, params={"tpye": "pppoe"}), "tpye")
+    assert_invalid(send(profile, route, params={"typo": "pppoe"}), "typo")
 
 
 @pytest.mark.parametrize("route", LISTS, ids=str)

@@ -399,7 +399,7 @@ def test_a_request_that_has_begun_is_answered_though_a_reload_comes(installed: I
     def slowly() -> Iterator[bytes]:
         yield body[:5]
         installed.machine.run("systemctl", "reload", "gateway-api")
-        # Longer than a worker waits for those who have asked nothing.
+        # Longer than a worker waits for connections without a request.
         wait_for("the others to have gone", lambda: any(map(gone, old)), 20)
         time.sleep(3)
         yield body[5:]

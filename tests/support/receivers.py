@@ -301,7 +301,7 @@ def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     times = "--times" in sys.argv
     with Path(sys.argv[1]).open("wb", buffering=0) as log:
-        # Whoever reads the port may read the log.
+        # A test that has read the port may read the log.
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()
 

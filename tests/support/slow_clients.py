@@ -132,7 +132,7 @@ KINDS: dict[str, Life] = {
 
 async def hold(port: int, count: int, token: str) -> None:
     slots = asyncio.Semaphore(_AT_ONCE)
-    strays: list[Stray] = []
+    slow: list[Stray] = []
     waiting = count * len(KINDS)
     all_held = asyncio.Event()
 
@@ -159,14 +159,14 @@ async def hold(port: int, count: int, token: str) -> None:
     lives = []
     for kind, life in KINDS.items():
         for _ in range(count):
-            strays.append(Stray(kind, len(strays), port, token))
-            lives.append(asyncio.create_task(live(strays[-1], life)))
+            slow.append(Stray(kind, len(slow), port, token))
+            lives.append(asyncio.create_task(live(slow[-1], life)))
     await all_held.wait()
     sys.stdout.write("held\n")
     sys.stdout.flush()
     await asyncio.gather(*lives)
     found: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
-    for stray in strays:
+    for stray in slow:
         found[stray.kind].append(stray.seconds)
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()

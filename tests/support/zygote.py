@@ -2,7 +2,7 @@
 
 `python -m tests.support.zygote` is that process. It reads commands on stdin, one JSON object a line, and
 answers each with one. What it forks runs the command `gateway-core lab` with options of its own: to the
-kernel, and to whoever kills it, it is a core.
+kernel, and to a test that kills it, it is a core.
 """
 
 import ctypes

@@ -23,7 +23,7 @@ HASH = re.compile(r"\$2b\$12\$[./A-Za-z0-9]{53}")
 #: Makes the terminal at standard input the one that /dev/tty means, as a login shell has it.
 _TAKE_TERMINAL = """
 import fcntl, os, signal, sys, termios
-# Whoever runs the tests in the background may ignore it.
+# Tests that run in the background may ignore it.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])

@@ -28,7 +28,7 @@ FILE = Path(__file__).parents[2] / "gateway_api" / "wire" / f"{INTERFACE}.varlin
 PARSED = scanner.Interface(FILE.read_text())
 MEMBERS: dict[str, Any] = PARSED.members
 
-#: A whole configuration, as somebody sends it back who has read it.
+#: A whole configuration, as a client sends it back that has read it.
 REPLACEMENT = {
     **json.loads((FILE.parents[2] / "etc" / "factory.json").read_text()),
     "system": {"hostname": "bng3"},

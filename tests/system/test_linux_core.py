@@ -39,7 +39,7 @@ DEFAULT = (100_000_000, 20_000_000)
 
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[LinuxCore]:
-    """With Alice and Bob, who are shaped and steered."""
+    """With Alice and Bob, shaped and steered."""
     with running_linux_core(tmp_path) as started:
         come(started, ALICE, BOB)
         wait_for("the sessions", lambda: started.states() == {1: "active", 2: "active"})

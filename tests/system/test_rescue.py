@@ -237,7 +237,7 @@ def test_a_core_that_left_its_socket_behind_is_said_not_to_run(tmp_path: Path) -
 
 
 def test_only_root_may(gateway: Gateway) -> None:
-    # Imported before it becomes somebody else, who may not be able to read the modules.
+    # Imported before it becomes another user: that one may not be able to read the modules.
     program = (
         "import locale, os, shutil, sys\nfrom gateway_api.cli.api import main\n"
         "os.setgid(65534)\nos.setuid(65534)\n"

@@ -34,7 +34,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @contextmanager
-def make_run(state: Path, **wishes: object) -> Iterator["subprocess.Popen[bytes]"]:
+def make_run(state: Path, **variables: object) -> Iterator["subprocess.Popen[bytes]"]:
     """`make run` in a process group of its own, as a terminal would have it."""
     environment = {
         **os.environ,
@@ -43,7 +43,7 @@ def make_run(state: Path, **wishes: object) -> Iterator["subprocess.Popen[bytes]
         "ARRIVALS": "0",
         "PORT": str(free_port()),
     }
-    environment |= {key: str(value) for key, value in wishes.items()}
+    environment |= {key: str(value) for key, value in variables.items()}
     with (state.parent / f"{state.name}.log").open("wb") as log:
         process = subprocess.Popen(
             ["make", "-C", str(REPOSITORY), "--no-print-directory", "run"],
@@ -107,7 +107,7 @@ def test_the_printed_lines_work_when_pasted(tmp_path: Path) -> None:
 class Terminal:
     """The quick start on a terminal. `shown` is all that stands there."""
 
-    def __init__(self, state: Path, **wishes: str) -> None:
+    def __init__(self, state: Path, **variables: str) -> None:
         self.shown = ""
         self.state = state
         self._screen, keyboard = pty.openpty()
@@ -117,7 +117,7 @@ class Terminal:
             "PORT": str(free_port()),
             "SESSIONS": "3",
             "ARRIVALS": "0",
-            **wishes,
+            **variables,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gateway_api.cli.run"],

@@ -35,9 +35,9 @@ SAMPLES = 400
 
 @dataclass
 class Held:
-    """Seconds that health took, each on a connection of its own, before and while strays were held; how many
-    of them at the beginning of that and at its end; seconds that each kind's lived, and may live; MB of the
-    API before and at the most; and how long the strays took to come."""
+    """Seconds that health took, each on a connection of its own, before and while slow clients were held; how
+    many of them at the beginning of that and at its end; seconds that each kind's lived, and may live; MB of
+    the API before and at the most; and how long the slow clients took to come."""
 
     before: list[float]
     meanwhile: list[float]
@@ -106,18 +106,18 @@ def memory_watched(stack: int, every: float = 0.2) -> Iterator[list[float]]:
 def slow_clients(api: Api) -> Iterator[IO[bytes]]:
     """Starts all of them, who end with the block; what they print."""
     port = str(urlsplit(api.url).port)
-    strays = subprocess.Popen(
+    clients = subprocess.Popen(
         [sys.executable, "-m", "tests.support.slow_clients", port, str(EACH), api.token("admin")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )
-    assert strays.stdout is not None
+    assert clients.stdout is not None
     try:
-        yield strays.stdout
+        yield clients.stdout
     finally:
-        strays.kill()
-        strays.communicate()
+        clients.kill()
+        clients.communicate()
 
 
 def measured(state: Path) -> Held:
@@ -138,7 +138,7 @@ def measured(state: Path) -> Held:
             last = connections(port)
         ended: list[bytes] = []
         threading.Thread(target=lambda: ended.append(printed.readline()), daemon=True).start()
-        wait_for("the end of all strays", lambda: ended, max(deadlines.values()) + SLACK + 30)
+        wait_for("the end of all slow clients", lambda: ended, max(deadlines.values()) + SLACK + 30)
     lived = json.loads(ended[0])
     log = (state / "log").read_text()
     return Held(before, meanwhile, (first, last), lived, deadlines, memories[0], max(memories), opening, log)
@@ -146,7 +146,7 @@ def measured(state: Path) -> Held:
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
-    return measured(tmp_path_factory.mktemp("strays"))
+    return measured(tmp_path_factory.mktemp("slow"))
 
 
 def test_health_is_answered_nearly_as_quickly_as_without_them(held: Held) -> None:

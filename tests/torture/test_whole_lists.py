@@ -1,4 +1,4 @@
-"""Many who ask for whole lists at a time: all get the whole, or 503 and when to come back."""
+"""Many clients request whole lists at a time: all get the whole, or 503 and when to come back."""
 
 import threading
 import time

@@ -275,7 +275,7 @@ def test_null_is_valid_where_nothing_may_be(document: dict[str, Any], path: str)
 
 def test_an_unknown_key_is_named_by_its_path() -> None:
     for path in (
-        "sytem",
+        "syst",
         "system.host_name",
         "interfaces.trunk",
         "radius.port",

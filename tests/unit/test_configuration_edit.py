@@ -359,7 +359,7 @@ def test_a_configuration_that_was_shown_cannot_be_set_with_its_masks(document: d
 
 def test_an_unknown_path_is_refused_with_the_whole_of_it() -> None:
     for path in (
-        *("sytem", "0", "sytem.hostname", "system.host_name", "system.hostname.x", "system.hostname.0"),
+        *("syst", "0", "syst.hostname", "system.host_name", "system.hostname.x", "system.hostname.0"),
         *("system.0", '"0"', "qos.default", "demux.rate_limits.max.x", "interfaces.trunks.0.x"),
         *("interfaces.trunks.tr0.x", "interfaces.trunks.9.x", "interfaces.trunks.0.0", "radius.secret.x"),
         *("demux.vlan_profiles.0.colour", "demux.vlan_profiles.extra.colour", "demux.vlan_profiles.2.type"),
@@ -512,7 +512,7 @@ def test_a_text_with_dots_is_deleted_by_itself_in_quotes(document: dict[str, Any
 
 def test_what_is_not_there_cannot_be_deleted() -> None:
     for path in (
-        *("subscribers", "sytem", "system.host_name", "system.hostname.x", "system.hostname.0", "system.0"),
+        *("subscribers", "syst", "system.host_name", "system.hostname.x", "system.hostname.0", "system.0"),
         *(
             "radius.authentication_port",
             "interfaces.trunks.2",
@@ -641,7 +641,7 @@ PATHS = [
     *("demux.vlan_profiles.1.outer_vlan_range", "demux.vlan_profiles.1.overhead_profile", "api.users"),
     *("api.users.0.password_hash", "api.users.alice", "api.users.alice.role", "api.users.1.username"),
     *('bgp.neighbors."10.255.0.9".remote_as', "bgp.neighbors.0.description", "bgp.neighbors.0.address"),
-    *("subscribers.local.alice.password", "subscribers.local", "subscribers.local.0", "sytem", "no path"),
+    *("subscribers.local.alice.password", "subscribers.local", "subscribers.local.0", "syst", "no path"),
 ]
 WORDS = [
     *("true", "null", "7", "1.0", "[]", "{}", "10.0.0.1", "10.0.0.0/8", "50mbit", "pppoe", "none", "7-9"),

@@ -289,7 +289,7 @@ def test_what_is_no_revision_is_left_alone(folder: Path) -> None:
     assert "lost+found" in revisions(folder)
 
 
-# Who may see it, and who may keep it.
+# The users that may see it, and those that may keep it.
 
 
 @pytest.fixture

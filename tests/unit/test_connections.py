@@ -1,4 +1,4 @@
-"""Who may keep a worker waiting, for how long, and who makes room for whom."""
+"""Which clients may keep a worker waiting, for how long, and which make room for others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -16,7 +16,7 @@ def full() -> TooManyAttempts:
 
 
 class Line:
-    """Everybody who has come, and the order in which they were served."""
+    """All that have come, and the order in which they were served."""
 
     def __init__(self, most: int = 16, most_from_one: int = 16) -> None:
         self.turns = FairQueue(most, most_from_one, full)

@@ -241,7 +241,7 @@ def test_the_core_is_asked_once_for_many_at_a_time(path: Path, denied: DeniedNet
         for thread in threads:
             thread.start()
         wait_for("a question", lambda: core.asked, 5)
-        # Whoever asks besides has asked by then.
+        # Any other request has come by then.
         threads[-1].join(0.3)
         core.answers.set()
         for thread in threads:
@@ -565,7 +565,7 @@ def test_a_cut_never_ends_the_attempt_after_the_one_whose_deadline_it_saw() -> N
     outcomes: list[AttemptResult] = []
 
     class Late(float):
-        """A time after the deadline; whoever compares it is kept waiting."""
+        """A time after the deadline; a comparison with it waits."""
 
         def __lt__(self, _: object) -> bool:
             looks.set()
@@ -614,7 +614,7 @@ def test_a_hub_does_not_start_where_another_one_answers(settings: Settings) -> N
         before = threading.active_count()
         with pytest.raises(AlreadyServed, match=r"hub\.sock"):
             hub.start(settings)
-        # A thread more may be the server's, for whoever looked whether it is there.
+        # A thread more may be the server's, for a look at whether it is there.
         wait_for("no thread of a hub", lambda: threading.active_count() <= before, 5)
         client = Client(settings.hub_socket, timeout=5)
         assert client.call("org.varlink.service.GetInfo")

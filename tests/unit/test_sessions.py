@@ -112,7 +112,7 @@ def cursor_of(value: Any) -> str:
 
 
 def walk(page_of: Callable[[str | None], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Each page; whoever takes them may change things before asking for the next."""
+    """Each page; the caller may change things before it takes the next."""
     cursor = None
     for _ in range(1000):
         page = page_of(cursor)

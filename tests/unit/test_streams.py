@@ -65,7 +65,7 @@ class Worker:
         address: str = "192.0.2.1",
         **wanted: Any,
     ) -> "Reader":
-        """One who wants what comes after an event of this life, or of another one, or from now on."""
+        """A listener for what comes after an event of this life, or of another one, or from now on."""
         after = EventId("life", resume) if isinstance(resume, int) else resume
         return Reader(self.streams, bearer, address, StreamFilter(resume=after, **wanted))
 
@@ -1041,7 +1041,7 @@ def lose_the_events() -> None:
 
 
 def lose_the_sweep() -> None:
-    """What a worker does that can't tell any more who may listen."""
+    """A worker that can't tell any more which clients may listen."""
 
     def fail() -> None:
         # No error that a sweep lives through.

@@ -219,7 +219,7 @@ def test_parameters_that_are_no_utf8_are_refused(bad: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters", [b'{"a":tru}', b'{"a":01}', b'{"a":"\n"}', b'{"a":"\\x"}', b'{"a":1,}']
+    "parameters", [b'{"a":nul}', b'{"a":01}', b'{"a":"\n"}', b'{"a":"\\x"}', b'{"a":1,}']
 )
 def test_parameters_that_are_broken_inside_are_refused(parameters: bytes) -> None:
     with pytest.raises(ProtocolError):

@@ -1,4 +1,4 @@
-"""Flask with nothing on it, under gunicorn's own gevent workers: bytes from files, whoever asks.
+"""Flask with nothing on it, under gunicorn's own gevent workers: bytes from files, for every client.
 
 The upper limit of an application in this framework: no access checks, limits, counters or log lines.
 """

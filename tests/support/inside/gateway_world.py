@@ -76,7 +76,7 @@ _SECTIONS: dict[str, Any] = {
 
 
 def note(text: str) -> None:
-    """For whoever reads the log of a run."""
+    """For the reader of the log of a run."""
     sys.stderr.write(f"{time.monotonic() - _BEGAN:.0f} s: {text}\n")
     sys.stderr.flush()
 
