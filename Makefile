@@ -50,11 +50,11 @@ lint: $(DEVELOPED)
 
 # Measures the figures of the documentation.
 figures: $(DEVELOPED)
-	$(VENV)/bin/python -m tests.support.figures_of_slow_clients
-	$(VENV)/bin/python -m tests.support.figures_of_webhooks
-	$(VENV)/bin/python -m tests.support.figures_of_linux
-	$(VENV)/bin/python -m tests.support.figures_of_history
-	$(VENV)/bin/python -m tests.support.figures_of_search
+	$(VENV)/bin/python -m tests.tools.figures_of_slow_clients
+	$(VENV)/bin/python -m tests.tools.figures_of_webhooks
+	$(VENV)/bin/python -m tests.tools.figures_of_linux
+	$(VENV)/bin/python -m tests.tools.figures_of_history
+	$(VENV)/bin/python -m tests.tools.figures_of_search
 
 # Measures the service beside its peers and writes docs/performance.md. PARTS names some of it. SHORT=1 takes seconds, installs
 # no peer and writes nothing.
@@ -74,7 +74,7 @@ docs: $(INSTALLED)
 
 # Takes the pictures of the documentation.
 screenshots: $(DEVELOPED) tools
-	$(VENV)/bin/python -m tests.support.screenshots
+	$(VENV)/bin/python -m tests.tools.screenshots
 
 # gunicorn's C parser has no binary package: without a compiler, gunicorn uses its own parser.
 $(INSTALLED): requirements/run.lock setup.cfg pyproject.toml

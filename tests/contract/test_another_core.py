@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.contract.small_core import OPTIONAL, small_gateway
 from tests.support.desk import Desk
 from tests.support.prometheus import samples
 from tests.support.receivers import Receiver
 from tests.support.routes import ALWAYS, OPEN, ROUTES, Route
-from tests.support.small_core import OPTIONAL, small_gateway
 from tests.support.stack import Api, running_core, wait_for
 
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/another-core.md").read_text()
@@ -172,7 +172,7 @@ def test_a_core_without_a_required_method_fails_with_its_name(
 ) -> None:
     monkeypatch.setenv("LACKS", "DisconnectSession ListQos")
     socket = tmp_path / "core.sock"
-    with running_core(socket, state / "factory.json", module="tests.support.small_core"):
+    with running_core(socket, state / "factory.json", module="tests.contract.small_core"):
         done = check(socket)
     assert done.returncode == 1
     found = [line for line in done.stdout.splitlines() if line.startswith("Missing, and required")]

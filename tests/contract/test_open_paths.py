@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.web.routes.pages import PAGE_FILES
-from tests.support.askers import asking
+from tests.contract.askers import asking
 from tests.support.measuring import alone
 from tests.support.routes import ROUTES
 from tests.support.stack import Api, descendants, running_stack

@@ -16,7 +16,7 @@ from tests.support.stack import Api
 pytestmark = pytest.mark.slow
 
 DOCUMENT = Path(__file__).parents[2] / "etc" / "openapi.json"
-CLIENTS = Path(__file__).parents[1] / "support" / "clients"
+CLIENTS = Path(__file__).with_name("clients")
 
 TYPESCRIPT = (
     "openapi-typescript@7.13.0",

@@ -35,9 +35,9 @@ from gateway_api.wire.core.configuration import DiscardCandidate
 from gateway_api.wire.core.network import ListVlans, VlansReply
 from gateway_api.wire.core.sessions import SetSessionRate
 from gateway_api.wire.varlink.client import Client
+from tests.contract import token_profile as records
 from tests.contract.test_audit import kept_in
 from tests.package.test_units import command, service
-from tests.support import token_profile as records
 from tests.support.documents import SECRET_HASH
 from tests.support.records import OF_A_PAGE, assert_is
 from tests.support.requests import BITES, NOBODY, WRONG_IDS, assert_civil, assert_invalid

@@ -28,9 +28,9 @@ from gateway_api.core.gateways.linux.daemons.frr import (
 )
 from gateway_api.core.gateways.linux.daemons.time_limit import CommitLimits
 from tests.support import frr as packages
-from tests.support.frr_pair import NEAR, Pair, running_pair
 from tests.support.rendered import rendered
 from tests.support.stack import PATIENCE, wait_for
+from tests.system.frr_pair import NEAR, Pair, running_pair
 
 pytestmark = pytest.mark.slow
 

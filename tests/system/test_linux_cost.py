@@ -11,11 +11,11 @@ from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.sessions.journal import Journal
-from tests.support.figures_of_linux import cpu_over, filled
 from tests.support.linux_core import running_linux_core, subscriber
 from tests.support.running_accel import running_accel
 from tests.support.sources import CGNAT, Surroundings
 from tests.system.test_linux_core import pytestmark as needs_the_kernel
+from tests.tools.figures_of_linux import cpu_over, filled
 
 SESSIONS = 10_000
 #: With devices, which the kernel makes slowly.

@@ -19,7 +19,7 @@ def resolved() -> dict[str, Any]:
     if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
         pytest.skip("needs root, unshare and ip to have a network of its own")
     done = subprocess.run(
-        [*PYTHON_IN_A_NAMESPACE, "tests.support.resolving"],
+        [*PYTHON_IN_A_NAMESPACE, "tests.system.resolving"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from gateway_api.base.errors import Invalid
 from gateway_api.core.gateways.linux.daemons import accel_ppp as daemon
 from gateway_api.core.gateways.linux.daemons.daemon import SERVICES
-from tests.support import accel_ppp
 from tests.support.documents import put
 from tests.support.frr import Frr
-from tests.support.pppd import Pppd
 from tests.support.rendered import GOOD, RADIUS, checked, refusal, rendered, valid_documents
+from tests.system import accel_ppp
+from tests.system.pppd import Pppd
 
 PPPD_FILES = Path(__file__).parents[2] / "packaging" / "pppoe"
 

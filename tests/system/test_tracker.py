@@ -12,7 +12,7 @@ import pytest
 from tests.support.accel import Peer
 from tests.support.running_accel import Accel, running_accel
 from tests.support.stack import wait_for
-from tests.support.tracking import Tracking, running_tracker
+from tests.system.tracking import Tracking, running_tracker
 
 ALICE = Peer("78fa5e68dbcd44c8", username="alice", uptime=60)
 BOB = Peer("78fa5e68dbcd44c9", username="we|ird\r\n", ifname="ppp1", ip="100.64.0.11")

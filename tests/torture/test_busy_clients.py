@@ -28,10 +28,10 @@ from gateway_api.web.routes.documentation import BUILT
 from tests.contract.test_token_profile import TOKEN as STATIC_TOKEN
 from tests.contract.test_token_profile import Profile as RunningProfile
 from tests.contract.test_token_profile import running_profile
-from tests.support.bursts import Burst, Bursts, Result, bursts
 from tests.support.measuring import alone
 from tests.support.routes import ROUTES
 from tests.support.stack import Api, issued, running_stack
+from tests.torture.bursts import Burst, Bursts, Result, bursts
 
 pytestmark = [pytest.mark.slow, pytest.mark.last]
 

@@ -31,7 +31,7 @@ from gateway_api.base.logs import redacted
 from gateway_api.wire.varlink.client import Client, Unreachable
 from gateway_api.wire.varlink.protocol import ErrorReply
 from tests.support.stack import descendants, running_core, wait_for
-from tests.support.zygote import Core, Zygote
+from tests.torture.zygote import Core, Zygote
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gateway_api.auth.passwords import COST
-from tests.support.guessers import CLIENTS, session_from
 from tests.support.measuring import alone
 from tests.support.stack import Api, running_stack
+from tests.torture.guessers import CLIENTS, session_from
 
 pytestmark = [pytest.mark.slow, pytest.mark.last]
 
@@ -50,7 +50,7 @@ def flood(tmp_path_factory: pytest.TempPathFactory) -> Flood:
     with running_stack(state, sessions=100, cost=COST) as (api, _), alone():
         before = min(login(api, f"127.0.11.{number + 1}") for number in range(LOGINS))
         guessers = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.guessers", api.url, api.environment["GATEWAY_CA"]],
+            [sys.executable, "-m", "tests.torture.guessers", api.url, api.environment["GATEWAY_CA"]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],

@@ -17,8 +17,8 @@ import pytest
 import requests
 
 from tests.support.measuring import alone
-from tests.support.slow_clients import KINDS
 from tests.support.stack import Api, descendants, running_stack, wait_for
+from tests.torture.slow_clients import KINDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.last]
 
@@ -107,7 +107,7 @@ def slow_clients(api: Api) -> Iterator[IO[bytes]]:
     """Starts all of them, who end with the block; what they print."""
     port = str(urlsplit(api.url).port)
     clients = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.slow_clients", port, str(EACH), api.token("admin")],
+        [sys.executable, "-m", "tests.torture.slow_clients", port, str(EACH), api.token("admin")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],

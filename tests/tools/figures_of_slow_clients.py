@@ -1,4 +1,4 @@
-"""The figures of slow clients of the documentation: `python -m tests.support.figures_of_slow_clients`."""
+"""The figures of slow clients of the documentation: `python -m tests.tools.figures_of_slow_clients`."""
 
 import tempfile
 from pathlib import Path

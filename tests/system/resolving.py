@@ -1,4 +1,4 @@
-"""`python -m tests.support.resolving`, in its own network and mount namespaces: attempts to deliver
+"""`python -m tests.system.resolving`, in its own network and mount namespaces: attempts to deliver
 to names that a DNS server of ours resolves as it likes. Prints what came of each, as JSON.
 
 No part of the service is replaced: the C library reads the files that are mounted over the machine's, and

@@ -1,6 +1,6 @@
 """Thousands of cores: forks of a process that has imported the core, a few milliseconds each.
 
-`python -m tests.support.zygote` is that process. It reads commands on stdin, one JSON object a line, and
+`python -m tests.torture.zygote` is that process. It reads commands on stdin, one JSON object a line, and
 answers each with one. What it forks runs the command `gateway-core lab` with options of its own: to the
 kernel, and to a test that kills it, it is a core.
 """
@@ -34,7 +34,7 @@ class Zygote:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.zygote"],
+            [sys.executable, "-m", "tests.torture.zygote"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],

@@ -1,7 +1,7 @@
 """pppd's own parsers of secrets and of its RADIUS client, from Debian's package, not installed.
 
 pppd is a program, and glibc doesn't load programs. A copy without the mark that says so can be loaded, and
-its functions called. That happens in a process of its own: `python -m tests.support.pppd`.
+its functions called. That happens in a process of its own: `python -m tests.system.pppd`.
 """
 
 import ctypes
@@ -72,7 +72,7 @@ class Pppd:
         command = [
             sys.executable,
             "-m",
-            "tests.support.pppd",
+            "tests.system.pppd",
             str(self._pppd),
             str(self._radius),
             what,

@@ -1,4 +1,4 @@
-"""Measures the history: `python -m tests.support.figures_of_history [SESSIONS]`, ten million by default."""
+"""Measures the history: `python -m tests.tools.figures_of_history [SESSIONS]`, ten million by default."""
 
 import random
 import sqlite3

@@ -1,6 +1,6 @@
 """Bursts of requests from clients that never pause, in their own process.
 
-`python -m tests.support.bursts PORT CERTIFICATE NICE` reads a burst from each line of its input, as JSON, and
+`python -m tests.torture.bursts PORT CERTIFICATE NICE` reads a burst from each line of its input, as JSON, and
 prints its result, as JSON. Without a certificate it uses no TLS.
 """
 
@@ -64,7 +64,7 @@ class Bursts:
 def bursts(port: int, certificate: str = "", nice: int = 0) -> Iterator[Bursts]:
     """Runs the process until the end of the block. `nice` is what it leaves to others of the processors."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.bursts", str(port), certificate, str(nice)],
+        [sys.executable, "-m", "tests.torture.bursts", str(port), certificate, str(nice)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

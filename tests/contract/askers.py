@@ -1,6 +1,6 @@
 """Many clients that request one path without a pause, in their own process.
 
-`python -m tests.support.askers URL CERTIFICATE CLIENTS` prints a line when each has an answer, goes on until
+`python -m tests.contract.askers URL CERTIFICATE CLIENTS` prints a line when each has an answer, goes on until
 its standard input ends, and prints how many answers of each status there were, as JSON.
 """
 
@@ -20,7 +20,7 @@ import requests
 def asking(url: str, certificate: str, clients: int) -> Iterator[dict[int, int]]:
     """Runs the clients until the end of the block. Then the result has the number of responses by status."""
     answers: dict[int, int] = {}
-    command = [sys.executable, "-m", "tests.support.askers", url, certificate, str(clients)]
+    command = [sys.executable, "-m", "tests.contract.askers", url, certificate, str(clients)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
     )

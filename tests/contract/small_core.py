@@ -1,5 +1,5 @@
-"""The core daemon without what a core may leave out: `python -m tests.support.small_core`, with the arguments
-of `gateway_api.cli.core`. The variable `LACKS` names further methods that it does not have."""
+"""The core daemon without what a core may leave out: `python -m tests.contract.small_core`, with the
+arguments of `gateway_api.cli.core`. The variable `LACKS` names further methods that it does not have."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ OPTIONAL = frozenset(method.__name__ for method in CORE.optional)
 def small_gateway(api: Api, state: Path, folder: Path) -> Iterator[Api]:
     """A gateway of 100 sessions with such a core. The users are those of the stack `api`, whose folder is
     `state`; what is logged is in `state`, too."""
-    socket, program = folder / "core.sock", "tests.support.small_core"
+    socket, program = folder / "core.sock", "tests.contract.small_core"
     with ExitStack() as stack:
         stack.enter_context(running_core(socket, state / "factory.json", "--sessions", "100", module=program))
         # Beside the stack's history, it would wait until the stack's workers record no more.

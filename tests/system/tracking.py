@@ -1,4 +1,4 @@
-"""A tracker as a process: `python -m tests.support.tracking FOLDER CLI_PORT` follows the stand-in for accel.
+"""A tracker as a process: `python -m tests.system.tracking FOLDER CLI_PORT` follows the stand-in for accel.
 
 It prints each event as a JSON object, one a line, at the moment that it comes into the journal. To each line
 on stdin, a JSON object, it prints an object with `reply`. `running_tracker` starts it for a test.
@@ -39,7 +39,7 @@ class Tracking:
     """A tracker in a process, for a test."""
 
     def __init__(self, folder: Path, cli: Endpoint) -> None:
-        self._command = [sys.executable, "-m", "tests.support.tracking", str(folder), str(cli.port)]
+        self._command = [sys.executable, "-m", "tests.system.tracking", str(folder), str(cli.port)]
         self._replies: SimpleQueue[Any] = SimpleQueue()
         #: Of all its lives.
         self.events: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The figures of webhooks of the documentation: `python -m tests.support.figures_of_webhooks`.
+"""The figures of webhooks of the documentation: `python -m tests.tools.figures_of_webhooks`.
 
 It takes six minutes.
 """

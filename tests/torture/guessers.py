@@ -1,6 +1,6 @@
 """Ten clients that log in with wrong passwords without a pause, in their own process.
 
-`python -m tests.support.guessers URL CERTIFICATE` prints a line when each has had an answer, goes on until
+`python -m tests.torture.guessers URL CERTIFICATE` prints a line when each has had an answer, goes on until
 its standard input ends, and prints how many answers of each status there were, as JSON.
 """
 

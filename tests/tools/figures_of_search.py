@@ -1,4 +1,4 @@
-"""Measures `search` on the list of sessions: `python -m tests.support.figures_of_search [SESSIONS]`."""
+"""Measures `search` on the list of sessions: `python -m tests.tools.figures_of_search [SESSIONS]`."""
 
 import random
 import sys

@@ -1,6 +1,6 @@
 """Slow clients that hold connections, any number of them, in their own process.
 
-`python -m tests.support.slow_clients PORT COUNT TOKEN` opens COUNT of each kind, from addresses of
+`python -m tests.torture.slow_clients PORT COUNT TOKEN` opens COUNT of each kind, from addresses of
 127.0.0.0/16. It prints `held` when they are all there, and when each has been closed a line of JSON: by kind,
 the seconds from its first step, or from the answer's first, to its end.
 """
