@@ -23,7 +23,8 @@ def for_ever(
     level: int = logging.WARNING,
     fault: str | None = None,
 ) -> Iterator[T]:
-    """What `make` returns, again and again. After each end it calls `pause` with `seconds`, or more.
+    """The items that `make` returns, again and again. After each end it calls `pause` with `seconds`, or
+    more.
 
     A failure is logged once, as "cannot" and `what`, until there is another item. An unexpected exception is
     logged each time, as the text `fault`; without that text it is raised."""

@@ -121,7 +121,7 @@ def _of_environment() -> Iterator[str]:
 
 
 def _help(main: Callable[[Sequence[str]], int], words: Sequence[str]) -> str:
-    """What a command prints for --help."""
+    """The text that a command prints for --help."""
     printed, former = io.StringIO(), os.environ.get("COLUMNS")
     # argparse wraps its lines as a terminal does, and has no other way in.
     os.environ["COLUMNS"] = _WIDTH

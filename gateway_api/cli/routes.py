@@ -22,7 +22,7 @@ def routes() -> str:
 
 
 def application(profile: Profile) -> Flask:
-    """That of a profile without its services: it knows its routes, and serves none."""
+    """An application of a profile without its services: it knows its routes, and serves none."""
     app = Flask("gateway_api", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     register(app, profile)

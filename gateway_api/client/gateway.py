@@ -203,7 +203,7 @@ def _lines(response: requests.Response) -> Iterator[bytes]:
 
 
 def _reason(error: BaseException) -> str:
-    """That of the operating system or of OpenSSL, which requests and urllib3 wrap."""
+    """The reason of the operating system or of OpenSSL, which requests and urllib3 wrap."""
     *_, found = _causes(error)
     return str(getattr(found, "strerror", None) or found)
 

@@ -1,4 +1,4 @@
-"""What every core daemon does around its one gateway: log, configuration, socket, signals."""
+"""The daemon around one gateway: log, configuration, socket, signals."""
 
 import argparse
 import hashlib

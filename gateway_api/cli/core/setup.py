@@ -51,7 +51,7 @@ class CannotSetUp(GatewayApiError):
 
 @dataclass(frozen=True)
 class FirstChoices:
-    """What the operator chooses. `range` has the addresses of subscribers, `sources` are names."""
+    """The choices of the operator. `range` has the addresses of subscribers, `sources` are names."""
 
     trunks: tuple[str, ...]
     uplinks: tuple[str, ...]

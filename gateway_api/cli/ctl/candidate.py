@@ -96,8 +96,8 @@ class Missing:
 
 
 def operations(wanted: Any, present: Any, at: Path = ()) -> Iterator[Record | Missing]:
-    """What makes the wanted configuration of the present one. A masked secret stays as it is at present. A
-    list with masked secrets cannot be set as a whole: its items are set by their keys."""
+    """The operations that make the wanted configuration of the present one. A masked secret stays as it is at
+    present. A list with masked secrets cannot be set as a whole: its items are set by their keys."""
     if wanted == present:
         return
     if wanted == MASK:

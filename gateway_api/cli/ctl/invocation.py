@@ -1,4 +1,5 @@
-"""What all commands share: the options `--context`, `--all` and `-o`, and how a command reaches its gateways.
+"""The parts that all commands share: the options `--context`, `--all` and `-o`, and how a command reaches its
+gateways.
 
 `reads` makes a command that can ask several gateways side by side, `acts` one that changes a single gateway.
 """

@@ -51,7 +51,7 @@ def password_for(username: str, file: str | None) -> str:
 
 
 def first_line(file: str, what: str) -> str:
-    """Of a file or of standard input. Raises CommandFailure."""
+    """The first line of a file or of standard input. Raises CommandFailure."""
     try:
         read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         found = read.decode().splitlines()

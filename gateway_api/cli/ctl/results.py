@@ -1,4 +1,4 @@
-"""What a command returns, for one gateway or several, and how it is shown.
+"""The result of a command, for one gateway or several, and how it is shown.
 
 A table never cuts a value. On a terminal, columns that do not fit are left out, the least important first. If
 there is no room for those that say which record it is, the records stand one under the other. Sentences wrap

@@ -137,8 +137,8 @@ def _value(leaf: _Leaf) -> str:
 
 
 def _rule(field: Any) -> str:
-    """What the core says of a value that no text field takes, without its first words, and of one that
-    breaks a strict rule."""
+    """The core's messages about a value that no text field takes, without their first words, and about one
+    that breaks a strict rule."""
     try:
         field.deserialize(" ")
     except ValidationError as error:

@@ -42,7 +42,7 @@ def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """What a request starts."""
+    """A job that a request starts."""
 
     path: str
     body: Record
