@@ -77,7 +77,7 @@ class LinuxMachine:
 
     @cached_property
     def _command_line(self) -> CommandLine:
-        """That of accel-ppp. Without accel-ppp, there is no password to keep."""
+        """The command line of accel-ppp. Without accel-ppp, there is no password to keep."""
         return CommandLine(accel_ppp.COMMAND_LINE, password=kept_password(accel_ppp.PASSWORD))
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:

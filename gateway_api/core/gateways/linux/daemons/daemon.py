@@ -61,7 +61,7 @@ class ServiceDaemon(Protocol):
         not reply in time: then it runs as before."""
 
     def action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """What `apply` would do to it now. It asks no daemon. Raises StepFailed."""
+        """The effect that `apply` would have on it now. It asks no daemon. Raises StepFailed."""
 
 
 def template(name: str) -> Template:

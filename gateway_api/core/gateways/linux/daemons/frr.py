@@ -230,7 +230,7 @@ class FrrByDifference:
 
 @dataclass(frozen=True)
 class FrrDifference:
-    """What separates the running FRR from a configuration: commands, one or more lines each."""
+    """The difference between the running FRR and a configuration: commands, one or more lines each."""
 
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
@@ -257,7 +257,7 @@ class FrrConfiguration:
             raise RoutingForeign(lines)
 
     def difference(self, text: str) -> FrrDifference:
-        """What `apply` would change. Raises RoutingRefused, RoutingUnavailable."""
+        """The changes that `apply` would make. Raises RoutingRefused, RoutingUnavailable."""
         with _draft(self._folders, text) as draft:
             return self._difference(draft, text)
 
@@ -402,8 +402,8 @@ def shown(lines: Sequence[str]) -> str:
 
 
 def foreign_lines(folders: FrrFolders, own: str) -> tuple[str, ...]:
-    """Those of frr.conf that the gateway would delete; none without the file. `own` is what the gateway wrote
-    last: older versions wrote no mark. Raises OSError."""
+    """The lines of frr.conf that the gateway would delete; none without the file. `own` is what the gateway
+    wrote last: older versions wrote no mark. Raises OSError."""
     try:
         text = (folders.configuration / _FILE).read_text(errors="replace")
     except FileNotFoundError:

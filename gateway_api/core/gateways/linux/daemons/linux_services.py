@@ -52,7 +52,7 @@ class LinuxServices:
             raise failures[0]
 
     def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
-        """What a commit of a configuration would do now to daemons. Raises StepFailed."""
+        """The effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
         actions = (
             (daemon.name, daemon.action(daemon.render(configuration), configuration))
             for daemon in self._daemons

@@ -39,7 +39,7 @@ class Systemd:
         self._limit = limit
 
     def within(self, limit: TimeLimit) -> "Systemd":
-        """The same manager, for what must have ended by then."""
+        """A manager for what must have ended by then."""
         return Systemd(self._systemctl, self._seconds, limit)
 
     def start(self, *units: str) -> None:
@@ -55,7 +55,7 @@ class Systemd:
         self._act("restart", unit)
 
     def reload_running(self, *units: str) -> None:
-        """Those that can reload, and run. Several take little more time than one."""
+        """Reloads the units that can reload, and run. Several take little more time than one."""
         self._act("try-reload-or-restart", *units)
 
     def _act(self, verb: str, *units: str) -> None:

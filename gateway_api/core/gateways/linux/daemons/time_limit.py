@@ -22,7 +22,7 @@ NO_LIMIT = TimeLimit()
 
 @dataclass(frozen=True)
 class CommitLimits:
-    """Those of a commit to the daemons beside the core."""
+    """The limits of a commit for the daemons beside the core."""
 
     apply: TimeLimit
     put_back: TimeLimit

@@ -35,8 +35,8 @@ class AccessVlan:
 
     @property
     def name(self) -> str:
-        """Of its device. The configuration refuses profiles with VLANs whose names would exceed the 15
-        characters of Linux (IFNAMSIZ)."""
+        """The name of its device. The configuration refuses profiles with VLANs whose names would exceed the
+        15 characters of Linux (IFNAMSIZ)."""
         tags = (self.outer_vlan_id, self.vlan_id)
         return ".".join([self.trunk, *(str(tag) for tag in tags if tag is not None)])
 
@@ -53,7 +53,7 @@ class AccessVlan:
 
     @property
     def protocol(self) -> VlanProtocol:
-        """Of the first tag."""
+        """The protocol of the first tag."""
         return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
 
 
@@ -139,7 +139,7 @@ class Admission:
         self._change(vlan, VlanState.SERVED)
 
     def unserved(self) -> list[ServedVlan]:
-        """Those that the source is to be told of."""
+        """The VLANs that the source is to be told of."""
         return [managed for managed in self if managed.state == VlanState.MADE]
 
     def serve_again(self, kind: SessionType) -> None:

@@ -31,8 +31,8 @@ _DHCP_COOKIE = b"\x63\x82\x53\x63"
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What a subscriber's first frame says. With one tag, `outer_vlan_id` is None. `outer_protocol` is that
-    of the first tag. VLAN ids are 1 to 4094; `mac` is in colon notation, lower case."""
+    """A subscriber's first frame. With one tag, `outer_vlan_id` is None. `outer_protocol` is that of the
+    first tag. VLAN ids are 1 to 4094; `mac` is in colon notation, lower case."""
 
     trunk: str
     outer_vlan_id: int | None

@@ -1,4 +1,4 @@
-"""What the demultiplexer does its work with."""
+"""The ports of the demultiplexer."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -22,7 +22,7 @@ class Devices(Protocol):
 
 
 class VlanServer(Protocol):
-    """What serves subscribers. Each method raises GatewayApiError, with a text for the log."""
+    """A server of subscribers. Each method raises GatewayApiError, with a text for the log."""
 
     def serve(self, interfaces: Sequence[str], type: SessionType, /) -> None:
         """Accepts sessions of a type on devices; after an error, perhaps on some of them. It is no error if

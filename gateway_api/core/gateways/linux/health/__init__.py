@@ -1,1 +1,1 @@
-"""What the gateway on Linux depends on: whether it does its work."""
+"""The dependencies of the gateway on Linux: whether each does its work."""

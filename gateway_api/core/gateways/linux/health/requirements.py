@@ -1,4 +1,5 @@
-"""What a gateway on Linux requires of its machine: interfaces, kernel modules, programs, settings of FRR.
+"""The requirements of a gateway on Linux to its machine: interfaces, kernel modules, programs, settings of
+FRR.
 
 Names of packages and places of files are those of Debian 12 and 13.
 """
@@ -53,15 +54,16 @@ class TwoSources(GatewayApiError):
 
 @dataclass(frozen=True)
 class Lack:
-    """What is missing, such as `programs: pppd`, and what the operator does: a command for a shell, where
-    there is one."""
+    """A thing that is missing, such as `programs: pppd`, and what the operator does: a command for a shell,
+    where there is one."""
 
     what: str
     remedy: str
 
 
 def interfaces(root: Path) -> list[str]:
-    """Those of the machine, without the loopback. `root` is the root of its file system, here and below."""
+    """The interfaces of the machine, without the loopback. `root` is the root of its file system, here and
+    below."""
     found = (root / "sys/class/net").iterdir()
     # The driver of bonds has a file there.
     return sorted(path.name for path in found if path.name != "lo" and path.is_dir())
@@ -88,8 +90,8 @@ def preferred(root: Path) -> list[str]:
 
 
 def lacks(root: Path, used: Collection[str], sources: Collection[str]) -> Iterator[Lack]:
-    """What a gateway needs and does not have. `used` are its interfaces, `sources` are keys of `SOURCES`.
-    Raises ProgramFailed and OSError."""
+    """The things that a gateway needs and does not have. `used` are its interfaces, `sources` are keys of
+    `SOURCES`. Raises ProgramFailed and OSError."""
     found = interfaces(root)
     if absent := [name for name in used if name not in found]:
         yield Lack(f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}")

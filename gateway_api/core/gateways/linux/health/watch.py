@@ -69,7 +69,7 @@ class DependencyWatch:
             self._ask_clock_from = now + _CLOCK_PAUSE
 
     def now(self) -> tuple[Dependency, ...]:
-        """What was found last."""
+        """The dependencies as they were found last."""
         return *map(_source, self._tracker.watches), *self._found.values()
 
     def _keep(self, found: Dependency) -> None:

@@ -1,4 +1,4 @@
-"""What the reconciler asks of the whole gateway."""
+"""The questions of the reconciler to the whole gateway."""
 
 from collections.abc import Mapping
 

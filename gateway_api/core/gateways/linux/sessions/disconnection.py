@@ -46,7 +46,7 @@ class Disconnection:
         return [session for session in found if session is not None]
 
     def ends(self) -> Sequence[SessionEnd]:
-        """Of the sessions that ended after they were looked for."""
+        """The ends of the sessions that ended after they were looked for."""
         return [end for end in self._ends.values() if end is not None]
 
     def run(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What sessions get: terms by the configuration, and all that the kernel must have for them."""
+"""The provision of sessions: terms by the configuration, and all that the kernel must have for them."""
 
 import logging
 import threading
@@ -107,7 +107,7 @@ def _later(seen: int, counted: int) -> int:
 
 
 def wanted_by(session: LinuxSession) -> WantedSession:
-    """What the kernel must have for a session."""
+    """The state that the kernel must have for a session."""
     summary = session.summary
     return WantedSession(
         session_id=session.id,

@@ -23,7 +23,8 @@ _OVERHEAD = {
 
 
 class SessionTerms(Record, frozen=True):
-    """What the configuration gives to a new session. Rates are the default ones, bits per second."""
+    """The terms that the configuration gives to a new session. Rates are the default ones, bits per
+    second."""
 
     gateway: str | None
     overhead_profile: str
@@ -46,7 +47,7 @@ class SessionRecord(Record, frozen=True):
     def new(
         cls, listed: SourceSession, terms: SessionTerms, baseline: Counters = NO_COUNTERS
     ) -> "SessionRecord":
-        """Of a session that starts: a rate that its source was told comes before the default."""
+        """The record of a session that starts: a rate that its source was told comes before the default."""
         return cls(
             listed,
             replace(

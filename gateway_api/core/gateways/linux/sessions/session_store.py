@@ -60,7 +60,7 @@ class SessionKey(NamedTuple):
 
 
 class StoredSession(NamedTuple):
-    """What is kept for a key: `record` is the owner's, `announced` says that its start is no news."""
+    """The row that is kept for a key: `record` is the owner's, `announced` says that its start is no news."""
 
     id: int
     record: bytes

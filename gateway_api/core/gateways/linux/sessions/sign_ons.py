@@ -17,14 +17,14 @@ _log = logging.getLogger(__name__)
 
 
 class FailureSource(Protocol):
-    """Of PPPoE, at a source."""
+    """A source of failed sign-ons by PPPoE."""
 
     @property
     def name(self) -> str:
-        """Of the source."""
+        """The name of the source."""
 
     def read(self) -> list[SourceFailure]:
-        """Those since the last call. Raises SourceUnavailable."""
+        """The failures since the last call. Raises SourceUnavailable."""
 
 
 class SignOnWatch:

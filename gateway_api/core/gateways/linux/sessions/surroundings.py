@@ -1,4 +1,4 @@
-"""What is around the sessions of the Linux gateway: the configuration and the data plane."""
+"""The surroundings of the sessions of the Linux gateway: the configuration and the data plane."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,14 +18,14 @@ class SessionEnd(Record, frozen=True):
 
 
 class SessionSurroundings(Protocol):
-    """What is around the sessions: the configuration and the data plane. No method raises; none may call the
-    tracker. Those that return None return at once; their calls are in the order of the changes."""
+    """The surroundings of the sessions: the configuration and the data plane. No method raises; none may call
+    the tracker. Those that return None return at once; their calls are in the order of the changes."""
 
     def terms(self, listed: SourceSession) -> SessionTerms:
-        """What the configuration gives to a session that starts."""
+        """The terms that the configuration gives to a session that starts."""
 
     def baseline(self, listed: SourceSession) -> Counters:
-        """What the device of a session that starts has counted. Only for a device that others may have used
+        """The counters of the device of a session that starts. Only for a device that others may have used
         before: the access interface."""
 
     def traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:

@@ -135,7 +135,7 @@ def kept_password(file: Path) -> str:
 
 
 def reply_in(received: bytes) -> bytes:
-    """What is between two versions. Raises UnreadableReply."""
+    """The reply between two versions. Raises UnreadableReply."""
     if not received:
         raise UnreadableReply("it hung up without a reply, as it does at a wrong password")
     version, _, rest = received.partition(b"\r\n")

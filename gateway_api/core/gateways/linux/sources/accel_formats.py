@@ -268,7 +268,8 @@ def _ipv6(text: str) -> tuple[str, str]:
 
 
 def _delegated(text: str) -> tuple[str, ...]:
-    """Of several prefixes, accel-ppp shows the first. Before it has one, the table shows stray memory."""
+    """The delegated prefixes: of several, accel-ppp shows the first. Before it has one, the table shows stray
+    memory."""
     try:
         return (_ipv6(text)[1],) if text else ()
     except UnreadableReply:

@@ -1,4 +1,4 @@
-"""What accel-ppp 1.14 says of its RADIUS servers: the sections `radius(1, 192.0.2.1):` of `show stat`, as
+"""The RADIUS servers of accel-ppp 1.14: the sections `radius(1, 192.0.2.1):` of `show stat`, as
 accel-pppd/radius/serv.c prints them. A server without a time-out for failures has no `state` there."""
 
 import re

@@ -1,5 +1,5 @@
-"""What dnsmasq 2.89 to 2.91 and its script `packaging/dhcp-lease` leave on disk: the lease file, and for each
-lease a record with what that file lacks."""
+"""The files that dnsmasq 2.89 to 2.91 and its script `packaging/dhcp-lease` leave on disk: the lease file,
+and for each lease a record with what that file lacks."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address
@@ -42,7 +42,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the script wrote of a lease."""
+    """The record that the script wrote of a lease."""
 
     key: str
     started_at: int

@@ -1,4 +1,4 @@
-"""What a pppd of pppoe-server shows of its session: the records of its hook, /proc, and its log.
+"""The traces of a session of pppoe-server's pppd: the records of its hook, /proc, and its log.
 
 The hook is packaging/pppoe/session-hook. Undocumented formats are those of pppd 2.4.9 and rp-pppoe 3.15, in
 Debian 12; the log lines of pppd 2.5.2, in Debian 13, are the same.
@@ -153,7 +153,7 @@ def is_whole(lines: Sequence[str]) -> bool:
 
 
 def traffic_of(lines: Iterable[str]) -> SourceTraffic | None:
-    """What pppd counted until the end, from the same lines. None before it."""
+    """The traffic that pppd counted until the end, from the same lines. None before it."""
     found: SourceTraffic | None = None
     for line in lines:
         if _START.fullmatch(line):

@@ -26,7 +26,7 @@ class PppdFailures:
         self._waited: set[int] = set()
 
     def read(self) -> list[SourceFailure]:
-        """Those since the last call. Raises SourceUnavailable."""
+        """The failures since the last call. Raises SourceUnavailable."""
         return [failure for line in self._tail.read() for failure in self._failure(line)]
 
     def _failure(self, line: LoggedLine) -> Iterator[SourceFailure]:

@@ -86,7 +86,7 @@ class SystemdJournal:
 
 
 class JournalTail:
-    """What pppd logs from a time on, in epoch seconds, by `journalctl`. One thread at a time may call."""
+    """The log of pppd from a time on, in epoch seconds, by `journalctl`. One thread at a time may call."""
 
     def __init__(
         self, since: float, journalctl: Sequence[str] = ("journalctl",), seconds: float = 10.0
@@ -114,7 +114,7 @@ class JournalTail:
 
 
 def _entries(journalctl: Sequence[str], wanted: Sequence[str], seconds: float, most: int) -> list[_Entry]:
-    """Of pppd, oldest first. Raises SourceUnavailable."""
+    """The entries of pppd, oldest first. Raises SourceUnavailable."""
     command = [*journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd", *wanted]
     try:
         ended = run(command, seconds=seconds, most=most)

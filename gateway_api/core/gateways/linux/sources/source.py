@@ -31,8 +31,8 @@ class SourceNotRunning(SourceUnavailable):
 
 
 class SourceRefused(GatewayApiError):
-    """What was requested cannot be done: the daemon says so, or this machine does. The text is for the log,
-    as above."""
+    """The request cannot be done: the daemon says so, or this machine does. The text is for the log, as
+    above."""
 
 
 class SourceSession(msgspec.Struct, frozen=True, gc=False):
@@ -65,15 +65,15 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False):
 
 
 class SourceTraffic(msgspec.Struct, frozen=True):
-    """What a source has counted in a session, modulo 2**32: pppd 2.4.9 has no more bits. `bytes_in` came from
-    the subscriber (RFC 2866 section 5.3)."""
+    """The bytes that a source has counted in a session, modulo 2**32: pppd 2.4.9 has no more bits. `bytes_in`
+    came from the subscriber (RFC 2866 section 5.3)."""
 
     bytes_in: int
     bytes_out: int
 
 
 class SourceEnd(msgspec.Struct, frozen=True):
-    """What a source tells of a session that has ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section
+    """The end of a session, as its source tells it. `reason` is an Acct-Terminate-Cause (RFC 2866 section
     5.10) in snake_case, `admin_disconnect`, or `unknown`. `traffic` is None where it does not tell."""
 
     reason: str = UNKNOWN

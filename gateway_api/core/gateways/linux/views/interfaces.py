@@ -91,7 +91,7 @@ class Links:
 
 
 def vlan_key(vlan: AccessVlan) -> Key:
-    """Of a VLAN in a list: by trunk and tags, those with one tag first."""
+    """The key of a VLAN in a list: by trunk and tags, those with one tag first."""
     return vlan.trunk, vlan.outer_vlan_id or 0, vlan.vlan_id
 
 

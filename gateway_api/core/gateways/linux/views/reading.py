@@ -11,8 +11,8 @@ _FRESH = 1.0
 
 
 class Reading(Generic[T]):
-    """What `read` returned at most a second ago. Callers at the same time wait for one reading. `clock` gives
-    steady seconds. Any thread may call."""
+    """A result of `read` of at most a second ago. Callers at the same time wait for one reading. `clock`
+    gives steady seconds. Any thread may call."""
 
     def __init__(self, read: Callable[[], T], clock: Callable[[], float]) -> None:
         self._read = read
