@@ -9,7 +9,6 @@ import pytest
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.demux.access import AccessLines
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
@@ -50,19 +49,13 @@ def subscribers() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def kernel(subscribers: tuple[int, int]) -> Iterator[Kernel]:
-    with Kernel() as kernel:
-        yield kernel
-
-
-@pytest.fixture
-def lines(kernel: Kernel) -> AccessLines:
+def lines(subscribers: tuple[int, int]) -> AccessLines:
     """With the sessions of both."""
-    plane = DataPlane(kernel, KernelReader())
+    plane = DataPlane(KernelReader())
     plane.configure(CGNAT)
     for number, (vlan, address) in enumerate(zip(VLANS, (ALICE, BOB), strict=True), 1):
         plane.apply(session(number, vlan, address))
-    return AccessLines({SessionType.DHCP: ListedSource()}, kernel, KernelReader(), lambda: GATEWAY)
+    return AccessLines({SessionType.DHCP: ListedSource()}, KernelReader(), lambda: GATEWAY)
 
 
 @pytest.fixture
@@ -111,8 +104,8 @@ def test_nobody_answers_for_an_address_without_a_session(
     assert (known(alice, OFFLINE), known(alice, BOB)) == (False, True)
 
 
-def test_a_vlan_of_pppoe_answers_no_arp(lines: AccessLines, kernel: Kernel) -> None:
-    pppoe = AccessLines({SessionType.PPPOE: ListedSource()}, kernel, KernelReader(), lambda: GATEWAY)
+def test_a_vlan_of_pppoe_answers_no_arp(lines: AccessLines) -> None:
+    pppoe = AccessLines({SessionType.PPPOE: ListedSource()}, KernelReader(), lambda: GATEWAY)
     lines.serve(VLANS[:1], SessionType.DHCP)
     pppoe.serve(VLANS[1:], SessionType.PPPOE)
     command = "cat /proc/sys/net/ipv4/conf/acc0/proxy_arp /proc/sys/net/ipv4/conf/acc1/proxy_arp"

@@ -18,9 +18,7 @@ from gateway_api.core.gateways.linux.dataplane.comparison import Comparison
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.dataplane.shaping import SessionShaping, Shaper
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, KernelState, WantedSession
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING
@@ -29,6 +27,7 @@ from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, ip, network_namespace, tc
 from tests.support.stack import wait_for
+from tests.system.test_shaping import limit
 
 pytestmark = pytest.mark.skipif(
     not can(
@@ -107,14 +106,8 @@ def namespace() -> Iterator[None]:
 
 
 @pytest.fixture
-def kernel(namespace: None) -> Iterator[Kernel]:
-    with Kernel() as kernel:
-        yield kernel
-
-
-@pytest.fixture
-def plane(kernel: Kernel) -> DataPlane:
-    plane = DataPlane(kernel, KernelReader())
+def plane(namespace: None) -> DataPlane:
+    plane = DataPlane(KernelReader())
     plane.configure(CGNAT)
     return plane
 
@@ -146,6 +139,10 @@ def repairs(reconciler: Reconciler) -> dict[FaultKind, int]:
 
 def text(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def limits() -> tuple[int | None, int | None]:
+    return limit("acc0"), limit("ifb-acc0")
 
 
 def run(command: str) -> None:
@@ -248,10 +245,10 @@ def test_a_rate_that_is_refused_one_way_changes_neither(plane: DataPlane) -> Non
     assert plane.applied() == {7: WANTED}
 
 
-def test_a_refused_route_does_not_refuse_a_new_rate(plane: DataPlane, kernel: Kernel) -> None:
+def test_a_refused_route_does_not_refuse_a_new_rate(plane: DataPlane) -> None:
     # The kernel takes only an address of its own as the source.
     plane.apply(replace(WANTED, gateway=IPv4Address("203.0.113.77")))
-    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(DOWN, UP)
+    assert limits() == (DOWN, UP)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -420,16 +417,14 @@ def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler,
     assert repairs(reconciler) == {}
 
 
-def test_a_new_rate_is_kept(
-    reconciler: Reconciler, plane: DataPlane, sessions: Sessions, kernel: Kernel
-) -> None:
+def test_a_new_rate_is_kept(reconciler: Reconciler, plane: DataPlane, sessions: Sessions) -> None:
     # The kernel has it before the table of sessions.
     changed = replace(WANTED, rate_down=2 * DOWN)
     plane.apply(changed)
     for present in (WANTED, changed):
         sessions.present = {7: present}
         reconciler.sweep()
-        assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+        assert limits() == (2 * DOWN, UP)
     assert repairs(reconciler) == {}
 
 
@@ -474,13 +469,13 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
 
 
 def test_a_change_that_nobody_told_of_is_applied_after_a_while(
-    reconciler: Reconciler, sessions: Sessions, clock: StillClock, kernel: Kernel
+    reconciler: Reconciler, sessions: Sessions, clock: StillClock
 ) -> None:
     sessions.present = {7: replace(WANTED, rate_down=2 * DOWN)}
     reconciler.sweep()
     clock.now += 5
     reconciler.sweep()
-    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+    assert limits() == (2 * DOWN, UP)
     assert repairs(reconciler) == {}
 
 
@@ -709,15 +704,15 @@ def test_many_repairs_of_a_kind_are_one_line(
 
 
 def test_the_newest_of_two_sessions_with_one_device_has_it(
-    reconciler: Reconciler, sessions: Sessions, kernel: Kernel
+    reconciler: Reconciler, sessions: Sessions
 ) -> None:
     newer = replace(WANTED, session_id=8, rate_down=2 * DOWN, address=IPv4Address("100.64.0.10"))
     sessions.present = {7: WANTED, 8: newer}
     for _ in range(3):
         reconciler.sweep()
-    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0").down_bps == 2 * DOWN
+    assert limits()[0] == 2 * DOWN
     sessions.present = {8: newer}
     reconciler.sweep()
-    assert Shaper(kernel, KernelReader()).limits("acc0", "ifb-acc0") == SessionShaping(2 * DOWN, UP)
+    assert limits() == (2 * DOWN, UP)
     assert "100.64.0.9 " not in routes()
     assert repairs(reconciler) == {}

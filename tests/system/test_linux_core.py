@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from gateway_api.core.gateways.linux.daemons.accel_ppp import PASSWORD as PASSWORD_FILE
-from gateway_api.core.gateways.linux.kernel.messages import NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.accel_cli import TIMEOUT
 from gateway_api.wire.varlink.protocol import ErrorReply
@@ -19,6 +18,7 @@ from tests.support.accel import VERSION
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
 from tests.support.namespaces import can, ip, tc
 from tests.support.stack import PATIENCE, wait_for
+from tests.system.test_shaping import limit
 
 pytestmark = pytest.mark.skipif(
     not can(
@@ -55,15 +55,6 @@ def rates() -> dict[str, tuple[int, int]]:
     )
     found = {name: (limit(name), limit(f"ifb-{name}")) for name in names}
     return {name: (down, up) for name, (down, up) in found.items() if down is not None and up is not None}
-
-
-def limit(device: str) -> int | None:
-    """None without a shaper."""
-    try:
-        classes = KernelReader().classes(KernelReader().link(device).index)
-    except NoDevice:
-        return None
-    return classes[0].ceil * 8 if classes else None
 
 
 def steered() -> set[str]:

@@ -7,7 +7,6 @@ import pytest
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, ip, network_namespace
@@ -29,8 +28,7 @@ pytestmark = [
 def devices() -> Iterator[VlanDevices]:
     with network_namespace():
         ip(TRUNK, "link set trunk0 up", "link set access0 up")
-        with Kernel() as kernel:
-            yield VlanDevices(kernel, KernelReader())
+        yield VlanDevices(KernelReader())
 
 
 def shown(name: str) -> str:

@@ -12,9 +12,9 @@ import pytest
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
-from gateway_api.core.gateways.linux.views.routes import MAIN, route_rows
+from gateway_api.core.gateways.linux.views.routes import route_rows
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import StillClock
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace
@@ -72,9 +72,8 @@ def next_hop() -> Iterator[int]:
 
 
 @pytest.fixture
-def plane(next_hop: int) -> Iterator[DataPlane]:
-    with Kernel() as kernel:
-        yield DataPlane(kernel, KernelReader())
+def plane(next_hop: int) -> DataPlane:
+    return DataPlane(KernelReader())
 
 
 def received(packets: socket.socket) -> int:
@@ -96,7 +95,7 @@ def send(next_hop: int, address: IPv4Address, patience: int = 30) -> str:
 
 
 def routes_of_main() -> list[Any]:
-    return list(route_rows(KernelReader().routes([MAIN]), {}, []).records())
+    return list(route_rows(KernelReader().routes([MAIN_TABLE]), {}, []).records())
 
 
 def main_table() -> str:

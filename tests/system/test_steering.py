@@ -12,7 +12,6 @@ from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
 from gateway_api.core.gateways.linux.kernel.messages import messages
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
@@ -73,9 +72,8 @@ def subscriber() -> Iterator[int]:
 
 
 @pytest.fixture
-def plane(subscriber: int) -> Iterator[DataPlane]:
-    with Kernel() as kernel:
-        yield DataPlane(kernel, KernelReader())
+def plane(subscriber: int) -> DataPlane:
+    return DataPlane(KernelReader())
 
 
 def rules() -> list[tuple[int, int, str | None, str | None, int]]:
@@ -271,8 +269,7 @@ def test_the_unreachable_route_of_an_earlier_life_is_not_doubled(plane: DataPlan
     plane.configure(CGNAT)
     before = unreachable()
     assert [line.split()[1] for line in before] == ["default", "100.64.0.0/10"]
-    with Kernel() as kernel:
-        DataPlane(kernel, KernelReader()).configure(CGNAT)
+    DataPlane(KernelReader()).configure(CGNAT)
     assert unreachable() == before
 
 

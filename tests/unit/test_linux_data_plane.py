@@ -1,6 +1,5 @@
 """What a session must have, against made-up readings of the kernel."""
 
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
@@ -18,8 +17,9 @@ from gateway_api.core.gateways.linux.dataplane.wanted import (
     RouteState,
     WantedSession,
 )
-from gateway_api.core.gateways.linux.kernel.entries import FibEntry, LinkEntry, QdiscEntry
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.fib import FibEntry
+from gateway_api.core.gateways.linux.kernel.links import LinkEntry
+from gateway_api.core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import NOW, SteppedClock
@@ -49,9 +49,8 @@ WHOLE = KernelState(LINKS, frozenset(QDISCS), RouteState(ROUTES, frozenset()), (
 
 
 @pytest.fixture
-def plane() -> Iterator[DataPlane]:
-    with Kernel() as kernel:
-        yield DataPlane(kernel, KernelReader())
+def plane() -> DataPlane:
+    return DataPlane(KernelReader())
 
 
 def differs(plane: DataPlane, wanted: WantedSession, state: KernelState) -> bool:

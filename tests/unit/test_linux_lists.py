@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, ServedVlan, VlanState
-from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
+from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_api.core.gateways.linux.kernel.links import Address
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
 from gateway_api.core.gateways.linux.views.interfaces import Links
 from gateway_api.core.gateways.linux.views.managed_vlans import ManagedVlans
-from gateway_api.core.gateways.linux.views.routes import MAIN, route_rows
+from gateway_api.core.gateways.linux.views.routes import route_rows
 from gateway_api.core.records.paging import Rows
 from gateway_api.core.sessions.table import SessionTable
 from gateway_api.wire.core.network import AddressFamily, Interface, InterfaceStats, Route
@@ -126,7 +126,7 @@ DEVICES = {2: "trunk0", 3: "uplink0", 11: "trunk0.100", 20: "ppp0"}
 def entry(destination: str, *hops: NextHop, **fields: Any) -> RouteEntry:
     return RouteEntry(
         **{
-            "family": AddressFamily.INET, "table": MAIN, "destination": destination, "next_hops": hops,
+            "family": AddressFamily.INET, "table": MAIN_TABLE, "destination": destination, "next_hops": hops,
             "protocol": "kernel", "scope": "link", "type": "unicast", "metric": None, "source": None,
             **fields,
         }

@@ -1,6 +1,7 @@
 """What surrounds sessions of the Linux gateway: their demand on the kernel, their traffic, their VLANs."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Network
 from pathlib import Path
@@ -14,8 +15,8 @@ from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCoun
 from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute
 from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.kernel import changes
-from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.kernel import exchange
+from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
@@ -208,38 +209,33 @@ def test_counters_are_those_of_now_or_of_the_last_sweep(kernel: KnownLinks, coun
 # VLANs
 
 
-class Addresses:
-    """A kernel in which the test finds the addresses that were added."""
-
-    def __init__(self) -> None:
-        self.added: list[str] = []
-
-    def change(self, step: str, _: Any) -> None:
-        self.added.append(step)
-
-
 def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     # The link is not in this machine's kernel; tests/system/test_access_lines.py has real ones.
-    monkeypatch.setattr(changes, "make", lambda step, made: [0 for _ in made])
-    pppoe, dhcp, addresses = ListedSource("pppoe-server"), ListedSource("dnsmasq"), Addresses()
+    steps: list[str] = []
+
+    def make(step: str, changes: Sequence[KernelChange]) -> list[int]:
+        steps.append(step)
+        return [0 for _ in changes]
+
+    monkeypatch.setattr(exchange, "make", make)
+    pppoe, dhcp = ListedSource("pppoe-server"), ListedSource("dnsmasq")
     reader = KnownLinks(link(11, "trunk0.100"))
     lines = AccessLines(
         {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp},
-        addresses,
         reader,
         lambda: IPv4Address("100.64.0.1"),
     )
     lines.serve(["trunk0.200"], SessionType.PPPOE)
     lines.serve(["trunk0.100"], SessionType.DHCP)
     assert (list(pppoe.served), list(dhcp.served)) == (["trunk0.200"], ["trunk0.100"])
-    assert addresses.added == ["add 100.64.0.1 to trunk0.100"]
+    assert steps == ["add 100.64.0.1 to trunk0.100", "answer ARP on trunk0.100"]
     for name in ("trunk0.100", "trunk0.200"):
         lines.release(name)
     assert (pppoe.served, dhcp.served) == ({}, {})
 
 
 def test_a_type_without_a_source_is_refused(source: ListedSource, kernel: KnownLinks) -> None:
-    lines = AccessLines({SessionType.PPPOE: source}, Addresses(), kernel, lambda: IPv4Address("100.64.0.1"))
+    lines = AccessLines({SessionType.PPPOE: source}, kernel, lambda: IPv4Address("100.64.0.1"))
     with pytest.raises(SourceRefused, match=r"no source of this gateway serves DHCP"):
         lines.serve(["trunk0.100"], SessionType.DHCP)
 

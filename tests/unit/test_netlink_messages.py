@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.core.gateways.linux.kernel import dumps, entries, fib, links, qdiscs
+from gateway_api.core.gateways.linux.kernel import exchange, fib, links, qdiscs
 from gateway_api.core.gateways.linux.kernel import messages as nl
 from gateway_api.core.gateways.linux.kernel.fib import NextHop
 from gateway_api.core.gateways.linux.kernel.links import Address, VlanTag
@@ -67,9 +67,9 @@ PARSERS: list[tuple[Callable[[bytes], object], bytes]] = [
     (qdiscs.qdisc, HTB),
     (qdiscs.htb_class, CLASS),
     (qdiscs.packet_filter, REDIRECT),
-    (entries.link_entry, VLAN),
-    (entries.qdisc_entry, HTB),
-    (entries.fib_entry, VIA_IPV6),
+    (links.link_entry, VLAN),
+    (qdiscs.qdisc_entry, HTB),
+    (fib.fib_entry, VIA_IPV6),
 ]
 
 
@@ -118,7 +118,7 @@ def test_an_ipv4_route_may_have_an_ipv6_gateway() -> None:
 
 
 def test_htb_has_a_default_class() -> None:
-    assert qdiscs.qdisc(HTB) == Qdisc(12, "htb", 0x10000, qdiscs.ROOT, 0x10)
+    assert qdiscs.qdisc(HTB) == Qdisc("htb", 0x10000, 0x10)
 
 
 def test_a_class_has_rates_overhead_and_mpu() -> None:
@@ -197,14 +197,14 @@ def test_an_event_of_another_kind_changes_nothing() -> None:
 
 def test_lists_that_changes_interrupt_each_time_are_united(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([([b"a", b"b"], True), ([b"b", b"c"], True), ([b"c"], True), ([b"a"], True)])
-    monkeypatch.setattr(dumps, "_exchange", lambda *_: next(replies))
-    assert dumps.dump("read", 0, b"", bytes) == [b"a", b"b", b"c"]
+    monkeypatch.setattr(exchange, "_exchange", lambda *_: next(replies))
+    assert exchange.dump("read", 0, b"", bytes) == [b"a", b"b", b"c"]
 
 
 def test_an_interrupted_list_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = iter([([b"a", b"b"], True), ([b"b", b"c"], False)])
-    monkeypatch.setattr(dumps, "_exchange", lambda *_: next(replies))
-    assert dumps.dump("read", 0, b"", bytes) == [b"b", b"c"]
+    monkeypatch.setattr(exchange, "_exchange", lambda *_: next(replies))
+    assert exchange.dump("read", 0, b"", bytes) == [b"b", b"c"]
 
 
 def test_an_error_of_the_kernel_has_its_number() -> None:

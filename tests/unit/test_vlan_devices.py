@@ -2,16 +2,17 @@
 tests/system has the real kernel."""
 
 import errno
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
-from pyroute2.netlink.exceptions import NetlinkError
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
+from gateway_api.core.gateways.linux.kernel import exchange
+from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
 from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag
-from gateway_api.core.gateways.linux.kernel.messages import KernelError
+from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError
 from gateway_api.wire.core.network import VlanProtocol
 from tests.support.links import KnownLinks, link
 
@@ -21,31 +22,31 @@ OTHER = AccessVlan("trunk0", None, 301)
 
 
 class MemoryKernel(KnownLinks):
-    """Keeps links in groups, and removes a group. `before_removal` is called before that."""
+    """Keeps links in groups, and removes a group. `removal` is called before that, for an error number."""
 
     def __init__(self, *found: Link) -> None:
         super().__init__(*found)
         self.groups: dict[int, int] = {}
-        self.before_removal: Callable[[], None] = lambda: None
+        self.removal: Callable[[], int] = lambda: 0
 
-    def change(self, step: str, change: Callable[[Any], None]) -> None:
-        try:
-            change(self)
-        except NetlinkError as error:
-            raise KernelError(step, error.args[1], error.code) from error
+    def make(self, step: str, changes: Sequence[KernelChange]) -> list[int]:
+        return [self._make(*change) for change in changes]
 
-    def link(self, name: str, /, **options: Any) -> Any:  # pyroute2: the name is a verb
-        match name:
-            case "set":
-                self.groups[options["index"]] = options["group"]
-            case "del":
-                self.before_removal()
-                left = [each for each in self.found if self.groups.get(each.index) != options["group"]]
-                if len(left) == len(self.found):
-                    raise NetlinkError(errno.ENODEV, "No such device")
-                self.found = left
-            case _:
-                raise NotImplementedError(name)
+    def _make(self, type: int, _: int, body: bytes) -> int:
+        index = rt.IFINFOMSG.unpack_from(body)[2]
+        group = nl.u32(nl.attributes(body, rt.IFINFOMSG.size)[rt.IFLA_GROUP])
+        assert group is not None
+        if type == rt.RTM_SETLINK:
+            self.groups[index] = group
+            return 0
+        assert type == rt.RTM_DELLINK
+        if code := self.removal():
+            return code
+        left = [each for each in self.found if self.groups.get(each.index) != group]
+        if len(left) == len(self.found):
+            return errno.ENODEV
+        self.found = left
+        return 0
 
     def names(self) -> list[str]:
         return [each.name for each in self.found]
@@ -61,8 +62,9 @@ def kernel() -> MemoryKernel:
 
 
 @pytest.fixture
-def devices(kernel: MemoryKernel) -> VlanDevices:
-    return VlanDevices(kernel, kernel)
+def devices(kernel: MemoryKernel, monkeypatch: pytest.MonkeyPatch) -> VlanDevices:
+    monkeypatch.setattr(exchange, "make", kernel.make)
+    return VlanDevices(kernel)
 
 
 @pytest.mark.parametrize("protocol", [DOT1Q, DOT1AD])
@@ -103,22 +105,20 @@ def test_a_device_with_the_name_alone_is_no_vlan(
 def test_a_vlan_that_could_not_be_removed_does_not_go_with_another(
     kernel: MemoryKernel, devices: VlanDevices
 ) -> None:
-    def fail() -> None:
-        raise NetlinkError(errno.ENOMEM, "Cannot allocate memory")
-
-    kernel.before_removal = fail
+    kernel.removal = lambda: errno.ENOMEM
     with pytest.raises(KernelError, match="cannot remove VLANs: Cannot allocate memory"):
         devices.remove([SINGLE])
-    kernel.before_removal = lambda: None
+    kernel.removal = lambda: 0
     # A session may be on the first one by now.
     devices.remove([OTHER])
     assert kernel.names() == ["trunk0", "trunk0.300"]
 
 
 def test_a_vlan_that_goes_during_its_removal_is_no_error(kernel: MemoryKernel, devices: VlanDevices) -> None:
-    def vanish() -> None:
+    def vanish() -> int:
         del kernel.found[1]
+        return 0
 
-    kernel.before_removal = vanish
+    kernel.removal = vanish
     devices.remove([SINGLE])
     assert kernel.names() == ["trunk0", "trunk0.301"]

@@ -20,7 +20,6 @@ from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
 from gateway_api.core.gateways.linux.health.radius import AccelPppStatistics, Pppd, RadiusClient
 from gateway_api.core.gateways.linux.health.requirements import serving
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
 from gateway_api.core.gateways.linux.kernel.neighbours import raise_thresholds
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
@@ -82,7 +81,7 @@ class LinuxMachine:
 
     def gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """The gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
-        kernel, reader = Kernel(), KernelReader()
+        reader = KernelReader()
         self._pppoe.begin(configuration)
         sources = {name: self._source(name, clock) for name in self._names}
         serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
@@ -90,10 +89,10 @@ class LinuxMachine:
         provision = Provision(configuration, counters)
         store = SessionStore(_SESSIONS)
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
-        devices = VlanDevices(kernel, reader)
-        lines = AccessLines(serving, kernel, reader, lambda: provision.address)
+        devices = VlanDevices(reader)
+        lines = AccessLines(serving, reader, lambda: provision.address)
         demux = Demultiplexer(configuration.demux, devices, lines, tracker.occupied, clock.steady)
-        plane = DataPlane(kernel, reader)
+        plane = DataPlane(reader)
         demand = SessionDemand(provision, tracker, devices, lines, demux)
         reconciler = Reconciler(plane, demand, clock)
         provision.changes = reconciler.changed

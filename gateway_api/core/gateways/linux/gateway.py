@@ -21,6 +21,7 @@ from gateway_api.core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
+from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
@@ -37,7 +38,7 @@ from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.views.interfaces import Links
 from gateway_api.core.gateways.linux.views.managed_vlans import ManagedVlans
 from gateway_api.core.gateways.linux.views.reading import Reading
-from gateway_api.core.gateways.linux.views.routes import MAIN, route_rows
+from gateway_api.core.gateways.linux.views.routes import route_rows
 from gateway_api.core.gateways.ports import fault_rows
 from gateway_api.core.records.clock import Clock
 from gateway_api.core.records.moment import Expiry
@@ -207,7 +208,7 @@ class LinuxGateway:
 
     def routes(self) -> Rows:
         cgnat = self._configuration.cgnat
-        tables = [MAIN, cgnat.vrf_table] if cgnat.enabled else [MAIN]
+        tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
         with not_done("read the routes"):
             entries, links = self._parts.reader.routes(tables), self._links.now()
         return route_rows(entries, links.names(), self.sessions.all())

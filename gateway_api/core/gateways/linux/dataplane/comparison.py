@@ -7,7 +7,8 @@ from typing import NamedTuple
 from gateway_api.core.gateways.linux.dataplane.findings import Place
 from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
-from gateway_api.core.gateways.linux.kernel.entries import FibEntry, LinkEntry
+from gateway_api.core.gateways.linux.kernel.fib import FibEntry
+from gateway_api.core.gateways.linux.kernel.links import LinkEntry
 from gateway_api.core.gateways.linux.kernel.watcher import Changed
 from gateway_api.wire.core.faults import FaultKind
 

@@ -10,9 +10,8 @@ from gateway_api.core.gateways.linux.dataplane.routes import SessionRoutes, dest
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
 from gateway_api.core.gateways.linux.dataplane.steering import Steering
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession
-from gateway_api.core.gateways.linux.kernel.changes import refusal
-from gateway_api.core.gateways.linux.kernel.entries import FibEntry
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel
+from gateway_api.core.gateways.linux.kernel.exchange import refusal
+from gateway_api.core.gateways.linux.kernel.fib import FibEntry
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import EVERYTHING, Changed
@@ -24,9 +23,9 @@ _LIMITS = (FaultKind.SHAPER, FaultKind.IFB)
 class DataPlane:
     """Any thread may call. Methods raise KernelError."""
 
-    def __init__(self, kernel: Kernel, reader: KernelReader) -> None:
+    def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
-        self._shaper = Shaper(kernel, reader)
+        self._shaper = Shaper(reader)
         self._routes = SessionRoutes(reader)
         self._pool = PoolRoute()
         self._steering = Steering(reader)

@@ -10,9 +10,8 @@ from ipaddress import IPv4Network
 
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import destination, unreachable
-from gateway_api.core.gateways.linux.dataplane.wanted import MAIN_TABLE
-from gateway_api.core.gateways.linux.kernel import changes
-from gateway_api.core.gateways.linux.kernel.entries import FibEntry
+from gateway_api.core.gateways.linux.kernel import exchange, fib
+from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry
 from gateway_api.wire.core.faults import FaultKind
 
 
@@ -34,12 +33,12 @@ class PoolRoute:
         """Adds the route, unless it is among those that the kernel has. Raises KernelError."""
         missing = list(self.routes() - own_routes)
         places = [Place(FaultKind.POOL, destination(route)) for route in missing]
-        codes = changes.make("refuse what has no session", list(map(changes.replace_route, missing)))
+        codes = exchange.make("refuse what has no session", list(map(fib.replace_route, missing)))
         outcome = dict(zip(places, codes, strict=True))
         return Outcome(
             tuple(place for place, code in outcome.items() if not code),
             {
-                place: changes.refusal(f"add the route {place.object}", code)
+                place: exchange.refusal(f"add the route {place.object}", code)
                 for place, code in outcome.items()
                 if code
             },

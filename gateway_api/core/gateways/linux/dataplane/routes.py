@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator, Set
 from ipaddress import IPv4Network
 
 from gateway_api.core.gateways.linux.dataplane.findings import Place
-from gateway_api.core.gateways.linux.dataplane.wanted import MAIN_TABLE, RouteState
-from gateway_api.core.gateways.linux.kernel import changes
-from gateway_api.core.gateways.linux.kernel.entries import FibEntry
-from gateway_api.core.gateways.linux.kernel.fib import OWN_PROTOCOL
+from gateway_api.core.gateways.linux.dataplane.wanted import RouteState
+from gateway_api.core.gateways.linux.kernel import exchange, fib
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, OWN_PROTOCOL, FibEntry
 from gateway_api.core.gateways.linux.kernel.messages import NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
-#: Whose routes to a session are as good as ours: kernel, boot and static (linux/rtnetlink.h). Not those of
-#: routing daemons, of which there may be a million.
+#: Whose routes to a session are as good as ours. Not those of routing daemons, which may have a million.
 _OTHERS = (
-    (socket.AF_INET, 2),
-    (socket.AF_INET, 3),
-    (socket.AF_INET, 4),
-    (socket.AF_INET6, 3),
-    (socket.AF_INET6, 4),
+    (socket.AF_INET, rt.RTPROT_KERNEL),
+    (socket.AF_INET, rt.RTPROT_BOOT),
+    (socket.AF_INET, rt.RTPROT_STATIC),
+    (socket.AF_INET6, rt.RTPROT_BOOT),
+    (socket.AF_INET6, rt.RTPROT_STATIC),
 )
 
 
@@ -51,26 +50,26 @@ class SessionRoutes:
         those that were missing or different. Raises NoDevice."""
         wanted = list(wanted)
         step = f"add the routes on {device}"
-        codes = changes.make(step, [changes.add_route(route) for _, route in wanted])
+        codes = exchange.make(step, [fib.add_route(route) for _, route in wanted])
         present: RouteState | None = None
         for (place, route), code in zip(wanted, codes, strict=True):
             if code == errno.EEXIST:
                 present = present or self._on_device(ifindex)
                 if present.has(route):
                     continue
-                (code,) = changes.make(step, [changes.replace_route(route)])
+                (code,) = exchange.make(step, [fib.replace_route(route)])
             if code == errno.ENODEV:
                 raise NoDevice(step, "it is gone", code)
             yield place, code
 
     def replace(self, routes: Iterable[FibEntry]) -> None:
         """Puts routes, in place of those to elsewhere. What the kernel refuses stays missing."""
-        changes.make("replace routes", [changes.replace_route(route) for route in routes])
+        exchange.make("replace routes", [fib.replace_route(route) for route in routes])
 
     def remove(self, routes: Iterable[FibEntry]) -> list[FibEntry]:
         """Removes routes of ours, and returns those that were there."""
         routes = list(routes)
-        codes = changes.make("remove routes", [changes.delete_route(route) for route in routes])
+        codes = exchange.make("remove routes", [fib.delete_route(route) for route in routes])
         return [route for route, code in zip(routes, codes, strict=True) if code == 0]
 
     def _on_device(self, ifindex: int) -> RouteState:

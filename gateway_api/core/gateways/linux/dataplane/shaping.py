@@ -5,93 +5,126 @@ redirected to the IFB. Rates change in place: no qdisc goes, no packet is lost.
 """
 
 import errno
-from collections.abc import Container, Iterable, Mapping
+import logging
+import threading
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from gateway_api.core.gateways.linux.dataplane.htb import CLASS, GONE, Htb, limit_of
-from gateway_api.core.gateways.linux.kernel.entries import LinkEntry, QdiscEntry
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.kernel.links import IFB, Link
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
-from gateway_api.core.gateways.linux.kernel.qdiscs import INGRESS, PacketFilter
-from gateway_api.core.gateways.linux.kernel.reader import INGRESS_HANDLE, KernelReader
+from gateway_api.core.gateways.linux.kernel.exchange import change
+from gateway_api.core.gateways.linux.kernel.links import (
+    IFB,
+    Link,
+    LinkEntry,
+    add_ifb,
+    delete_group,
+    no_own_address,
+    set_group,
+    set_up,
+)
+from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel.qdiscs import (
+    INGRESS,
+    INGRESS_HANDLE,
+    ROOT,
+    HtbClass,
+    PacketFilter,
+    Qdisc,
+    QdiscEntry,
+    add_fq_codel,
+    add_htb,
+    add_ingress,
+    add_pfifo,
+    add_redirect,
+    delete_qdisc,
+    delete_redirects,
+    set_class,
+)
+from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.sessions.session import IFB_PREFIX, LONGEST_NAME
-from gateway_api.wire.contract import Enumeration, Record
 from gateway_api.wire.core.network import OverheadProfile
 
-_PRIORITY = 10
-_ALL_PROTOCOLS = 3
-_EVERY_PACKET = ["0x0/0x0+0"]
+_log = logging.getLogger(__name__)
 
-_NO_OWN_ADDRESS = {"attrs": [["AF_INET6", {"attrs": [["IFLA_INET6_ADDR_GEN_MODE", 1]]}]]}
-_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
+CLASS = 0x10010
+#: The number of the class in HTB, which gets all packets.
+_DEFAULT = 0x10
+_HTB = Qdisc("htb", 0x10000, _DEFAULT)
+_LEAF = 0x110000
+_FQ_CODEL, _PFIFO = Qdisc("fq_codel", _LEAF), Qdisc("pfifo", _LEAF)
+_INGRESS = Qdisc("ingress", INGRESS_HANDLE)
+
+_ETHERNET_HEADER = 14
+#: Bytes a second. Below it, one packet takes minutes, and the kernel can't count its burst.
+_LEAST_RATE = 1000
+#: A class sends so much at once: less makes timers limit the rate, more fills the buffers behind it.
+_BURST_SECONDS = 0.005
+_LEAST_BURST = 2 * 1600
+# The kernel divides a rate by 10 for the quantum, and logs a warning for each class where it is over 200,000.
+_QUANTUM = 3000
+#: Of fq_codel, for one subscriber. The kernel's 1024 take 64 kB, which is 1.3 GB for 10,000 sessions.
+_FLOWS = 256
+#: Packets, some 100 ms at 20 Mbit/s. Without a limit, HTB takes that of the device, which is 3 for ppp.
+_PFIFO_LIMIT = 170
+
+#: The priority of the redirect among the filters of a device.
+_PRIORITY = 10
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
 _OUTGOING = 0x47415445
-
-
-class Part(Enumeration):
-    """A part of the shaping of a session."""
-
-    DOWNSTREAM = "downstream", "HTB, its class or its queue on the session's device."
-    IFB = "ifb", "The IFB itself."
-    UPSTREAM = "upstream", "HTB, its class or its queue on the IFB."
-    REDIRECT = "redirect", "The redirect from the session's device to the IFB."
-
-
-class SessionShaping(Record, frozen=True):
-    """What limits a session now, bits per second; None for a direction without a limit."""
-
-    down_bps: int | None
-    up_bps: int | None
+_NO_IPV6 = {errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
+#: Error numbers for a thing to remove that went by itself.
+_GONE = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
 class Shaper:
     """Shapes sessions. Any thread may call. Methods raise KernelError, and NoDevice when a device goes in the
-    middle."""
+    middle. A rate is in bits per second; 0 is no limit, and the least limit is 8 kbit/s."""
 
-    def __init__(self, kernel: Kernel, reader: KernelReader) -> None:
-        self._kernel = kernel
+    def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
-        self._htb = Htb(reader)
+        # Held during changes: two at once would share the group of IFBs that go.
+        self._lock = threading.Lock()
+        #: The queue of a class, as the kernel has it.
+        self._leaf = _FQ_CODEL
 
-    def shape(
-        self, interface: str, ifb: str, down_bps: int, up_bps: int, profile: OverheadProfile
-    ) -> tuple[Part, ...]:
-        """Limits a session, and returns what was missing or different. A rate of 0 is no limit; the least
-        limit is 8 kbit/s."""
-        return (
-            *self.shape_downstream(interface, down_bps, profile),
-            *self.shape_upstream(interface, ifb, up_bps, profile),
-        )
+    def shape_downstream(self, interface: str, bps: int, profile: OverheadProfile) -> bool:
+        """Limits what is sent to a session. True when something was missing or different."""
+        step = f"shape {interface}"
+        with self._lock:
+            link = self._reader.link(interface)
+            if bps:
+                return self._set_limit(step, link, _limit(bps, profile, link))
+            return self._remove_limit(step, link)
 
-    def shape_downstream(self, interface: str, bps: int, profile: OverheadProfile) -> tuple[Part, ...]:
-        """As `shape`, for one direction."""
-        return self._kernel.change(
-            f"shape {interface}", lambda ip: self._shape_downstream(ip, interface, bps, profile)
-        )
-
-    def shape_upstream(
-        self, interface: str, ifb: str, bps: int, profile: OverheadProfile
-    ) -> tuple[Part, ...]:
-        """As `shape`, for one direction."""
-        return self._kernel.change(
-            f"shape {interface} by {ifb}", lambda ip: self._shape_upstream(ip, interface, ifb, bps, profile)
-        )
+    def shape_upstream(self, interface: str, ifb: str, bps: int, profile: OverheadProfile) -> bool:
+        """Limits what a session sends. True when something was missing or different."""
+        step = f"shape {interface} by {ifb}"
+        with self._lock:
+            link = self._reader.link(interface)
+            if not bps:
+                is_changed = self._remove_redirect(step, link)
+                return self._remove_ifbs(step, [ifb]) or is_changed
+            # The redirect comes last: packets to an IFB that is down, or gone, are lost.
+            device, is_changed = self._ifb(step, ifb)
+            is_changed |= self._set_limit(step, device, _limit(bps, profile, link))
+            return self._set_redirect(step, link, device) or is_changed
 
     def entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
         """The qdiscs of a session with limits each way, by the indexes of device and IFB: for the downstream,
         and for the upstream."""
-        return self._htb.entries(ifindex), (
-            QdiscEntry(ifindex, INGRESS, INGRESS_HANDLE, "ingress"),
-            *self._htb.entries(ifb),
+        down, up = (
+            (
+                QdiscEntry(index, ROOT, _HTB.handle, _HTB.kind),
+                QdiscEntry(index, CLASS, self._leaf.handle, self._leaf.kind),
+            )
+            for index in (ifindex, ifb)
         )
+        return down, (QdiscEntry(ifindex, INGRESS, _INGRESS.handle, _INGRESS.kind), *up)
 
     def is_exact(
         self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
     ) -> bool:
-        """True when the rates and the redirect of a session, which has all qdiscs, are those of `shape`."""
-        limit = partial(limit_of, profile=profile, has_ethernet_header=link.has_ethernet_header)
+        """True when the rates and the redirect of a session, which has all qdiscs, are those wanted."""
+        limit = partial(_limit, profile=profile, link=link)
         if down_bps and limit(down_bps) not in self._reader.classes(link.ifindex):
             return False
         if not up_bps:
@@ -105,9 +138,20 @@ class Shaper:
     def unshape(self, *sessions: tuple[str, str]) -> None:
         """Removes all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
         takes 20 ms for each IFB alone, and as long for many at once."""
-        self._kernel.change(
-            f"remove the limits of {len(sessions)} sessions", lambda ip: self._unshape(ip, sessions)
-        )
+        step, ifbs = f"remove the limits of {len(sessions)} sessions", []
+        with self._lock:
+            for interface, ifb in sessions:
+                try:
+                    link = self._reader.link(interface)
+                    self._remove_redirect(step, link)
+                    self._remove_limit(step, link)
+                except NoDevice:
+                    # What it had went with it.
+                    pass
+                # A device of others, with the name of an IFB, keeps nothing else from going.
+                if self._is_ifb(ifb):
+                    ifbs.append(ifb)
+            self._remove_ifbs(step, ifbs)
 
     def remove_surplus(
         self, links: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
@@ -130,63 +174,43 @@ class Shaper:
             self.unshape(*removed.items())
         return list(removed)
 
-    def limits(self, interface: str, ifb: str) -> SessionShaping:
-        """What limits a session."""
-        down = self._htb.limit(self._reader.link(interface).index)
-        try:
-            up = self._htb.limit(self._reader.link(ifb).index)
-        except NoDevice:
-            up = None
-        return SessionShaping(down, up)
-
-    def _shape_downstream(
-        self, ip: Any, interface: str, bps: int, profile: OverheadProfile
-    ) -> tuple[Part, ...]:
-        link = self._reader.link(interface)
-        if bps:
-            limit = limit_of(bps, profile, has_ethernet_header=link.has_ethernet_header)
-            changed = self._htb.set(ip, link, limit)
+    def _set_limit(self, step: str, link: Link, wanted: HtbClass) -> bool:
+        """Limits what a device sends. True when something was missing or different. A class changes in
+        place."""
+        index, changes = link.index, list[KernelChange]()
+        root, leaf = self._reader.qdisc(index, ROOT), None
+        if root != _HTB:
+            _make_room(step, index, ROOT, root)
+            changes.append(add_htb(index, _HTB.handle, _DEFAULT))
         else:
-            changed = self._htb.remove(ip, link)
-        return (Part.DOWNSTREAM,) if changed else ()
+            leaf = self._reader.qdisc(index, CLASS)
+        if root != _HTB or wanted not in self._reader.classes(index):
+            burst = max(int(wanted.rate * _BURST_SECONDS), _LEAST_BURST)
+            changes.append(set_class(index, _HTB.handle, wanted, burst, _QUANTUM))
+        if changes:
+            change(step, *changes)
+        if leaf == self._leaf:
+            return bool(changes)
+        _make_room(step, index, CLASS, leaf)
+        self._add_leaf(step, index)
+        return True
 
-    def _shape_upstream(
-        self, ip: Any, interface: str, ifb: str, bps: int, profile: OverheadProfile
-    ) -> tuple[Part, ...]:
-        link = self._reader.link(interface)
-        changed = []
-        if bps:
-            # The redirect comes last: packets to an IFB that is down, or gone, are lost.
-            device, is_new = self._ifb(ip, ifb)
-            if is_new:
-                changed.append(Part.IFB)
-            if self._htb.set(
-                ip, device, limit_of(bps, profile, has_ethernet_header=link.has_ethernet_header)
-            ):
-                changed.append(Part.UPSTREAM)
-            if self._set_redirect(ip, link, device):
-                changed.append(Part.REDIRECT)
-        else:
-            if self._remove_redirect(ip, link):
-                changed.append(Part.REDIRECT)
-            if self._remove_ifbs(ip, [ifb]):
-                changed.append(Part.IFB)
-        return tuple(changed)
+    def _add_leaf(self, step: str, index: int) -> None:
+        if self._leaf == _FQ_CODEL:
+            fq_codel = add_fq_codel(index, CLASS, _LEAF, _FLOWS)
+            if any(change(step, fq_codel, accept={errno.ENOENT})):
+                return
+        # The same error may say that the class is gone: then this fails, too.
+        change(step, add_pfifo(index, CLASS, _LEAF, _PFIFO_LIMIT))
+        if self._leaf != _PFIFO:
+            self._leaf = _PFIFO
+            _log.warning("the kernel has no fq_codel: sessions get a plain queue of %d packets", _PFIFO_LIMIT)
 
-    def _unshape(self, ip: Any, sessions: Iterable[tuple[str, str]]) -> None:
-        ifbs = []
-        for interface, ifb in sessions:
-            try:
-                link = self._reader.link(interface)
-                self._remove_redirect(ip, link)
-                self._htb.remove(ip, link)
-            except NoDevice:
-                # What it had went with it.
-                pass
-            # A device of others, with the name of an IFB, keeps nothing else from going.
-            if self._is_ifb(ifb):
-                ifbs.append(ifb)
-        self._remove_ifbs(ip, ifbs)
+    def _remove_limit(self, step: str, link: Link) -> bool:
+        """True when there was a limit."""
+        if self._reader.qdisc(link.index, ROOT) != _HTB:
+            return False
+        return any(change(step, delete_qdisc(link.index, ROOT, _HTB), accept=_GONE))
 
     def _is_ifb(self, name: str) -> bool:
         try:
@@ -194,56 +218,55 @@ class Shaper:
         except NoDevice:
             return False
 
-    def _ifb(self, ip: Any, name: str) -> tuple[Link, bool]:
+    def _ifb(self, step: str, name: str) -> tuple[Link, bool]:
         """The IFB, up, and whether it had to be made or set up."""
         try:
-            link, is_new = self._reader.link(name), False
+            link = self._reader.link(name)
         except NoDevice:
             if len(name) > LONGEST_NAME:
-                raise KernelError(
-                    f"make the IFB {name}", f"a name has at most {LONGEST_NAME} bytes"
-                ) from None
-            ip.link("add", ifname=name, kind=IFB)
-            link, is_new = self._reader.link(name), True
+                reason = f"a name has at most {LONGEST_NAME} bytes"
+                raise KernelError(f"make the IFB {name}", reason) from None
+            change(step, add_ifb(name))
+            link = self._reader.link(name)
         if link.kind != IFB:
             raise KernelError(f"shape by {name}", "it is not an IFB")
         if not link.is_up:
-            # An address that the kernel makes by itself would add an IPv6 route for each session. It is an
-            # error where IPv6 is off.
-            unless(*_NO_IPV6, change=partial(ip.link, "set", index=link.index, IFLA_AF_SPEC=_NO_OWN_ADDRESS))
-            ip.link("set", index=link.index, state="up")
-        return link, is_new or not link.is_up
+            # An address that the kernel makes by itself would add an IPv6 route for each session.
+            change(step, no_own_address(link.index), accept=_NO_IPV6)
+            change(step, set_up(link.index))
+        # A new one is down.
+        return link, not link.is_up
 
-    def _set_redirect(self, ip: Any, link: Link, ifb: Link) -> bool:
+    def _set_redirect(self, step: str, link: Link, ifb: Link) -> bool:
         """True when something changed."""
+        ours, changes = self._our_filters(link.index), list[KernelChange]()
         ingress = self._reader.qdisc(link.index, INGRESS)
         if ingress is None:
-            ip.tc("add", "ingress", link.index, INGRESS_HANDLE)
-        elif ingress.kind != "ingress":
+            changes.append(add_ingress(link.index))
+        elif ingress.kind != _INGRESS.kind:
             raise KernelError(f"redirect {link.name}", f"another program added the qdisc {ingress.kind}")
-        ours = self._our_filters(link.index)
         if ours == [PacketFilter(_PRIORITY, ifb.index)]:
             return False
         if ours:
-            _change_redirect(ip, "del-filter", link, 0)
-        _change_redirect(ip, "add-filter", link, ifb.index)
+            changes.append(delete_redirects(link.index, _PRIORITY))
+        change(step, *changes, add_redirect(link.index, _PRIORITY, ifb.index))
         return True
 
-    def _remove_redirect(self, ip: Any, link: Link) -> bool:
+    def _remove_redirect(self, step: str, link: Link) -> bool:
         """True when something changed."""
         if not self._our_filters(link.index):
             return False
-        done = unless(*GONE, change=lambda: _change_redirect(ip, "del-filter", link, 0))
+        done = any(change(step, delete_redirects(link.index, _PRIORITY), accept=_GONE))
         if not self._reader.ingress_filters(link.index):
-            unless(*GONE, change=lambda: ip.tc("del", "ingress", link.index, INGRESS_HANDLE))
+            change(step, delete_qdisc(link.index, INGRESS, _INGRESS), accept=_GONE)
         return done
 
     def _our_filters(self, ifindex: int) -> list[PacketFilter]:
         return [each for each in self._reader.ingress_filters(ifindex) if each.priority == _PRIORITY]
 
-    def _remove_ifbs(self, ip: Any, names: Iterable[str]) -> bool:
+    def _remove_ifbs(self, step: str, names: Sequence[str]) -> bool:
         """True when there was one. No redirect leads to them: its packets would be lost."""
-        removed = False
+        changes = []
         for name in names:
             try:
                 link = self._reader.link(name)
@@ -251,16 +274,22 @@ class Shaper:
                 continue
             if link.kind != IFB:
                 raise KernelError(f"remove {name}", "it is not an IFB")
-            removed |= unless(*GONE, change=partial(ip.link, "set", index=link.index, group=_OUTGOING))
-        if removed:
-            ip.link("del", group=_OUTGOING)
-        return removed
+            changes.append(set_group(link.index, _OUTGOING))
+        if not any(change(step, *changes, accept=_GONE)):
+            return False
+        change(step, delete_group(_OUTGOING))
+        return True
 
 
-def _change_redirect(ip: Any, change: str, link: Link, ifb: int) -> None:
-    """Adds or deletes the filter that redirects every packet. u32: some kernels have no matchall."""
-    ip.tc(
-        change, "u32", link.index, parent=INGRESS_HANDLE, prio=_PRIORITY, protocol=_ALL_PROTOCOLS,
-        target=CLASS, keys=_EVERY_PACKET,
-        action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": ifb},
-    )  # fmt: skip
+def _limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> HtbClass:
+    """The class for packets of a session's device. A profile counts from the IP packet; where the kernel
+    counts the Ethernet header already, it isn't added again."""
+    rate = max(bps // 8, _LEAST_RATE)
+    counted = _ETHERNET_HEADER if link.has_ethernet_header else 0
+    return HtbClass(CLASS, rate, rate, max(profile.overhead - counted, 0), profile.mpu)
+
+
+def _make_room(step: str, ifindex: int, parent: int, found: Qdisc | None) -> None:
+    """Only a qdisc that someone made has a handle. The kernel's default has none, and gives way."""
+    if found is not None and found.handle:
+        change(step, delete_qdisc(ifindex, parent, found))

@@ -20,10 +20,9 @@ from ipaddress import IPv4Address, IPv4Network
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
 from gateway_api.core.gateways.linux.dataplane.routes import destination, unreachable
-from gateway_api.core.gateways.linux.kernel import changes
-from gateway_api.core.gateways.linux.kernel.entries import FibEntry
-from gateway_api.core.gateways.linux.kernel.fib import OWN_PROTOCOL, Rule
-from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
+from gateway_api.core.gateways.linux.kernel import exchange, fib
+from gateway_api.core.gateways.linux.kernel.fib import OWN_PROTOCOL, FibEntry, Rule
+from gateway_api.core.gateways.linux.kernel.messages import KernelChange, KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.faults import FaultKind
 
@@ -72,7 +71,7 @@ class Steering:
         of another life, or another configuration, go after the new one is there."""
         cgnat, failed = self._cgnat, dict[Place, KernelError]()
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_PRIORITY, OWN_PROTOCOL)]
-        missing: list[tuple[str, changes.KernelChange]] = []
+        missing: list[tuple[str, KernelChange]] = []
         wanted: Rule | None = None
         if cgnat is not None:
             # Before the rule: a packet for which the table has no route would go by the main table.
@@ -82,20 +81,18 @@ class Steering:
             except NoDevice as error:
                 failed[Place(FaultKind.STEERING, _TO_APPLIANCE)] = error
             missing += [
-                (destination(route), changes.replace_route(route))
-                for route in routes
-                if route not in own_routes
+                (destination(route), fib.replace_route(route)) for route in routes if route not in own_routes
             ]
             wanted = Rule(_PRIORITY, cgnat.vrf_table, str(cgnat.source_range), None, OWN_PROTOCOL)
             if wanted not in ours:
-                missing.append((_name(wanted), changes.add_rule(wanted)))
-        unwanted = [(_name(rule), changes.delete_rule(rule)) for rule in ours if rule != wanted]
-        codes = changes.make("steer", [change for _, change in (*missing, *unwanted)])
+                missing.append((_name(wanted), fib.add_rule(wanted)))
+        unwanted = [(_name(rule), fib.delete_rule(rule)) for rule in ours if rule != wanted]
+        codes = exchange.make("steer", [change for _, change in (*missing, *unwanted)])
         made = zip(missing, codes, strict=False)
         changed = [Place(FaultKind.STEERING, name) for (name, _), code in made if not code]
         for (name, _), code in zip((*missing, *unwanted), codes, strict=True):
             if code not in {0, errno.EEXIST, errno.ENOENT}:
-                failed[Place(FaultKind.STEERING, name)] = changes.refusal(f"steer by {name}", code)
+                failed[Place(FaultKind.STEERING, name)] = exchange.refusal(f"steer by {name}", code)
         return Outcome(tuple(changed), failed)
 
     def _handoff(self, cgnat: Cgnat) -> FibEntry:

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.kernel.entries import FibEntry, LinkEntry, QdiscEntry
-from gateway_api.core.gateways.linux.kernel.fib import Rule
+from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry, Rule
+from gateway_api.core.gateways.linux.kernel.links import LinkEntry
+from gateway_api.core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import OverheadProfile
 
-#: The main routing table of Linux (linux/rtnetlink.h).
-MAIN_TABLE = 254
 _HOST = 32
 
 

@@ -4,8 +4,8 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address
 
-from gateway_api.core.gateways.linux.kernel import changes
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel, unless
+from gateway_api.core.gateways.linux.kernel.exchange import change
+from gateway_api.core.gateways.linux.kernel.links import add_address, proxy_arp
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.sources.source import Source, SourceRefused
 from gateway_api.wire.core.sessions import SessionType
@@ -18,12 +18,10 @@ class AccessLines:
     def __init__(
         self,
         sources: Mapping[SessionType, Source],
-        kernel: Kernel,
         reader: KernelReader,
         address: Callable[[], IPv4Address],
     ) -> None:
         self._sources = sources
-        self._kernel = kernel
         self._reader = reader
         self._address = address
 
@@ -35,31 +33,18 @@ class AccessLines:
         if type is SessionType.DHCP:
             for interface in interfaces:
                 index = self._reader.link(interface).index
-                self._add_address(interface, index)
-                _answer_arp(interface, index)
+                # A DHCP server offers addresses only where the gateway has its own. With /32, many links can.
+                # One of a former `cgnat.source_range` stays until the VLAN goes: subscribers use it until
+                # they renew.
+                address = self._address()
+                step = f"add {address} to {interface}"
+                change(step, add_address(index, address), accept={errno.EEXIST})
+                # Subscribers have the netmask of the whole range, and ask for each other by ARP. The kernel
+                # answers for those that have a session, and for no other address of the range.
+                change(f"answer ARP on {interface}", proxy_arp(index))
         source.serve(interfaces, type)
 
     def release(self, interface: str) -> None:
         """Raises SourceUnavailable and SourceRefused."""
         for source in dict.fromkeys(self._sources.values()):
             source.release(interface)
-
-    def _add_address(self, interface: str, index: int) -> None:
-        """A DHCP server offers addresses only where the gateway has its own. With /32, many links can. One of
-        a former `cgnat.source_range` stays until the VLAN goes: subscribers use it until they renew."""
-        address = str(self._address())
-        self._kernel.change(
-            f"add {address} to {interface}",
-            lambda ip: unless(
-                errno.EEXIST, change=lambda: ip.addr("add", index=index, address=address, prefixlen=32)
-            ),
-        )
-
-
-def _answer_arp(interface: str, index: int) -> None:
-    """Subscribers have the netmask of the whole range, and ask for each other by ARP. The kernel answers for
-    those that have a session, and for no other address of the range."""
-    step = f"answer ARP on {interface}"
-    (code,) = changes.make(step, [changes.proxy_arp(index)])
-    if code:
-        raise changes.refusal(step, code)

@@ -1,21 +1,26 @@
 """The VLAN devices of subscribers: read, made and removed by netlink."""
 
 import errno
+import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
-from gateway_api.core.gateways.linux.kernel.kernel import Kernel, unless
-from gateway_api.core.gateways.linux.kernel.links import Link, VlanTag
+from gateway_api.core.gateways.linux.kernel.exchange import change
+from gateway_api.core.gateways.linux.kernel.links import (
+    Link,
+    VlanTag,
+    add_vlan,
+    delete_group,
+    set_group,
+    set_up,
+)
 from gateway_api.core.gateways.linux.kernel.messages import KernelError, NoDevice
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.wire.core.network import VlanProtocol
 
-_ETHERTYPES = {VlanProtocol.DOT1Q: 0x8100, VlanProtocol.DOT1AD: 0x88A8}
 #: Nobody else uses groups from here on (linux/if_link.h, IFLA_GROUP): for links that are about to be removed.
 _OUTGOING = 0x564C0000
-_GONE = (errno.ENODEV, errno.EINVAL)
+_GONE = {errno.ENODEV, errno.EINVAL}
 
 
 class VlanDevices:
@@ -25,9 +30,10 @@ class VlanDevices:
     tag and the same id needs the other name. Raises KernelError.
     """
 
-    def __init__(self, kernel: Kernel, reader: KernelReader) -> None:
-        self._kernel = kernel
+    def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
+        # Held during changes: a VLAN that is made could need an outer device that goes.
+        self._lock = threading.Lock()
         #: The index of the device that was set up, by trunk.
         self._raised: dict[str, int] = {}
 
@@ -42,7 +48,7 @@ class VlanDevices:
     def raise_trunk(self, trunk: str) -> None:
         """Sets a trunk up. Raises NoDevice if there is none."""
         index = self._reader.link(trunk).index
-        self._kernel.change(f"set {trunk} up", lambda ip: ip.link("set", index=index, state="up"))
+        change(f"set {trunk} up", set_up(index))
         self._raised[trunk] = index
 
     def raise_new_trunk(self, trunk: str) -> None:
@@ -57,54 +63,43 @@ class VlanDevices:
     def make(self, vlan: AccessVlan) -> None:
         """Makes the device, on the outer one if there are two tags, and sets them up. What exists stays. The
         kernel refuses a name of more than 15 characters."""
-        self._kernel.change(f"make {vlan.name}", partial(self._make, vlan=vlan))
+        step = f"make {vlan.name}"
+        with self._lock:
+            parent = self._reader.link(vlan.trunk)
+            if vlan.outer_vlan_id is not None:
+                # An operator may have made it, with another name.
+                tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
+                parent = self._device(step, _outer_name(vlan.trunk, tag), parent, tag)
+            made = self._device(step, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id))
+            if made.name != vlan.name:
+                raise KernelError(step, f"{made.name} has its tags")
 
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
         """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
-        self._kernel.change("remove VLANs", partial(self._remove, vlans=vlans))
+        with self._lock:
+            links, wanted = self._reader.links(), {vlan.name: vlan for vlan in vlans}
+            going = {
+                link.index: link
+                for link in links.values()
+                if link.name in wanted and _is_device_of(wanted[link.name], link, links)
+            }
+            trunks = {vlan.trunk for vlan in vlans if vlan.outer_vlan_id is not None}
+            carrying = {link.parent for link in links.values() if link.index not in going}
+            outer = [link for link in links.values() if _is_outer_device(link, links, trunks)]
+            _remove_links([*going.values(), *(link for link in outer if link.index not in carrying)])
 
-    def _make(self, ip: Any, vlan: AccessVlan) -> None:
-        parent = self._reader.link(vlan.trunk)
-        if vlan.outer_vlan_id is not None:
-            # An operator may have made it, with another name.
-            tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
-            parent = self._device(ip, _outer_name(vlan.trunk, tag), parent, tag)
-        made = self._device(ip, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id))
-        if made.name != vlan.name:
-            raise KernelError(f"make {vlan.name}", f"{made.name} has its tags")
-
-    def _remove(self, ip: Any, vlans: Sequence[AccessVlan]) -> None:
-        # Here, where no other thread makes a VLAN meanwhile: it could need an outer device that goes.
-        links, wanted = self._reader.links(), {vlan.name: vlan for vlan in vlans}
-        going = {
-            link.index: link
-            for link in links.values()
-            if link.name in wanted and _is_device_of(wanted[link.name], link, links)
-        }
-        trunks = {vlan.trunk for vlan in vlans if vlan.outer_vlan_id is not None}
-        carrying = {link.parent for link in links.values() if link.index not in going}
-        outer = [link for link in links.values() if _is_outer_device(link, links, trunks)]
-        _remove_links(ip, [*going.values(), *(link for link in outer if link.index not in carrying)])
-
-    def _device(self, ip: Any, name: str, parent: Link, tag: VlanTag) -> Link:
+    def _device(self, step: str, name: str, parent: Link, tag: VlanTag) -> Link:
         """The device with a tag on a parent, up. It is made if there is none, with this name."""
-
-        def add() -> None:
-            ip.link(
-                "add", ifname=name, kind="vlan", link=parent.index,
-                vlan_id=tag.id, vlan_protocol=_ETHERTYPES[tag.protocol], state="up",
-            )  # fmt: skip
-
         found = self._found(name, parent, tag)
         if found is None:
-            if unless(errno.EEXIST, change=add):
+            if any(change(step, add_vlan(name, parent.index, tag), accept={errno.EEXIST})):
                 return self._reader.link(name)
             with_tag = (link for link in self._reader.links().values() if _has_tag(link, parent, tag))
             found = next(with_tag, None)
         if found is None:
             raise KernelError(f"make {name}", "another device has the name")
         if not found.is_up:
-            ip.link("set", index=found.index, state="up")
+            change(step, set_up(found.index))
         return found
 
     def _found(self, name: str, parent: Link, tag: VlanTag) -> Link | None:
@@ -116,14 +111,14 @@ class VlanDevices:
         return link if _has_tag(link, parent, tag) else None
 
 
-def _remove_links(ip: Any, links: Sequence[Link]) -> None:
+def _remove_links(links: Sequence[Link]) -> None:
     """Removes them together: each removal by itself makes the kernel wait for all processors."""
     if links:
+        step = "remove VLANs"
         # Another one each time: after a failure, links of this one stay, and may be in use again later.
         group = _OUTGOING + links[0].index
-        for link in links:
-            unless(*_GONE, change=partial(ip.link, "set", index=link.index, group=group))
-        unless(errno.ENODEV, change=partial(ip.link, "del", group=group))
+        change(step, *(set_group(link.index, group) for link in links), accept=_GONE)
+        change(step, delete_group(group), accept={errno.ENODEV})
 
 
 def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:

@@ -1,53 +1,35 @@
-"""Links and their addresses, from messages of the kernel (rtnetlink(7); linux/if_link.h and if_addr.h)."""
+"""Links, their addresses and counters: read from messages of the kernel, and changed."""
 
+import errno
+import fcntl
 import socket
 import struct
+from collections.abc import Iterable
+from ipaddress import IPv4Address
+from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.kernel.messages import (
-    MalformedMessage,
-    address,
-    attributes,
-    text,
-    u32,
-    unpacked,
-)
+from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
 from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import AddressFamily, AdminState, InterfaceStats, VlanProtocol
 
-_LINK = struct.Struct("=BxHiII")
-_ADDRESS = struct.Struct("=BBBBI")
-_COUNTERS = struct.Struct("=8Q")
-_U16 = struct.Struct("=H")
-_PROTOCOL = struct.Struct("!H")
-
-# Attributes of a link.
-_MAC, _NAME, _MTU, _PARENT, _MASTER, _OPERSTATE, _INFO, _STATS64, _PARENT_NAMESPACE = (
-    1,
-    3,
-    4,
-    5,
-    10,
-    16,
-    18,
-    23,
-    37,
-)
-_KIND, _DATA = 1, 2
-_VLAN_ID, _VLAN_PROTOCOL = 1, 5
-# Attributes of an address: with a peer, _ADDRESS_OF is the peer's.
-_ADDRESS_OF, _LOCAL = 1, 2
-
 #: The kind of an IFB, as `ip link add ... type` says it.
 IFB = "ifb"
-_ETHERNET = 1
-_UP = 1
-_PROTOCOLS = {0x8100: VlanProtocol.DOT1Q, 0x88A8: VlanProtocol.DOT1AD}
+
+_U16 = struct.Struct("=H")
+_ETHERTYPE = struct.Struct("!H")
+_ETHERTYPES = {VlanProtocol.DOT1Q: rt.ETH_P_8021Q, VlanProtocol.DOT1AD: rt.ETH_P_8021AD}
+_PROTOCOLS = {ethertype: protocol for protocol, ethertype in _ETHERTYPES.items()}
 #: RFC 2863 ifOperStatus, in the kernel's order.
 _OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 _FAMILIES: dict[int, AddressFamily] = {
     socket.AF_INET: AddressFamily.INET,
     socket.AF_INET6: AddressFamily.INET6,
 }
+#: netdevice(7): the name of an index.
+_SIOCGIFNAME = 0x8910
+_IFREQ = struct.Struct("16si20x")
 
 
 class VlanTag(Record, frozen=True):
@@ -81,6 +63,16 @@ class Link(Record, frozen=True):
         return self.admin_state == AdminState.UP
 
 
+class LinkEntry(NamedTuple):
+    """The fields of a link that a comparison of tens of thousands needs: to parse all takes five times as
+    long."""
+
+    ifindex: int
+    name: str
+    is_up: bool
+    has_ethernet_header: bool
+
+
 class Address(Record, frozen=True):
     """An address of a link."""
 
@@ -94,68 +86,159 @@ class Address(Record, frozen=True):
 
 def link(body: bytes) -> Link:
     """The link of an RTM_NEWLINK."""
-    _, type, index, flags, _ = unpacked(_LINK, body)
-    found = attributes(body, _LINK.size)
-    if _NAME not in found:
+    _, type, index, flags, _ = nl.unpacked(rt.IFINFOMSG, body)
+    found = nl.attributes(body, rt.IFINFOMSG.size)
+    if rt.IFLA_IFNAME not in found:
         raise MalformedMessage("a link has no name")
-    info = attributes(found.get(_INFO, b""))
-    kind = text(info[_KIND]) if _KIND in info else None
-    mac, operstate = found.get(_MAC, b""), found.get(_OPERSTATE, b"\0")
+    info = nl.attributes(found.get(rt.IFLA_LINKINFO, b""))
+    kind = nl.text(info[rt.IFLA_INFO_KIND]) if rt.IFLA_INFO_KIND in info else None
+    mac, operstate = found.get(rt.IFLA_ADDRESS, b""), found.get(rt.IFLA_OPERSTATE, b"\0")
     # The parent of a veth is its peer.
-    carried = kind != "veth" and _PARENT_NAMESPACE not in found
+    carried = kind != "veth" and rt.IFLA_LINK_NETNSID not in found
     return Link(
         index=index,
-        name=text(found[_NAME]),
+        name=nl.text(found[rt.IFLA_IFNAME]),
         kind=kind,
         mac_address=mac.hex(":") if len(mac) == 6 else None,
-        has_ethernet_header=type == _ETHERNET,
-        admin_state=AdminState.UP if flags & _UP else AdminState.DOWN,
+        has_ethernet_header=type == rt.ARPHRD_ETHER,
+        admin_state=AdminState.UP if flags & rt.IFF_UP else AdminState.DOWN,
         oper_state=_OPERSTATES[operstate[0]] if operstate and operstate[0] < len(_OPERSTATES) else "unknown",
-        mtu=u32(found.get(_MTU)) or 0,
-        parent=(u32(found.get(_PARENT)) or None) if carried else None,
-        master=u32(found.get(_MASTER)) or None,
-        vlan=_vlan(attributes(info.get(_DATA, b""))) if kind == "vlan" else None,
-        stats=stats(found.get(_STATS64)),
+        mtu=nl.u32(found.get(rt.IFLA_MTU)) or 0,
+        parent=(nl.u32(found.get(rt.IFLA_LINK)) or None) if carried else None,
+        master=nl.u32(found.get(rt.IFLA_MASTER)) or None,
+        vlan=_vlan(nl.attributes(info.get(rt.IFLA_INFO_DATA, b""))) if kind == "vlan" else None,
+        stats=_stats(found.get(rt.IFLA_STATS64)),
     )
+
+
+def link_entry(body: bytes) -> LinkEntry:
+    """The link of an RTM_NEWLINK."""
+    _, type, index, flags, _ = nl.unpacked(rt.IFINFOMSG, body)
+    name = nl.first_text(body, rt.IFINFOMSG.size, rt.IFLA_IFNAME)
+    return LinkEntry(index, name, bool(flags & rt.IFF_UP), type == rt.ARPHRD_ETHER)
 
 
 def is_ifb(body: bytes) -> bool:
     """True for the IFB of an RTM_NEWLINK or RTM_DELLINK."""
-    info = attributes(body, _LINK.size).get(_INFO, b"")
-    return text(attributes(info).get(_KIND, b"")) == IFB
+    info = nl.attributes(body, rt.IFINFOMSG.size).get(rt.IFLA_LINKINFO, b"")
+    return nl.text(nl.attributes(info).get(rt.IFLA_INFO_KIND, b"")) == IFB
 
 
 def link_address(body: bytes) -> Address:
     """The address of an RTM_NEWADDR."""
-    family, prefix_length, _, _, index = unpacked(_ADDRESS, body)
-    found = attributes(body, _ADDRESS.size)
-    other = found.get(_ADDRESS_OF)
-    own = found.get(_LOCAL, other)
+    family, prefix_length, _, _, index = nl.unpacked(rt.IFADDRMSG, body)
+    found = nl.attributes(body, rt.IFADDRMSG.size)
+    # With a peer, IFA_ADDRESS is the peer's.
+    other = found.get(rt.IFA_ADDRESS)
+    own = found.get(rt.IFA_LOCAL, other)
     if family not in _FAMILIES or own is None:
         raise MalformedMessage("an address has no family or value")
     return Address(
         ifindex=index,
         family=_FAMILIES[family],
-        address=address(family, own),
+        address=nl.address(family, own),
         prefix_length=prefix_length,
-        peer=address(family, other) if other is not None and other != own else None,
+        peer=nl.address(family, other) if other is not None and other != own else None,
     )
 
 
+def statistics(body: bytes) -> tuple[int, InterfaceStats]:
+    """The index of a device and its counters, of an RTM_NEWSTATS."""
+    found = nl.attributes(body, rt.IF_STATS_MSG.size)
+    return nl.unpacked(rt.IF_STATS_MSG, body)[2], _stats(found.get(rt.IFLA_STATS_LINK_64))
+
+
+def names(indexes: Iterable[int]) -> dict[int, str]:
+    """The names of the devices that there still are. Raises OSError."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
+        for index in indexes:
+            try:
+                named = fcntl.ioctl(names, _SIOCGIFNAME, _IFREQ.pack(b"", index))
+            except OSError as error:
+                if error.errno not in {errno.ENODEV, errno.ENXIO}:
+                    raise
+            else:
+                found[index] = nl.text(named[:16])
+    return found
+
+
+def add_vlan(name: str, parent: int, tag: VlanTag) -> KernelChange:
+    """Makes a VLAN device on the link with this index, and sets it up. Refused with EEXIST if the name or the
+    tag is taken."""
+    ethertype = _ETHERTYPE.pack(_ETHERTYPES[tag.protocol])
+    data = nl.attribute(rt.IFLA_VLAN_ID, _U16.pack(tag.id)) + nl.attribute(rt.IFLA_VLAN_PROTOCOL, ethertype)
+    info = _info("vlan") + nl.attribute(rt.IFLA_INFO_DATA, data)
+    body = rt.IFINFOMSG.pack(0, 0, 0, rt.IFF_UP, rt.IFF_UP) + nl.text_attribute(rt.IFLA_IFNAME, name)
+    body += nl.u32_attribute(rt.IFLA_LINK, parent) + nl.attribute(rt.IFLA_LINKINFO, info)
+    return KernelChange(rt.RTM_NEWLINK, nl.CREATE | nl.EXCLUSIVE, body)
+
+
+def add_ifb(name: str) -> KernelChange:
+    """Makes an IFB, which is down. Refused with EEXIST if the name is taken."""
+    body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.text_attribute(rt.IFLA_IFNAME, name)
+    body += nl.attribute(rt.IFLA_LINKINFO, _info(IFB))
+    return KernelChange(rt.RTM_NEWLINK, nl.CREATE | nl.EXCLUSIVE, body)
+
+
+def set_up(ifindex: int) -> KernelChange:
+    return KernelChange(rt.RTM_SETLINK, 0, rt.IFINFOMSG.pack(0, 0, ifindex, rt.IFF_UP, rt.IFF_UP))
+
+
+def set_group(ifindex: int, group: int) -> KernelChange:
+    """Puts a link into a group, which `delete_group` removes in one step."""
+    return _set(ifindex, nl.u32_attribute(rt.IFLA_GROUP, group))
+
+
+def delete_group(group: int) -> KernelChange:
+    """Removes the links of a group. Refused with ENODEV if there are none."""
+    body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.u32_attribute(rt.IFLA_GROUP, group)
+    return KernelChange(rt.RTM_DELLINK, 0, body)
+
+
+def no_own_address(ifindex: int) -> KernelChange:
+    """Has the kernel make no IPv6 address for a link by itself. Refused with EAFNOSUPPORT or EOPNOTSUPP where
+    IPv6 is off."""
+    mode = nl.attribute(rt.IFLA_INET6_ADDR_GEN_MODE, bytes([rt.IN6_ADDR_GEN_MODE_NONE]))
+    return _set(ifindex, nl.attribute(rt.IFLA_AF_SPEC, nl.attribute(socket.AF_INET6, mode)))
+
+
+def proxy_arp(ifindex: int) -> KernelChange:
+    """Has the kernel answer ARP requests on a device for addresses that it reaches by another (ip-sysctl).
+    The service of the core cannot write to /proc/sys."""
+    setting = nl.attribute(rt.IFLA_INET_CONF, nl.u32_attribute(rt.IPV4_DEVCONF_PROXY_ARP, 1))
+    return _set(ifindex, nl.attribute(rt.IFLA_AF_SPEC, nl.attribute(socket.AF_INET, setting)))
+
+
+def add_address(ifindex: int, address: IPv4Address) -> KernelChange:
+    """With /32. Refused with EEXIST if the link has it."""
+    body = rt.IFADDRMSG.pack(socket.AF_INET, address.max_prefixlen, 0, rt.RT_SCOPE_UNIVERSE, ifindex)
+    body += nl.attribute(rt.IFA_LOCAL, address.packed) + nl.attribute(rt.IFA_ADDRESS, address.packed)
+    return KernelChange(rt.RTM_NEWADDR, nl.CREATE | nl.EXCLUSIVE, body)
+
+
+def _info(kind: str) -> bytes:
+    return nl.text_attribute(rt.IFLA_INFO_KIND, kind)
+
+
+def _set(ifindex: int, attributes: bytes) -> KernelChange:
+    return KernelChange(rt.RTM_SETLINK, 0, rt.IFINFOMSG.pack(0, 0, ifindex, 0, 0) + attributes)
+
+
 def _vlan(found: dict[int, bytes]) -> VlanTag:
-    (id,) = unpacked(_U16, found.get(_VLAN_ID, b""))
-    (protocol,) = unpacked(_PROTOCOL, found.get(_VLAN_PROTOCOL, b""))
-    if protocol not in _PROTOCOLS:
+    (id,) = nl.unpacked(_U16, found.get(rt.IFLA_VLAN_ID, b""))
+    (ethertype,) = nl.unpacked(_ETHERTYPE, found.get(rt.IFLA_VLAN_PROTOCOL, b""))
+    if ethertype not in _PROTOCOLS:
         raise MalformedMessage("a VLAN has an unknown protocol")
-    return VlanTag(_PROTOCOLS[protocol], id)
+    return VlanTag(_PROTOCOLS[ethertype], id)
 
 
-def stats(data: bytes | None) -> InterfaceStats:
-    """The counters of a struct rtnl_link_stats64; zeros without one."""
+def _stats(data: bytes | None) -> InterfaceStats:
+    """Zeros without a struct rtnl_link_stats64."""
     if data is None:
         return InterfaceStats()
-    rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped = unpacked(
-        _COUNTERS, data
+    rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped = nl.unpacked(
+        rt.LINK_STATS64, data
     )
     return InterfaceStats(
         rx_bytes, rx_packets, rx_errors, rx_dropped, tx_bytes, tx_packets, tx_errors, tx_dropped

@@ -6,12 +6,14 @@ The parsers of the kernel's messages are pure functions. Any bytes give a value 
 import socket
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from gateway_api.base.errors import GatewayApiError
 
 ERROR, DONE = 2, 3
 REQUEST, ACK, ECHO = 0x01, 0x04, 0x08
 DUMP = 0x300
+REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 #: The kernel's tables changed during a dump: entries may be missing.
 INTERRUPTED = 0x10
 #: The sequence number of the core's questions. The kernel sends the replies to some of them to all listeners
@@ -28,6 +30,14 @@ _ADDRESS_BYTES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
 
 #: Type, flags, sequence number, and what comes after the header.
 Message = tuple[int, int, int, bytes]
+
+
+class KernelChange(NamedTuple):
+    """A message that changes something."""
+
+    type: int
+    flags: int
+    body: bytes
 
 
 class KernelError(GatewayApiError):
@@ -58,6 +68,15 @@ def attribute(type: int, value: bytes) -> bytes:
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), type) + value + bytes(-len(value) % 4)
 
 
+def u32_attribute(type: int, value: int) -> bytes:
+    return attribute(type, _U32.pack(value))
+
+
+def text_attribute(type: int, value: str) -> bytes:
+    """With the zero byte that ends it."""
+    return attribute(type, value.encode() + b"\0")
+
+
 def messages(data: bytes) -> Iterator[Message]:
     """The messages of one datagram."""
     offset, end = 0, len(data)
@@ -85,6 +104,18 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
         found[type & _TYPE] = data[offset + 4 : offset + length]
         offset += (length + 3) & ~3
     return found
+
+
+def first_text(data: bytes, offset: int, type: int) -> str:
+    """The text of an attribute that the kernel puts first. To parse them all takes five times as long."""
+    if len(data) >= offset + _ATTRIBUTE.size:
+        length, first = _ATTRIBUTE.unpack_from(data, offset)
+        if first == type and length <= len(data) - offset:
+            return text(data[offset + _ATTRIBUTE.size : offset + length])
+    found = attributes(data, offset)
+    if type not in found:
+        raise MalformedMessage("a link has no name, or a qdisc no kind")
+    return text(found[type])
 
 
 def error_code(body: bytes) -> int:

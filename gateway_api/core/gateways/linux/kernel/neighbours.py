@@ -5,16 +5,13 @@ it.
 """
 
 import socket
-import struct
 from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
-from gateway_api.core.gateways.linux.kernel.dumps import ask, dump
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.exchange import ask, dump
 
-_GET_TABLE, _SET_TABLE = 66, 67
-_HEADER = struct.Struct("=BBH")
-_NAME, _FIRST_THRESHOLD = 1, 2
-_TABLES: dict[int, bytes] = {socket.AF_INET: b"arp_cache\0", socket.AF_INET6: b"ndisc_cache\0"}
+_TABLES: dict[int, str] = {socket.AF_INET: "arp_cache", socket.AF_INET6: "ndisc_cache"}
 
 
 class Thresholds(NamedTuple):
@@ -28,7 +25,7 @@ class Thresholds(NamedTuple):
 
 def thresholds(family: int) -> Thresholds | None:
     """The thresholds of a table; None where the kernel does without IPv6. Raises KernelError."""
-    found = dump("read the neighbour tables", _GET_TABLE, _HEADER.pack(family, 0, 0), _thresholds)
+    found = dump("read the neighbour tables", rt.RTM_GETNEIGHTBL, rt.NDTMSG.pack(family, 0), _thresholds)
     return next(filter(None, found), None)
 
 
@@ -41,17 +38,17 @@ def raise_thresholds(neighbours: int) -> bool:
         now = thresholds(family)
         higher = now and Thresholds(*map(max, now, wanted))
         if higher and higher != now:
-            body = _HEADER.pack(family, 0, 0) + nl.attribute(_NAME, name)
-            for number, value in enumerate(higher, _FIRST_THRESHOLD):
-                body += nl.attribute(number, struct.pack("=I", value))
-            ask("raise the thresholds of the neighbour tables", _SET_TABLE, 0, body)
+            body = rt.NDTMSG.pack(family, 0) + nl.text_attribute(rt.NDTA_NAME, name)
+            for number, value in enumerate(higher, rt.NDTA_THRESH1):
+                body += nl.u32_attribute(number, value)
+            ask("raise the thresholds of the neighbour tables", rt.RTM_SETNEIGHTBL, 0, body)
             is_changed = True
     return is_changed
 
 
 def _thresholds(body: bytes) -> Thresholds | None:
     """None for the settings of a device."""
-    found = nl.attributes(body, _HEADER.size)
-    values = [nl.u32(found.get(number)) for number in range(_FIRST_THRESHOLD, _FIRST_THRESHOLD + 3)]
+    found = nl.attributes(body, rt.NDTMSG.size)
+    values = [nl.u32(found.get(number)) for number in range(rt.NDTA_THRESH1, rt.NDTA_THRESH1 + 3)]
     known = [value for value in values if value is not None]
     return Thresholds(*known) if len(known) == len(values) else None

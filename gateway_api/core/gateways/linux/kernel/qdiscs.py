@@ -1,45 +1,43 @@
-"""Queueing disciplines, HTB classes and redirects, from messages of the kernel (tc(8); linux/pkt_sched.h,
-pkt_cls.h, tc_act/tc_mirred.h)."""
+"""Queueing disciplines, HTB classes and redirects: read from messages of the kernel, and changed (tc(8))."""
 
+import socket
 import struct
+from typing import NamedTuple
 
-from gateway_api.core.gateways.linux.kernel.messages import (
-    MalformedMessage,
-    attributes,
-    text,
-    unpacked,
-)
+from gateway_api.core.gateways.linux.kernel import messages as nl
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.messages import KernelChange, MalformedMessage
 from gateway_api.wire.contract import Record
 
 #: Parents of a device's own qdiscs.
-ROOT, INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
+ROOT, INGRESS = rt.TC_H_ROOT, rt.TC_H_INGRESS
+#: The handle of the ingress qdisc, which is the parent of its filters.
+INGRESS_HANDLE = 0xFFFF0000
 
-_HEADER = struct.Struct("=BxxxiIII")
-_KIND, _OPTIONS = 1, 2
-
-_HTB_PARAMETERS, _HTB_GLOBAL, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
-# Of rate and ceiling: overhead, mpu and bytes a second.
-_HTB_CLASS = struct.Struct("=xxHxxHIxxHxxHI")
-_HTB_DEFAULT = struct.Struct("=8xI")
+_DEFAULT_CLASS = struct.Struct("=8xI")
+_U32 = struct.Struct("=I")
 _U64 = struct.Struct("=Q")
-
-_U32_SELECTOR, _U32_ACTIONS = 5, 7
-_U32_KEYS = struct.Struct("=xxB13x")
-_U32_MASK = struct.Struct("=I12x")
+_MOST_U32 = 0xFFFFFFFF
 _FIRST_ACTION = 1
-_MIRRED_PARAMETERS = 2
-_MIRRED = struct.Struct("=20xiI")
-_EGRESS_REDIRECT = 1
+#: What HTB divides rates by for the quantum of a class without one.
+_RATE_TO_QUANTUM = 10
 
 
 class Qdisc(Record, frozen=True):
-    """A queueing discipline of a device. `default_class` is HTB's, for packets without a class."""
+    """A queueing discipline. `default_class` is HTB's, for packets without a class."""
 
-    ifindex: int
     kind: str
     handle: int
+    default_class: int | None = None
+
+
+class QdiscEntry(NamedTuple):
+    """The fields of a qdisc that a comparison of tens of thousands needs, with the index of its device."""
+
+    ifindex: int
     parent: int
-    default_class: int | None
+    handle: int
+    kind: str
 
 
 class HtbClass(Record, frozen=True):
@@ -62,57 +60,138 @@ class PacketFilter(Record, frozen=True):
 
 def qdisc(body: bytes) -> Qdisc:
     """The qdisc of an RTM_NEWQDISC."""
-    ifindex, handle, parent, _, kind, options = _parts(body)
-    default = None
-    if kind == "htb":
-        found = attributes(options)
-        (default,) = unpacked(_HTB_DEFAULT, found.get(_HTB_GLOBAL, b""))
-    return Qdisc(ifindex, kind, handle, parent, default)
+    handle, _, kind, options = _parts(body)
+    if kind != "htb":
+        return Qdisc(kind, handle)
+    found = nl.attributes(options)
+    (default,) = nl.unpacked(_DEFAULT_CLASS, found.get(rt.TCA_HTB_INIT, b""))
+    return Qdisc(kind, handle, default)
+
+
+def qdisc_entry(body: bytes) -> QdiscEntry:
+    """The qdisc of an RTM_NEWQDISC."""
+    _, ifindex, handle, parent, _ = nl.unpacked(rt.TCMSG, body)
+    return QdiscEntry(ifindex, parent, handle, nl.first_text(body, rt.TCMSG.size, rt.TCA_KIND))
 
 
 def htb_class(body: bytes) -> HtbClass | None:
     """The class of an RTM_NEWTCLASS; None for one that isn't HTB's."""
-    _, handle, _, _, kind, options = _parts(body)
+    handle, _, kind, options = _parts(body)
     if kind != "htb":
         return None
-    found = attributes(options)
-    overhead, mpu, rate, _, _, ceil = unpacked(_HTB_CLASS, found.get(_HTB_PARAMETERS, b""))
-    if _HTB_RATE64 in found:
-        (rate,) = unpacked(_U64, found[_HTB_RATE64])
-    if _HTB_CEIL64 in found:
-        (ceil,) = unpacked(_U64, found[_HTB_CEIL64])
+    found = nl.attributes(options)
+    parameters = nl.unpacked(rt.TC_HTB_OPT, found.get(rt.TCA_HTB_PARMS, b""))
+    _, overhead, mpu, rate, _, _, _, ceil, *_ = parameters
+    if rt.TCA_HTB_RATE64 in found:
+        (rate,) = nl.unpacked(_U64, found[rt.TCA_HTB_RATE64])
+    if rt.TCA_HTB_CEIL64 in found:
+        (ceil,) = nl.unpacked(_U64, found[rt.TCA_HTB_CEIL64])
     return HtbClass(handle, rate, ceil, overhead, mpu)
 
 
 def packet_filter(body: bytes) -> PacketFilter | None:
     """The filter of an RTM_NEWTFILTER; None for a part of one, such as a hash table of u32."""
-    _, handle, _, info, kind, options = _parts(body)
+    handle, info, kind, options = _parts(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
         return None
-    return PacketFilter(info >> 16, _redirect(attributes(options)) if kind == "u32" else None)
+    return PacketFilter(info >> 16, _redirect(nl.attributes(options)) if kind == "u32" else None)
 
 
-def _parts(body: bytes) -> tuple[int, int, int, int, str, bytes]:
-    """Index of the device, handle, parent, information, kind and options."""
-    _, ifindex, handle, parent, info = unpacked(_HEADER, body)
-    found = attributes(body, _HEADER.size)
-    if _KIND not in found:
+def add_htb(ifindex: int, handle: int, default_class: int) -> KernelChange:
+    """HTB as the root of a device."""
+    parameters = rt.TC_HTB_GLOB.pack(rt.TC_HTB_PROTOVER, _RATE_TO_QUANTUM, default_class)
+    return _add(ifindex, ROOT, handle, "htb", nl.attribute(rt.TCA_HTB_INIT, parameters))
+
+
+def set_class(ifindex: int, parent: int, wanted: HtbClass, burst: int, quantum: int) -> KernelChange:
+    """Adds a class, or changes it in place. It sends `burst` bytes at once. `quantum` is in bytes."""
+    limits = [
+        (rt.TC_LINKLAYER_ETHERNET, wanted.overhead, wanted.mpu, min(rate, _MOST_U32))
+        for rate in (wanted.rate, wanted.ceil)
+    ]
+    # The kernel wants the time that the burst takes.
+    ticks = [round(burst / rate * 1e9 / rt.TICK) for rate in (wanted.rate, wanted.ceil)]
+    options = nl.attribute(rt.TCA_HTB_PARMS, rt.TC_HTB_OPT.pack(*limits[0], *limits[1], *ticks, quantum))
+    for type, rate in ((rt.TCA_HTB_RATE64, wanted.rate), (rt.TCA_HTB_CEIL64, wanted.ceil)):
+        if rate > _MOST_U32:
+            options += nl.attribute(type, _U64.pack(rate))
+    body = _body(ifindex, parent, wanted.handle, "htb", options)
+    return KernelChange(rt.RTM_NEWTCLASS, nl.CREATE | nl.REPLACE, body)
+
+
+def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int) -> KernelChange:
+    """Refused with ENOENT by a kernel without fq_codel."""
+    return _add(ifindex, parent, handle, "fq_codel", nl.u32_attribute(rt.TCA_FQ_CODEL_FLOWS, flows))
+
+
+def add_pfifo(ifindex: int, parent: int, handle: int, packets: int) -> KernelChange:
+    return _add(ifindex, parent, handle, "pfifo", _U32.pack(packets))
+
+
+def add_ingress(ifindex: int) -> KernelChange:
+    return _add(ifindex, INGRESS, INGRESS_HANDLE, "ingress", b"")
+
+
+def delete_qdisc(ifindex: int, parent: int, found: Qdisc) -> KernelChange:
+    """Refused with ENOENT or EINVAL if another one, or none, is there."""
+    return KernelChange(rt.RTM_DELQDISC, 0, _body(ifindex, parent, found.handle, found.kind, b""))
+
+
+def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
+    """Redirects every packet that arrives on a device with an ingress qdisc to another device. u32: some
+    kernels have no matchall."""
+    mirred = rt.TC_MIRRED.pack(rt.TC_ACT_STOLEN, rt.TCA_EGRESS_REDIR, target)
+    action = nl.text_attribute(rt.TCA_ACT_KIND, "mirred")
+    action += nl.attribute(rt.TCA_ACT_OPTIONS, nl.attribute(rt.TCA_MIRRED_PARMS, mirred))
+    every_packet = rt.TC_U32_SEL.pack(rt.TC_U32_TERMINAL, 1) + rt.TC_U32_KEY.pack(0)
+    options = nl.attribute(rt.TCA_U32_SEL, every_packet)
+    options += nl.attribute(rt.TCA_U32_ACT, nl.attribute(_FIRST_ACTION, action))
+    body = _body(ifindex, INGRESS_HANDLE, 0, "u32", options, _of_all_protocols(priority))
+    return KernelChange(rt.RTM_NEWTFILTER, nl.CREATE | nl.EXCLUSIVE, body)
+
+
+def delete_redirects(ifindex: int, priority: int) -> KernelChange:
+    """Removes the filters of a priority, for packets that arrive."""
+    body = _body(ifindex, INGRESS_HANDLE, 0, "u32", b"", _of_all_protocols(priority))
+    return KernelChange(rt.RTM_DELTFILTER, 0, body)
+
+
+def _add(ifindex: int, parent: int, handle: int, kind: str, options: bytes) -> KernelChange:
+    body = _body(ifindex, parent, handle, kind, options)
+    return KernelChange(rt.RTM_NEWQDISC, nl.CREATE | nl.EXCLUSIVE, body)
+
+
+def _body(ifindex: int, parent: int, handle: int, kind: str, options: bytes, info: int = 0) -> bytes:
+    body = rt.TCMSG.pack(0, ifindex, handle, parent, info) + nl.text_attribute(rt.TCA_KIND, kind)
+    return body + nl.attribute(rt.TCA_OPTIONS, options) if options else body
+
+
+def _of_all_protocols(priority: int) -> int:
+    return priority << 16 | socket.htons(rt.ETH_P_ALL)
+
+
+def _parts(body: bytes) -> tuple[int, int, str, bytes]:
+    """Handle, information, kind and options."""
+    _, _, handle, _, info = nl.unpacked(rt.TCMSG, body)
+    found = nl.attributes(body, rt.TCMSG.size)
+    if rt.TCA_KIND not in found:
         raise MalformedMessage("a qdisc, class or filter has no kind")
-    return ifindex, handle, parent, info, text(found[_KIND]), found.get(_OPTIONS, b"")
+    return handle, info, nl.text(found[rt.TCA_KIND]), found.get(rt.TCA_OPTIONS, b"")
 
 
 def _redirect(found: dict[int, bytes]) -> int | None:
-    selector = found.get(_U32_SELECTOR, b"")
-    (count,) = unpacked(_U32_KEYS, selector)
-    if any(unpacked(_U32_MASK, selector, _U32_KEYS.size + 16 * key)[0] for key in range(count)):
+    selector = found.get(rt.TCA_U32_SEL, b"")
+    _, count = nl.unpacked(rt.TC_U32_SEL, selector)
+    offsets = range(rt.TC_U32_SEL.size, rt.TC_U32_SEL.size + count * rt.TC_U32_KEY.size, rt.TC_U32_KEY.size)
+    if any(nl.unpacked(rt.TC_U32_KEY, selector, offset)[0] for offset in offsets):
         return None
-    actions = attributes(found.get(_U32_ACTIONS, b""))
+    actions = nl.attributes(found.get(rt.TCA_U32_ACT, b""))
     if set(actions) != {_FIRST_ACTION}:
         return None
-    action = attributes(actions[_FIRST_ACTION])
-    if text(action.get(_KIND, b"")) != "mirred":
+    action = nl.attributes(actions[_FIRST_ACTION])
+    if nl.text(action.get(rt.TCA_ACT_KIND, b"")) != "mirred":
         return None
-    parameters = attributes(action.get(_OPTIONS, b"")).get(_MIRRED_PARAMETERS, b"")
-    what, ifindex = unpacked(_MIRRED, parameters)
-    return ifindex if what == _EGRESS_REDIRECT else None
+    options = nl.attributes(action.get(rt.TCA_ACT_OPTIONS, b""))
+    _, what, ifindex = nl.unpacked(rt.TC_MIRRED, options.get(rt.TCA_MIRRED_PARMS, b""))
+    return ifindex if what == rt.TCA_EGRESS_REDIR else None

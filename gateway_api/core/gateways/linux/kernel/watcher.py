@@ -4,7 +4,6 @@ import errno
 import os
 import select
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from enum import Enum, auto
@@ -13,7 +12,8 @@ from operator import or_
 from typing import Self
 
 from gateway_api.core.gateways.linux.kernel import messages as nl
-from gateway_api.core.gateways.linux.kernel.dumps import DATAGRAM
+from gateway_api.core.gateways.linux.kernel import rtnetlink as rt
+from gateway_api.core.gateways.linux.kernel.exchange import DATAGRAM
 from gateway_api.core.gateways.linux.kernel.links import is_ifb
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 
@@ -34,32 +34,29 @@ class Changed(Enum):
 
 EVERYTHING = frozenset(Changed)
 
-#: Groups of linux/rtnetlink.h.
 _GROUPS = {
-    Changed.LINKS: 0x1,
-    Changed.IFBS: 0x1,
-    Changed.QDISCS: 0x8,
-    Changed.ADDRESSES: 0x10 | 0x100,
-    Changed.ROUTES: 0x40 | 0x400,
-    Changed.RULES: 0x80,
+    Changed.LINKS: rt.RTMGRP_LINK,
+    Changed.IFBS: rt.RTMGRP_LINK,
+    Changed.QDISCS: rt.RTMGRP_TC,
+    Changed.ADDRESSES: rt.RTMGRP_IPV4_IFADDR | rt.RTMGRP_IPV6_IFADDR,
+    Changed.ROUTES: rt.RTMGRP_IPV4_ROUTE | rt.RTMGRP_IPV6_ROUTE,
+    Changed.RULES: rt.RTMGRP_IPV4_RULE,
 }
-_LINK = 16 >> 2
+_LINK = rt.RTM_NEWLINK >> 2
 #: By the type of a message, which is one of four in a row. A link that goes down takes its IPv4 routes along,
 #: and the kernel sends no message for them.
 _CHANGED = {
     _LINK: frozenset({Changed.LINKS, Changed.ROUTES}),
-    20 >> 2: frozenset({Changed.ADDRESSES}),
-    24 >> 2: frozenset({Changed.ROUTES}),
-    32 >> 2: frozenset({Changed.RULES}),
-    36 >> 2: frozenset({Changed.QDISCS}),
-    40 >> 2: frozenset({Changed.QDISCS}),
-    44 >> 2: frozenset({Changed.QDISCS}),
+    rt.RTM_NEWADDR >> 2: frozenset({Changed.ADDRESSES}),
+    rt.RTM_NEWROUTE >> 2: frozenset({Changed.ROUTES}),
+    rt.RTM_NEWRULE >> 2: frozenset({Changed.RULES}),
+    rt.RTM_NEWQDISC >> 2: frozenset({Changed.QDISCS}),
+    rt.RTM_NEWTCLASS >> 2: frozenset({Changed.QDISCS}),
+    rt.RTM_NEWTFILTER >> 2: frozenset({Changed.QDISCS}),
 }
 #: No session and no VLAN is on an IFB, and no route leads over it.
 _OF_AN_IFB = frozenset({Changed.IFBS})
 _NOTHING: frozenset[Changed] = frozenset()
-#: struct tcmsg: the index of the device.
-_TC = struct.Struct("=Bxxxi12x")
 _EVENT_BUFFER = 1 << 22
 #: Datagrams in one trigger, so that a flood of events doesn't hold it back.
 _AT_ONCE = 1000
@@ -158,5 +155,5 @@ def events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
             found = _OF_AN_IFB if is_of_an_ifb else _CHANGED.get(type >> 2, _NOTHING)
             changed |= found
             if Changed.QDISCS in found:
-                shaped.add(nl.unpacked(_TC, body)[1])
+                shaped.add(nl.unpacked(rt.TCMSG, body)[1])
     return changed, shaped

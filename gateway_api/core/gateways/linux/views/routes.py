@@ -2,13 +2,10 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from gateway_api.core.gateways.linux.kernel.fib import NextHop, RouteEntry
+from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_api.core.records.paging import Chained, Rows, Sorted
 from gateway_api.core.sessions.session import Session
 from gateway_api.wire.core.network import Route
-
-#: Linux's table (rt_tables).
-MAIN = 254
 
 
 def route_rows(
@@ -60,7 +57,7 @@ def _route(entry: RouteEntry, hop: NextHop, device: str, session: Session | None
         protocol=entry.protocol,
         scope=entry.scope,
         type=entry.type,
-        table="main" if entry.table == MAIN else str(entry.table),
+        table="main" if entry.table == MAIN_TABLE else str(entry.table),
         metric=entry.metric,
         prefsrc=entry.source,
         session_id=None if session is None else session.id,
