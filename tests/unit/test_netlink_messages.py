@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import IPv4Address
 
 import pytest
 from hypothesis import given
@@ -212,3 +213,55 @@ def test_an_error_of_the_kernel_has_its_number() -> None:
     assert (
         str(KernelError("find the link ppp0", "there is none")) == "cannot find the link ppp0: there is none"
     )
+
+
+# Changes: what is sent is what the kernel tells of the same thing.
+
+
+def test_a_vlan_that_is_made_has_its_tag_and_is_up() -> None:
+    type, flags, body = links.add_vlan("t.50", 4, VlanTag(VlanProtocol.DOT1AD, 50))
+    made = links.link(body)
+    assert (type, flags) == (16, nl.CREATE | nl.EXCLUSIVE)
+    assert (made.name, made.kind, made.parent, made.is_up) == ("t.50", "vlan", 4, True)
+    assert made.vlan == VlanTag(VlanProtocol.DOT1AD, 50)
+
+
+def test_an_address_that_is_added_is_one_of_32_bits() -> None:
+    type, _, body = links.add_address(9, IPv4Address("100.64.0.1"))
+    assert type == 20
+    assert links.link_address(body) == Address(9, AddressFamily.INET, "100.64.0.1", 32, None)
+
+
+@pytest.mark.parametrize("rate", [1000, 2_500_000, 5 * 10**9])
+def test_a_class_that_is_set_is_the_one_wanted(rate: int) -> None:
+    wanted = HtbClass(0x10010, rate, rate, 36, 84)
+    type, flags, body = qdiscs.set_class(10, 0x10000, wanted, rate // 200, 3000)
+    assert (type, flags) == (40, nl.CREATE | nl.REPLACE)
+    assert qdiscs.htb_class(body) == wanted
+
+
+def test_a_class_is_sent_as_the_kernel_tells_it() -> None:
+    body = qdiscs.set_class(10, 0x10000, HtbClass(0x10010, 2_500_000, 2_500_000, 36, 84), 12_500, 3000).body
+    sent, shown = (nl.attributes(nl.attributes(each, 20)[2])[1] for each in (body, CLASS))
+    assert sent == shown
+
+
+def test_htb_is_sent_with_its_default_class() -> None:
+    type, flags, body = qdiscs.add_htb(12, 0x10000, 0x10)
+    assert (type, flags) == (36, nl.CREATE | nl.EXCLUSIVE)
+    assert (qdiscs.qdisc(body), qdiscs.qdisc_entry(body)) == (qdiscs.qdisc(HTB), qdiscs.qdisc_entry(HTB))
+
+
+def test_a_redirect_is_sent_as_the_kernel_tells_it() -> None:
+    type, flags, body = qdiscs.add_redirect(10, 10, 12)
+    assert (type, flags) == (44, nl.CREATE | nl.EXCLUSIVE)
+    # The kernel numbers the item of a filter.
+    numbered = body[:8] + (0x80000800).to_bytes(4, "little") + body[12:]
+    assert qdiscs.packet_filter(numbered) == PacketFilter(10, 12)
+    sent, shown = (nl.attributes(nl.attributes(each, 20)[2])[5] for each in (body, REDIRECT))
+    assert sent == shown
+
+
+def test_a_group_goes_in_one_message() -> None:
+    type, flags, body = links.delete_group(0x47415445)
+    assert (type, flags, nl.attributes(body, 16)) == (17, 0, {27: (0x47415445).to_bytes(4, "little")})
