@@ -141,6 +141,12 @@ class Surroundings:
         self.calls.append(("gone", [session.id for session in sessions]))
 
 
+def poll(tracker: Tracker) -> None:
+    """Polls each source now, one after the other."""
+    for watch in tracker.watches:
+        watch.poll()
+
+
 class Lives:
     """A tracker that is killed and started again on one folder. `events` has those of all its journals."""
 
@@ -170,7 +176,7 @@ class Lives:
         self.start()
 
     def poll(self) -> None:
-        self.tracker.poll()
+        poll(self.tracker)
 
     @property
     def events(self) -> list[SessionEvent]:

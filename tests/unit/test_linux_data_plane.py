@@ -1,6 +1,6 @@
 """What a session must have, against made-up readings of the kernel."""
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from gateway_api.core.gateways.linux.dataplane.plane import DataPlane
 from gateway_api.core.gateways.linux.dataplane.routes import surplus
 from gateway_api.core.gateways.linux.dataplane.steering import Steering
 from gateway_api.core.gateways.linux.dataplane.wanted import (
-    DelegatedRoute,
     KernelState,
     RouteState,
     WantedSession,
@@ -25,10 +24,10 @@ from gateway_api.wire.core.faults import FaultKind
 from tests.support.clocks import NOW, SteppedClock
 
 ADDRESS, GATEWAY = IPv4Address("100.64.0.9"), IPv4Address("100.64.0.1")
-PREFIX, NEXT_HOP = IPv6Network("2001:db8:9::/56"), IPv6Address("fe80::9")
+PREFIX = IPv6Network("2001:db8:9::/56")
 WANTED = WantedSession(
     7, "ppp0", "ifb-ppp0", "trunk0.100", 20_000_000, 5_000_000, OVERHEAD_PROFILES["pppoe_ethernet"],
-    ADDRESS, True, GATEWAY, (DelegatedRoute(PREFIX, NEXT_HOP),),
+    ADDRESS, True, GATEWAY, (PREFIX,),
 )  # fmt: skip
 LINKS = {
     "ppp0": LinkEntry(10, "ppp0", True, False),
@@ -43,7 +42,7 @@ QDISCS = (
     QdiscEntry(11, 0x10010, 0x110000, "fq_codel"),
 )
 HOST = FibEntry(254, ADDRESS.packed, 32, 10, None, GATEWAY.packed)
-DELEGATED = FibEntry(254, PREFIX.network_address.packed, 56, 10, NEXT_HOP.packed, None)
+DELEGATED = FibEntry(254, PREFIX.network_address.packed, 56, 10, None, None)
 ROUTES = {HOST, DELEGATED}
 WHOLE = KernelState(LINKS, frozenset(QDISCS), RouteState(ROUTES, frozenset()), (), 0)
 

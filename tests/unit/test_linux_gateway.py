@@ -43,7 +43,7 @@ from gateway_api.wire.core.network import AddressFamily, InterfaceStats
 from tests.support.clocks import NOW, StillClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks, link
-from tests.support.sources import ListedSource, events, listed
+from tests.support.sources import ListedSource, events, listed, poll
 from tests.support.stack import wait_for
 from tests.support.workspaces import no_file_longer_than
 
@@ -132,7 +132,7 @@ class Machine:
             listed("a", access_interface="trunk0.1000", interface="ppp0"),
             listed("b", access_interface="trunk1.1000", interface="ppp1", ip_address="100.64.0.11"),
         )
-        self.tracker.poll()
+        poll(self.tracker)
 
     def ids(self) -> list[int]:
         return [session.id for session in self.gateway.sessions.all()]
@@ -302,7 +302,7 @@ def test_a_removed_trunk_with_a_dot_takes_its_sessions_along(make: Make) -> None
 
     machine = make(with_trunks("trunk0", "trunk1", "trunk0.5"))
     machine.source.up(listed("c", access_interface="trunk0.5.1000", interface="ppp2"))
-    machine.tracker.poll()
+    poll(machine.tracker)
     # Without the trunk, the name is that of two tags on trunk0.
     machine.gateway.configure(with_trunks("trunk0", "trunk1"))
     wait_for("the end of the session", lambda: machine.ids() == [1, 2])
@@ -312,21 +312,21 @@ def test_a_session_that_starts_while_a_trunk_is_removed_is_not_ended_unannounced
     machine: Machine, gateway: LinuxGateway
 ) -> None:
     machine.source.up(listed("c", access_interface="trunk1.1001", interface="ppp2"))
-    poll = threading.Thread(target=machine.tracker.poll)
+    polling = threading.Thread(target=poll, args=(machine.tracker,))
     with gateway.ending(WITHOUT_TRUNK1) as ids:
         assert ids == [2]
-        poll.start()
+        polling.start()
         wait_for("the poll", lambda: machine.source.polls == 2)
         gateway.configure(WITHOUT_TRUNK1)
         assert 3 not in machine.ids()
-    poll.join()
+    polling.join()
     wait_for("the end of the session", lambda: machine.ids() == [1, 3])
 
 
 def test_a_commit_ends_no_session_that_is_on_no_trunk_at_all(machine: Machine, gateway: LinuxGateway) -> None:
     machine.source.up(listed("c", access_interface="eth9", interface="ppp2"))
     machine.source.up(listed("d", access_interface="trunk0", interface="ppp3"))
-    machine.tracker.poll()
+    poll(machine.tracker)
     assert gateway.impact(WITHOUT_TRUNK1).sessions == (2,)
     gateway.configure(WITHOUT_TRUNK1)
     wait_for("the end of the session", lambda: len(machine.ids()) < 4)
@@ -457,7 +457,7 @@ def test_a_record_has_the_traffic_and_the_faults_of_its_session(
 def test_a_silent_source_is_named(machine: Machine, gateway: LinuxGateway) -> None:
     assert gateway.unavailable_sources() == []
     machine.source.fails = True
-    machine.tracker.poll()
+    poll(machine.tracker)
     assert gateway.unavailable_sources() == ["accel-ppp"]
 
 

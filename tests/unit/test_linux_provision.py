@@ -12,7 +12,6 @@ import pytest
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
-from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute
 from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan
 from gateway_api.core.gateways.linux.kernel import exchange
@@ -84,7 +83,7 @@ def test_a_session_of_ipv6_alone_wants_its_prefixes_routed() -> None:
     prefixes = ("2001:db8:8::/56", "2001:db8:9::/56")
     wanted = wanted_by(session(8, ip_address=None, ipv6_address="2001:db8::8", delegated_prefixes=prefixes))
     assert (wanted.address, wanted.gateway) == (None, None)
-    assert wanted.delegated == tuple(DelegatedRoute(IPv6Network(prefix)) for prefix in prefixes)
+    assert wanted.delegated == tuple(map(IPv6Network, prefixes))
 
 
 def test_what_is_wanted_follows_the_sessions_and_says_which_changed(provision: Provision) -> None:

@@ -284,4 +284,4 @@ def _keys(wanted: WantedSession) -> Iterator[object]:
     if wanted.address is not None:
         yield wanted.address.packed
     for each in wanted.delegated:
-        yield each.prefix.network_address.packed, each.prefix.prefixlen
+        yield each.network_address.packed, each.prefixlen

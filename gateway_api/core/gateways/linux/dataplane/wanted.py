@@ -1,7 +1,7 @@
 """What the kernel must have for each session, and what it has: records to compare."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Network
 from typing import NamedTuple
 
 from gateway_api.core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry, Rule
@@ -11,14 +11,6 @@ from gateway_api.wire.contract import Record
 from gateway_api.wire.core.network import OverheadProfile
 
 _HOST = 32
-
-
-class DelegatedRoute(Record, frozen=True):
-    """A prefix that is delegated to a session. `next_hop` is the link-local address of the subscriber's
-    router, None if it is unknown, or if the device has one peer only."""
-
-    prefix: IPv6Network
-    next_hop: IPv6Address | None = None
 
 
 class WantedSession(Record, frozen=True):
@@ -40,7 +32,8 @@ class WantedSession(Record, frozen=True):
     sets_host_route: bool
     #: The gateway's own address towards the subscriber.
     gateway: IPv4Address | None
-    delegated: tuple[DelegatedRoute, ...] = ()
+    #: Prefixes that are delegated to the session.
+    delegated: tuple[IPv6Network, ...] = ()
 
     def host_route(self, ifindex: int) -> FibEntry | None:
         """In the main table; None for a session without an IPv4 address."""
@@ -50,12 +43,8 @@ class WantedSession(Record, frozen=True):
         return FibEntry(MAIN_TABLE, self.address.packed, _HOST, ifindex, None, source)
 
     def delegated_routes(self, ifindex: int) -> Iterator[FibEntry]:
-        for each in self.delegated:
-            next_hop = None if each.next_hop is None else each.next_hop.packed
-            prefix = each.prefix
-            yield FibEntry(
-                MAIN_TABLE, prefix.network_address.packed, prefix.prefixlen, ifindex, next_hop, None
-            )
+        for prefix in self.delegated:
+            yield FibEntry(MAIN_TABLE, prefix.network_address.packed, prefix.prefixlen, ifindex, None, None)
 
 
 class RouteState(NamedTuple):

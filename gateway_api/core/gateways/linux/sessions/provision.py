@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway_api.core.configuration.fields import OVERHEAD_PROFILES
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
-from gateway_api.core.gateways.linux.dataplane.wanted import DelegatedRoute, WantedSession
+from gateway_api.core.gateways.linux.dataplane.wanted import WantedSession
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.sessions.session import (
     NO_COUNTERS,
@@ -120,5 +120,5 @@ def wanted_by(session: LinuxSession) -> WantedSession:
         address=None if summary.ip_address is None else IPv4Address(summary.ip_address),
         sets_host_route=summary.type is SessionType.DHCP,
         gateway=None if session.gateway is None else IPv4Address(session.gateway),
-        delegated=tuple(DelegatedRoute(IPv6Network(prefix)) for prefix in summary.delegated_prefixes),
+        delegated=tuple(map(IPv6Network, summary.delegated_prefixes)),
     )

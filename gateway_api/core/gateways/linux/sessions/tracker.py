@@ -107,11 +107,6 @@ class Tracker:
         for watch in self._watches.values():
             watch.trigger()
 
-    def poll(self) -> None:
-        """Polls each source now, one after the other."""
-        for watch in self._watches.values():
-            watch.poll()
-
     def standstill(self) -> AbstractContextManager[object]:
         """In the block, no session starts or ends."""
         return self._lifecycle.standstill()
