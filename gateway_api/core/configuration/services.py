@@ -10,7 +10,7 @@ Rendered = Mapping[str, str]
 
 
 class GatewayServices(Protocol):
-    """What a commit applies, beside the gateway."""
+    """The services that a commit changes, beside the gateway."""
 
     def render(self, configuration: Configuration) -> Rendered:
         """The files, verified: no service misreads or refuses one. Raises StepFailed."""

@@ -1,1 +1,1 @@
-"""What the kernel does with the packets of each session."""
+"""The kernel's work on the packets of each session."""

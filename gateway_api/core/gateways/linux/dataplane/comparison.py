@@ -21,7 +21,7 @@ _RETRIES = 50
 
 
 class Differences(NamedTuple):
-    """What a comparison found."""
+    """The findings of a comparison."""
 
     #: Sessions to make or repair, each with what was applied.
     to_make: Sequence[tuple[WantedSession, WantedSession | None]]
@@ -108,7 +108,7 @@ class Comparison:
 
 
 def _lacking(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
-    """What a session needs, and is not ours to make."""
+    """The thing that a session needs, and the data plane cannot make."""
     if wanted.access_interface not in state.links:
         return Place(FaultKind.VLAN, wanted.access_interface), "there is no such device"
     link = state.links.get(wanted.device)

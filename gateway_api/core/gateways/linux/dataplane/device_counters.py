@@ -1,4 +1,4 @@
-"""What the devices of sessions have counted."""
+"""The counters of the devices of sessions."""
 
 from collections.abc import Collection, Iterable
 
@@ -24,8 +24,8 @@ class DeviceCounters:
         self._last = {**gone, **present}
 
     def forget(self, devices: Iterable[str]) -> None:
-        """Of devices that were made anew: until the next sweep, their names would have the counters of former
-        ones."""
+        """Forgets the counters of devices that were made anew: until the next sweep, their names would have
+        the counters of former ones."""
         for device in devices:
             self._last.pop(device, None)
 
@@ -37,7 +37,7 @@ class DeviceCounters:
             return self.last(device)
 
     def last(self, device: str) -> Counters:
-        """Those of the last sweep that saw the device; zeros without one."""
+        """The counters of the last sweep that saw the device; zeros without one."""
         return _counters(self._last.get(device, InterfaceStats()))
 
 

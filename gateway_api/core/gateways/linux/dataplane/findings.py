@@ -1,4 +1,4 @@
-"""What a comparison with the kernel found: repairs by kind, and what cannot be repaired."""
+"""The results of a comparison with the kernel: repairs by kind, and what cannot be repaired."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was missing or different and is right now, and what could not be made right."""
+    """The places that were missing or different and are right now, and those that could not be made right."""
 
     changed: tuple[Place, ...]
     failed: Mapping[Place, KernelError]

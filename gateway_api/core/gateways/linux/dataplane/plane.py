@@ -101,7 +101,7 @@ class DataPlane:
             self._remove(wanted)
 
     def applied(self) -> dict[int, WantedSession]:
-        """What was made for each session."""
+        """The state that was made for each session."""
         with self._lock:
             return dict(self._applied)
 
@@ -118,7 +118,7 @@ class DataPlane:
             self._claim(wanted)
 
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
-        """What the kernel has now, if only this changed since `before`, and the configuration did not."""
+        """The state of the kernel now, if only this changed since `before`, and the configuration did not."""
         with self._lock:
             state = before._replace(revision=self._revision)
         if state.revision != before.revision:
@@ -278,7 +278,7 @@ class DataPlane:
 
 
 def _keys(wanted: WantedSession) -> Iterator[object]:
-    """What only one session can have."""
+    """The things that only one session can have."""
     yield wanted.device
     yield wanted.ifb
     if wanted.address is not None:

@@ -40,7 +40,7 @@ class SessionRoutes:
         return _state(self.own(), others)
 
     def own(self) -> set[FibEntry]:
-        """Those that the core added."""
+        """The routes that the core added."""
         return {entry for family in _FAMILIES for entry in self._reader.fib_entries(family, OWN_PROTOCOL)}
 
     def add(

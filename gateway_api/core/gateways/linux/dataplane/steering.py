@@ -58,7 +58,7 @@ class Steering:
         return before.vrf_table
 
     def routes(self) -> set[FibEntry]:
-        """Those of no session, without the one to the appliance if its interface is gone."""
+        """The routes of no session, without the one to the appliance if its interface is gone."""
         if self._cgnat is None:
             return set()
         try:

@@ -1,4 +1,4 @@
-"""What the kernel must have for each session, and what it has: records to compare."""
+"""Records to compare: what the kernel must have for each session, and what it has."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from ipaddress import IPv4Address, IPv6Network
@@ -14,7 +14,7 @@ _HOST = 32
 
 
 class WantedSession(Record, frozen=True):
-    """What the kernel must have for a session."""
+    """The state that the kernel must have for a session."""
 
     session_id: int
     #: The session's own, such as `ppp0`.
@@ -63,7 +63,7 @@ class RouteState(NamedTuple):
 
 
 class KernelState(NamedTuple):
-    """What the kernel has, of all that a comparison looks at."""
+    """The state of the kernel, as far as a comparison looks at it."""
 
     links: Mapping[str, LinkEntry]
     qdiscs: frozenset[QdiscEntry]

@@ -19,7 +19,7 @@ from gateway_api.core.gateways.linux.kernel.messages import KernelError
 
 
 class Changed(Enum):
-    """What to read again."""
+    """A part of the kernel's state to read again."""
 
     #: But for IFBs.
     LINKS = auto()
@@ -146,8 +146,8 @@ class Watcher:
 
 
 def events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
-    """What the events of a datagram are about, and the indexes of the devices whose qdiscs, classes or
-    filters changed."""
+    """The parts that the events of a datagram are about, and the indexes of the devices whose qdiscs, classes
+    or filters changed."""
     changed, shaped = _NOTHING, set()
     for type, _, sequence, body in nl.messages(data):
         if sequence != nl.QUESTION:
