@@ -27,7 +27,7 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     table_rates,
     table_sessions,
 )
-from gateway_api.core.gateways.linux.sources.accel_ipoe import IpoeInterfaces
+from gateway_api.core.gateways.linux.sources.accel_ppp import IpoeInterfaces
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceSession
 from gateway_api.wire.core.sessions import SessionType
 from tests.support.accel import Peer, World, table

@@ -17,7 +17,7 @@ from gateway_api.core.gateways.linux.demux.access import AccessLines
 from gateway_api.core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_api.core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_api.core.gateways.linux.gateway import GatewayParts, LinuxGateway
-from gateway_api.core.gateways.linux.health.radius import AccelPppStatistics, Pppd, RadiusClient
+from gateway_api.core.gateways.linux.health.radius import Pppd, RadiusClient
 from gateway_api.core.gateways.linux.health.requirements import serving
 from gateway_api.core.gateways.linux.health.watch import DependencyWatch
 from gateway_api.core.gateways.linux.kernel.neighbours import raise_thresholds
@@ -34,6 +34,7 @@ from gateway_api.core.gateways.linux.sources.accel_cli import (
     kept_password,
 )
 from gateway_api.core.gateways.linux.sources.accel_ppp import AccelPpp
+from gateway_api.core.gateways.linux.sources.accel_stat import AccelPppStatistics
 from gateway_api.core.gateways.linux.sources.dnsmasq import Dnsmasq
 from gateway_api.core.gateways.linux.sources.pppd_failures import PppdFailures
 from gateway_api.core.gateways.linux.sources.pppd_log import JournalTail, SystemdJournal

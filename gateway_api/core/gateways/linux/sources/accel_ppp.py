@@ -6,11 +6,13 @@ are cut at 127 bytes. accel-ppp reports nothing by itself, and never why a sessi
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from gateway_api.base import durable
+from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.gateways.linux.sources.accel_cli import CommandLine, MetricsPage
 from gateway_api.core.gateways.linux.sources.accel_formats import (
     COLUMNS,
@@ -24,7 +26,8 @@ from gateway_api.core.gateways.linux.sources.accel_formats import (
     table_rates,
     table_sessions,
 )
-from gateway_api.core.gateways.linux.sources.accel_ipoe import IpoeInterfaces
+from gateway_api.core.gateways.linux.sources.devices import is_device
+from gateway_api.core.gateways.linux.sources.gathered import Gathered
 from gateway_api.core.gateways.linux.sources.source import (
     START_JITTER,
     UNKNOWN,
@@ -45,6 +48,12 @@ _SHOW_RATES = f"show sessions sid,{RATE}"
 #: cost each sweep its timeout.
 _PAUSE = 60.0
 
+#: Seconds in which a `reload` waits for further interfaces: accel-ppp reads its whole configuration. A DHCP
+#: client repeats its DISCOVER after about four (RFC 2131 section 4.1).
+_GATHER = 1.0
+
+_OPTION = "interface="
+
 #: What a sweep does instead, for the log.
 _BY_TABLE = "reading sessions from the command line of accel-ppp"
 _OLD_RATES = "keeping the rates of the last sweep"
@@ -52,9 +61,73 @@ _OLD_RATES = "keeping the rates of the last sweep"
 _log = logging.getLogger(__name__)
 
 
+class IpoeInterfaces:
+    """The interfaces of DHCP: the `file` that the section `[ipoe]` of accel-ppp's configuration includes, by
+    the last line of the section and of the whole: `$include FILE`. It outlives this process and accel-ppp. A
+    name in it is served until it leaves the file: accel-ppp keeps its sockets when the interface is removed,
+    and they do not work when it is created again. An expression (`interface=re:`) would never let a name go.
+
+    `reload` makes accel-ppp read it: on a thread, once for many changes, again after an error, which is
+    logged. It raises GatewayApiError. The file and its folder are created if they are missing. Raises
+    SourceRefused if that cannot be done."""
+
+    def __init__(self, file: Path, reload: Callable[[], None]) -> None:
+        self._file = file
+        self._reload = reload
+        self._lock = threading.Lock()
+        self._served = _served_in(file)
+        #: Names that accel-ppp may have sockets for, although their interface is or was gone.
+        self._stale: set[str] = {name for name in self._served if not is_device(name)}
+        self._served -= self._stale
+        self._write(self._served)
+        self._changes = Gathered(self._apply, _GATHER)
+
+    def serve(self, interface: str) -> None:
+        with self._lock:
+            self._served.add(interface)
+        self._changes.request()
+
+    def release(self, interface: str) -> None:
+        """Does nothing for an interface that is not in the file."""
+        with self._lock:
+            if interface not in self._served:
+                return
+            self._served.remove(interface)
+            self._stale.add(interface)
+        self._changes.request()
+
+    def close(self) -> None:
+        self._changes.close()
+
+    def _apply(self) -> None:
+        with self._lock:
+            # One that is made again meanwhile is stale again, for the next run.
+            served, stale, self._stale = self._served.copy(), self._stale, set()
+        try:
+            if served & stale:
+                # Only a reload without a name closes its sockets.
+                self._write(served - stale)
+                self._reload()
+            self._write(served)
+            self._reload()
+        except GatewayApiError:
+            with self._lock:
+                self._stale |= stale
+            raise
+
+    def _write(self, names: set[str]) -> None:
+        text = "".join(f"{_OPTION}{name}\n" for name in sorted(names))
+        try:
+            # At the first start of the core, no commit has made it.
+            durable.make_folder(self._file.parent)
+            durable.replace(self._file, text.encode())
+        except OSError as error:
+            raise SourceRefused(f"cannot write {self._file}: {error}") from error
+
+
 class AccelPpp:
-    """A Source. `ipoe_interfaces` is the file that accel-ppp's configuration includes for DHCP, see
-    `accel_ipoe`. `close` ends a thread. Raises SourceRefused."""
+    """A Source. `ipoe_interfaces` is the file of `IpoeInterfaces`. `close` ends a thread. Raises
+    SourceRefused."""
 
     def __init__(
         self,
@@ -207,3 +280,14 @@ def _rated(session: SourceSession, down: int | None, up: int | None) -> SourceSe
 def _check(interface: str) -> None:
     if not is_interface(interface):
         raise ValueError(f"not the name of an interface: {interface!r}")
+
+
+def _served_in(file: Path) -> set[str]:
+    try:
+        lines = file.read_text().splitlines()
+    except FileNotFoundError:
+        return set()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceRefused(f"cannot read {file}: {error}") from error
+    names = {line.removeprefix(_OPTION) for line in lines if line.startswith(_OPTION)}
+    return {name for name in names if is_interface(name)}

@@ -2,15 +2,20 @@
 accel-pppd/radius/serv.c prints them. A server without a time-out for failures has no `state` there."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from gateway_api.base.texts import utc_text
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
+from gateway_api.core.gateways.linux.sources.source import SourceUnavailable
+from gateway_api.wire.core.dependencies import DependencyState
 
 _SECTION = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
 _LINE = re.compile(r"  ([^:]+): (.*)")
 _KINDS = ("auth", "acct", "interim")
 _LOST = "lost(total/5m/1m)"
+#: Seconds over which accel-ppp counts `lost_lately`.
+_LATELY = 300.0
 
 
 class RadiusServer(NamedTuple):
@@ -29,6 +34,54 @@ class RadiusServer(NamedTuple):
     def answered(self) -> int:
         # The numbers are not of one moment.
         return max(self.sent - self.lost - self.waiting, 0)
+
+
+class AccelPppStatistics:
+    """A `RadiusClient`. accel-ppp tells no time of an answer: one came between two looks if the number of
+    answers grew. `ask` gives its `show stat`, and raises SourceUnavailable; `wall` gives epoch seconds."""
+
+    def __init__(self, ask: Callable[[], bytes], wall: Callable[[], float]) -> None:
+        self._ask = ask
+        self._wall = wall
+        self._answered: int | None = None
+        self._last_answer: float | None = None
+        #: The last answer, or the first look.
+        self._quiet_since = wall()
+
+    def look(self) -> tuple[DependencyState, str]:
+        try:
+            servers = radius_servers(self._ask())
+        except SourceUnavailable:
+            return (
+                DependencyState.UNKNOWN,
+                "accel-ppp does not reply, so nothing tells whether RADIUS answers.",
+            )
+        except UnreadableReply:
+            return DependencyState.UNKNOWN, "accel-ppp says nothing readable of its RADIUS requests."
+        if not servers:
+            return DependencyState.FAILED, "accel-ppp runs without its RADIUS module and has to be restarted."
+        return self._judge(servers)
+
+    def _judge(self, servers: list[RadiusServer]) -> tuple[DependencyState, str]:
+        now, answered = self._wall(), sum(server.answered for server in servers)
+        if self._answered is not None and answered > self._answered:
+            self._last_answer = self._quiet_since = now
+        # Less than before after a restart of accel-ppp.
+        self._answered = answered
+        last = "the core has seen no answer since it started"
+        if self._last_answer is not None:
+            last = f"the last answer came at {utc_text(self._last_answer)}"
+        lost = sum(server.lost_lately for server in servers)
+        requests = f"{lost} request{'' if lost == 1 else 's'} timed out in the last 5 minutes"
+        if all(server.is_given_up for server in servers):
+            return DependencyState.FAILED, f"accel-ppp has given the server up: {requests}, and {last}."
+        if lost and (not answered or now - self._quiet_since > _LATELY):
+            return DependencyState.FAILED, f"The server does not answer: {requests}, and {last}."
+        if lost:
+            return DependencyState.DEGRADED, f"{requests}, and {last}."
+        if not answered:
+            return DependencyState.UNKNOWN, "No request was answered or timed out yet."
+        return DependencyState.OK, f"No request timed out in the last 5 minutes, and {last}."
 
 
 def radius_servers(reply: bytes) -> list[RadiusServer]:
