@@ -398,6 +398,16 @@ def test_a_gateway_without_bgp_does_not_do_without_an_frr_that_hangs(
     assert world.files() == {}
 
 
+def test_a_file_that_frr_refuses_is_found_before_any_service_changes(world: World) -> None:
+    folders = frr_stand_in(world.folder, "exit 1")
+    (world.folder / "vtysh").write_text("#!/bin/sh\necho 'line 2: % Unknown command'\n")
+    placed = PlacedFiles(world.folder / "services")
+    services = LinuxServices([world.dhcp(is_source=True), FrrByDifference(placed, folders)], 30, 30)
+    with pytest.raises(StepFailed, match=r"FRR refuses frr\.conf: line 2: % Unknown command"):
+        apply(services, world.configuration)
+    assert (world.asked(), world.files()) == ([], {})
+
+
 def test_a_full_disk_is_found_before_frr_changes(world: World) -> None:
     absent = FrrFolders(world.folder, world.folder, world.folder, world.folder)
     daemon = FrrByDifference(PlacedFiles(world.folder / "services"), absent)
