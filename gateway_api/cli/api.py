@@ -1,61 +1,95 @@
 """`gateway-api`: for operators at a shell, and for the unit that prepares the API's certificate."""
 
-import argparse
 import getpass
 import os
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+
+import click
 
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.cli.rescue import add_commands, rescue
+from gateway_api.cli import rescue
+from gateway_api.cli.program import Group, run
 from gateway_api.version import VERSION
+
+_PATH = click.Path(path_type=Path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit status 0, or 1 with a sentence on standard error. Without `words`, those of the process count."""
-    arguments = _parser().parse_args(words)
+    """Exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments. Without `words`, those
+    of the process count."""
     try:
-        if arguments.command == "routes":
-            # Flask takes time that the unit's `join-certificate` need not spend.
-            from gateway_api.cli.routes import routes
-
-            sys.stdout.write(routes())
-        elif arguments.command == "join-certificate":
-            _join_certificate(arguments.certificate, arguments.key, arguments.pair)
-        elif arguments.command == "rescue":
-            sys.stdout.write(f"{rescue(arguments, os.environ, _ask)}\n")
-        else:
-            sys.stdout.write(f"{hash_password(_ask())}\n")
+        return run(api, "gateway-api", words)
     except (GatewayApiError, ValueError, OSError) as error:
         sys.stderr.write(f"gateway-api: {error}\n")
         return 1
+
+
+@click.command(cls=Group)
+@click.version_option(VERSION, message="%(prog)s %(version)s")
+def api() -> None:
+    """Tools for the operation of the API."""
+
+
+@api.command("hash-password")
+def hash_password_() -> None:
+    """Read a password without echo, print its hash for api.users."""
+    sys.stdout.write(f"{hash_password(_ask())}\n")
+
+
+@api.command()
+def routes() -> None:
+    """List all routes with their access and profile."""
+    # Flask takes time that the unit's `join-certificate` need not spend.
+    from gateway_api.cli.documents.routes import routes
+
+    sys.stdout.write(routes())
+
+
+@api.command("join-certificate")
+@click.argument("certificate", type=_PATH)
+@click.argument("key", type=_PATH)
+@click.argument("pair", type=_PATH)
+def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
+    """Write certificate and key to a file, if they match."""
+    _join_certificate(certificate, key, pair)
+
+
+@api.group("rescue")
+def rescue_() -> None:
+    """As root on the gateway: enable the API, set a password, undo the last commit."""
+
+
+@rescue_.command()
+def enable() -> None:
+    """Set api.enabled to true."""
+    _show(partial(rescue.enable, os.environ))
+
+
+@rescue_.command()
+@click.argument("user")
+@click.option("--create-admin", is_flag=True, help="create the user with the role admin, if there is none")
+def password(user: str, create_admin: bool) -> None:
+    """Set the password of a user, read without echo or from standard input."""
+    _show(partial(rescue.set_password, os.environ, user, _ask, create=create_admin))
+
+
+@rescue_.command()
+def undo() -> None:
+    """Undo the last commit: the configuration before it runs again."""
+    _show(partial(rescue.undo, os.environ))
+
+
+def _show(act: Callable[[], str]) -> None:
+    try:
+        sys.stdout.write(f"{act()}\n")
     except (EOFError, KeyboardInterrupt):
-        more = "; the audit log shows whether it took effect" if arguments.command == "rescue" else ""
-        sys.stderr.write(f"\ngateway-api: stopped before the end{more}\n")
-        return 1
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gateway-api", description="Tools for the operation of the API.")
-    parser.add_argument("--version", action="version", version=f"gateway-api {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-
-    command("hash-password", "read a password without echo, print its hash for api.users")
-    command("routes", "list all routes with their access and profile")
-    join = command("join-certificate", "write certificate and key to a file, if they match")
-    for name in ("certificate", "key", "pair"):
-        join.add_argument(name, type=Path)
-    add_commands(
-        command("rescue", "as root on the gateway: enable the API, set a password, undo the last commit")
-    )
-    return parser
+        sys.stderr.write("\n")
+        raise click.Abort("; the audit log shows whether it took effect") from None
 
 
 def _join_certificate(certificate: Path, key: Path, pair: Path) -> None:

@@ -4,7 +4,6 @@ It makes only missing or incomplete files. The package runs it at each installat
 operator runs it once. A timer runs it to renew its certificate.
 """
 
-import argparse
 import json
 import secrets
 import socket
@@ -13,12 +12,15 @@ import sys
 import time
 from pathlib import Path
 
+import click
+
 from gateway_api.auth.passwords import hash_password
 from gateway_api.base import durable
 from gateway_api.base.certificate import end_of
 from gateway_api.base.errors import CoreAbsent, GatewayApiError
 from gateway_api.base.texts import utc_text
 from gateway_api.cli import certificates
+from gateway_api.cli.program import run
 
 ETC = Path("/etc/gateway-api")
 CONFIGURATION = Path("/var/lib/gateway-core/configuration")
@@ -30,24 +32,30 @@ GROUP = "gateway-core"
 
 
 def main() -> int:
-    """Exit status 0, or 1 with a sentence on standard error."""
-    parser = argparse.ArgumentParser(prog="gateway-api-setup", description="Prepares an appliance.")
-    help = "renew the certificate that gateway-api-setup made, if it ends soon, and do nothing else"
-    parser.add_argument("--renew-certificate", action="store_true", help=help)
+    """Exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments."""
     try:
-        if parser.parse_args().renew_certificate:
-            renew_certificate(ETC)
-        else:
-            subprocess.run(["systemd-sysusers", "gateway-api.conf"], check=True)
-            prepare(ETC, CONFIGURATION, GROUP)
-            units = [folder / "gateway-core.service" for folder in UNITS]
-            # A dangling link is an operator's choice, too.
-            if not any(unit.exists() or unit.is_symlink() for unit in units):
-                _say(CoreAbsent.HINT)
+        return run(setup, "gateway-api-setup")
     except (GatewayApiError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"gateway-api-setup: {error}\n")
         return 1
-    return 0
+
+
+@click.command()
+@click.option(
+    "--renew-certificate", "only_renew", is_flag=True,
+    help="renew the certificate that gateway-api-setup made, if it ends soon, and do nothing else",
+)  # fmt: skip
+def setup(only_renew: bool) -> None:
+    """Prepares an appliance."""
+    if only_renew:
+        renew_certificate(ETC)
+        return
+    subprocess.run(["systemd-sysusers", "gateway-api.conf"], check=True)
+    prepare(ETC, CONFIGURATION, GROUP)
+    units = [folder / "gateway-core.service" for folder in UNITS]
+    # A dangling link is an operator's choice, too.
+    if not any(unit.exists() or unit.is_symlink() for unit in units):
+        _say(CoreAbsent.HINT)
 
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:

@@ -15,7 +15,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from gateway_api.base.errors import Invalid
 from gateway_api.base.fields import Schema, load
 from gateway_api.base.texts import parse_path
-from gateway_api.cli import documents, routes
+from gateway_api.cli.documents import __main__ as documents
+from gateway_api.cli.documents import routes
 from gateway_api.web.schemas.requests import Commit, DeleteValue, NewWebhook, Operation, RateChange
 from tests.support import npm
 from tests.support.receivers import Receiver

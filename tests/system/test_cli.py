@@ -180,7 +180,7 @@ def test_without_a_known_command_the_usage_is_shown(
 ) -> None:
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"usage: {name} ")
+    assert done.stderr.startswith(f"Usage: {name} ")
 
 
 @programs
@@ -192,7 +192,7 @@ def test_the_version_is_told(command: list[str], name: str) -> None:
 @pytest.mark.parametrize(
     ("sources", "status", "said"),
     [
-        (["ospf"], 2, "argument --source: invalid choice: 'ospf'"),
+        (["ospf"], 2, "Invalid value for '--source': 'ospf' is not one of"),
         (
             ["accel-ppp", "dnsmasq"],
             1,

@@ -252,7 +252,7 @@ def test_only_root_may(gateway: Gateway) -> None:
 def test_a_wrong_call_is_shown_how_it_is_called(gateway: Gateway, arguments: tuple[str, ...]) -> None:
     ended = gateway.rescue(*arguments)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("usage: gateway-api ")
+    assert ended.stderr.startswith("Usage: gateway-api ")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from gateway_api.cli.core import lab
+from gateway_api.cli.core.lab import lab
 from gateway_api.wire.varlink.client import Client
 
 _INTERFACE = "org.gatewayapi.core"
@@ -188,7 +188,7 @@ def _be_core(arguments: list[str], log: str, paused: bool) -> NoReturn:
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
         if paused:
             os.kill(os.getpid(), signal.SIGSTOP)
-        status = lab.run(arguments)
+        status = lab.main(arguments, "gateway-core lab", standalone_mode=False)
     except BaseException:  # noqa: BLE001 - it must not return into the loop that forked it
         traceback.print_exc()
     finally:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.cli.reference.configuration import EFFECTS
+from gateway_api.cli.documents.configuration import EFFECTS
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_api.core.gateways.linux.daemons.dnsmasq import DhcpServer

@@ -1,42 +1,56 @@
 """`gateway-core`, or `python -m gateway_api.cli.core`: its commands."""
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import click
+
+from gateway_api.cli.program import Group, run
 from gateway_api.version import VERSION
+
+
+class _Commands(Group):
+    """Imports a command when it is used: it imports what its own gateway needs, and nothing of another."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        match cmd_name:
+            case "linux":
+                from gateway_api.cli.core.linux import linux
+
+                return linux
+            case "lab":
+                from gateway_api.cli.core.lab import lab
+
+                return lab
+            case "setup":
+                from gateway_api.cli.core.setup import setup
+
+                return setup
+            case "check":
+                from gateway_api.cli.core.check import check_core
+
+                return check_core
+        return None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["linux", "lab", "setup", "check"]
+
+    def sections(self) -> Iterator[tuple[str, list[tuple[str, click.Command]]]]:
+        context = click.Context(self)
+        commands = {name: self.get_command(context, name) for name in self.list_commands(context)}
+        yield "Commands", [(name, command) for name, command in commands.items() if command]
+
+
+@click.command(cls=_Commands)
+@click.version_option(VERSION, message="%(prog)s %(version)s")
+def core() -> None:
+    """The core daemon of the gateway."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """The exit status of the command; 2, with the usage on standard error, without a known one. Without
     `words`, those of the process count."""
-    parser = argparse.ArgumentParser(prog="gateway-core", description="The core daemon of the gateway.")
-    parser.add_argument("--version", action="version", version=f"gateway-core {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    # Each command's own module has its options, --help too.
-    commands.add_parser("linux", help="serve real subscribers of this machine", add_help=False)
-    commands.add_parser("lab", help="serve simulated subscribers", add_help=False)
-    help = "check this machine for a gateway on Linux, and write its first configuration"
-    commands.add_parser("setup", help=help, add_help=False)
-    commands.add_parser("check", help="try a core daemon against the interface of the API", add_help=False)
-    arguments, options = parser.parse_known_args(words)
-    # Late: a command imports what its own gateway needs, and nothing of another.
-    match arguments.command:
-        case "linux":
-            from gateway_api.cli.core import linux
-
-            return linux.run(options)
-        case "lab":
-            from gateway_api.cli.core import lab
-
-            return lab.run(options)
-        case "check":
-            from gateway_api.cli.core import check
-
-            return check.run(options)
-    from gateway_api.cli.core import setup
-
-    return setup.run(options)
+    return run(core, "gateway-core", words)
 
 
 if __name__ == "__main__":

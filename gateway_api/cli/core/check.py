@@ -3,15 +3,15 @@
 It only calls methods that read. Of the others it checks that the core declares them.
 """
 
-import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 
 from gateway_api.base.errors import GatewayApiError
@@ -78,22 +78,16 @@ class Findings:
         return not self.required and not self.wrong
 
 
-class _CheckOptions(argparse.Namespace):
-    socket: Path
+@click.command("check")
+@click.argument("socket", type=click.Path(path_type=Path))
+def check_core(socket: Path) -> int:
+    """Tries a core daemon against the interface of the API, and says what it lacks.
 
-
-def run(arguments: Sequence[str]) -> int:
-    """Exit status 0 if the core can stand behind the API, 1 with what is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="gateway-core check",
-        description="Tries a core daemon against the interface of the API, and says what it lacks. Calls "
-        "only methods that read, and changes nothing.",
-    )
-    parser.add_argument("socket", type=Path, metavar="SOCKET", help="where the core listens")
-    options = parser.parse_args(arguments, _CheckOptions())
+    Calls only methods that read, and changes nothing. SOCKET is where the core listens.
+    """
     try:
-        join_group_of(options.socket)
-        with closing(Client(options.socket, timeout=_TIMEOUT)) as client:
+        join_group_of(socket)
+        with closing(Client(socket, timeout=_TIMEOUT)) as client:
             findings = check(client)
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core check: {error}\n")

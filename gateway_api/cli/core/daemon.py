@@ -1,6 +1,5 @@
 """The daemon around one gateway: log, configuration, socket, signals."""
 
-import argparse
 import hashlib
 import logging
 import os
@@ -14,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, ParamSpec
 
+import click
+
 from gateway_api.base import logs
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.base.process import keep_loaded, notify
@@ -25,7 +26,8 @@ from gateway_api.core.configuration.store import ConfigurationStore, StepFailed,
 from gateway_api.core.configuration.workspace import Workspace
 from gateway_api.core.gateways.ports import Gateway
 from gateway_api.core.records.changes import ChangeLog
-from gateway_api.core.records.clock import Clock, boot_id
+from gateway_api.core.records.clock import Clock
+from gateway_api.core.records.clock import boot_id as boot_id_of_machine
 from gateway_api.core.service.core import IDENTITY, CoreService
 from gateway_api.core.service.job_service import JobService
 from gateway_api.core.service.job_store import JobStore
@@ -49,16 +51,6 @@ _log = logging.getLogger("gateway_api.core")
 P = ParamSpec("P")
 
 
-class CoreOptions(argparse.Namespace):
-    """The options of every core."""
-
-    socket: Path
-    configuration: Path
-    factory: Path | None
-    users: Path | None
-    boot_id: str | None
-
-
 class Opened(NamedTuple):
     """A gateway, and what it does in a thread of its own until the process ends."""
 
@@ -66,21 +58,39 @@ class Opened(NamedTuple):
     run: Callable[[], NoReturn]
 
 
-def parser_of(command: str, description: str) -> argparse.ArgumentParser:
-    """The options of every core, for a command that adds those of its gateway."""
-    parser = argparse.ArgumentParser(prog=f"gateway-core {command}", description=description)
-    parser.add_argument("--socket", type=Path, required=True, help="where to listen")
-    parser.add_argument("--configuration", type=Path, required=True, help="the folder of the configuration")
-    parser.add_argument("--factory", type=Path, help="the configuration to begin with, a JSON document")
-    parser.add_argument("--users", type=Path, help="users to begin with if --factory has none, in JSON")
-    parser.add_argument("--boot-id", help="of the machine, where /proc/sys cannot be read: systemd's %%b")
-    return parser
+def core_options(function: Callable[..., int]) -> Callable[..., int]:
+    """The options of every core, as `serve` takes them, for a command that adds those of its gateway."""
+    path = click.Path(path_type=Path)
+    for option in (
+        click.option(
+            "--boot-id", metavar="BOOT_ID",
+            help="of the machine, where /proc/sys cannot be read: systemd's %b",
+        ),
+        click.option(
+            "--users", metavar="USERS", type=path, help="users to begin with if --factory has none, in JSON"
+        ),
+        click.option(
+            "--factory", metavar="FACTORY", type=path, help="the configuration to begin with, a JSON document"
+        ),
+        click.option(
+            "--configuration", metavar="CONFIGURATION", type=path, required=True,
+            help="the folder of the configuration",
+        ),
+        click.option("--socket", metavar="SOCKET", type=path, required=True, help="where to listen"),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 def serve(
-    options: CoreOptions,
     services: GatewayServices,
     open_gateway: Callable[[Configuration, Journal, Clock], Opened],
+    *,
+    socket: Path,
+    configuration: Path,
+    factory: Path | None,
+    users: Path | None,
+    boot_id: str | None,
 ) -> int:
     """Serves the gateway that `open_gateway` makes, until SIGTERM or SIGINT: 0. It may raise GatewayApiError
     and OSError, which end the start: 1."""
@@ -92,12 +102,12 @@ def serve(
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        clock = Clock(options.boot_id or boot_id())
-        factory = partial(_factory, options.factory, options.users)
-        workspace = Workspace(ConfigurationStore(options.configuration), factory, clock, services)
+        clock = Clock(boot_id or boot_id_of_machine())
+        first = partial(_factory, factory, users)
+        workspace = Workspace(ConfigurationStore(configuration), first, clock, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
         name = hashlib.blake2b(workspace.view.state.key.encode(), digest_size=8).hexdigest()
-        changes = ChangeLog(options.configuration / "changes", name)
+        changes = ChangeLog(configuration / "changes", name)
         workspace.note(changes.settle)
         # Before the gateway exists: its sessions must not start with a configuration that is to be undone.
         _done(workspace.return_if_due, _NOT_RETURNED)
@@ -107,10 +117,10 @@ def serve(
         # A restart applies the configuration, which is on disk.
         workspace.follow(_or_end(gateway.configure, "the gateway can't follow the configuration"))
         service = CoreService(gateway, journal, workspace, changes, clock)
-        jobs = Jobs(JobStore(options.configuration / "jobs"), clock)
+        jobs = Jobs(JobStore(configuration / "jobs"), clock)
         of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
         interface = service.interface(of_jobs, TrafficService(gateway, clock))
-        server = Server(options.socket, Dispatcher(IDENTITY, [interface]))
+        server = Server(socket, Dispatcher(IDENTITY, [interface]))
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1
@@ -123,7 +133,7 @@ def serve(
     keep_services = partial(_keep, workspace.apply_running, _NOT_APPLIED)
     for run in (server.serve_forever, never_stops, keep_deadline, keep_rates, keep_services):
         threading.Thread(target=run, daemon=True).start()
-    _log.info("serving %d sessions at %s", found, options.socket)
+    _log.info("serving %d sessions at %s", found, socket)
     if address := os.environ.get("NOTIFY_SOCKET"):
         notify(address)
     signal.sigwait(signals)

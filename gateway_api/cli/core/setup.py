@@ -3,15 +3,15 @@
 It changes nothing else, and says what is missing and how to get it.
 """
 
-import argparse
 import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
+
+import click
 
 from gateway_api.base import durable
 from gateway_api.base.errors import GatewayApiError, Invalid
@@ -59,19 +59,37 @@ class FirstChoices:
     sources: tuple[str, ...]
 
 
-class SetupOptions(argparse.Namespace):
-    trunk: list[str]
-    uplink: list[str]
-    source: list[str]
+@dataclass(frozen=True)
+class SetupOptions:
+    """Options as they are given: without the option, `range` is empty and `frr` None."""
+
+    trunk: Sequence[str]
+    uplink: Sequence[str]
+    source: Sequence[str]
+    frr: str | None
     range: str
-    frr: str
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Exit status 0 if the gateway can start, 1 with the reasons."""
-    options = _parser().parse_args(arguments, SetupOptions())
+@click.command()
+@click.option("--trunk", multiple=True, metavar="NAME", help="an interface with VLANs of subscribers")
+@click.option("--uplink", multiple=True, metavar="NAME", help="an interface to the rest of the network")
+@click.option(
+    "--source", multiple=True, type=click.Choice(tuple(SOURCES)),
+    help="of sessions; by default those that are installed",
+)  # fmt: skip
+@click.option(
+    "--frr", type=click.Choice(("keep", "replace")),
+    help="what happens to a configuration of FRR that is not the gateway's",
+)  # fmt: skip
+@click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
+def setup(**options: Any) -> int:
+    """Checks this machine for a gateway on Linux, and writes its first configuration.
+
+    On a terminal, it asks for what no flag says.
+    """
     try:
-        ready = set_up(options, Path("/"), socket.gethostname(), _ask if sys.stdin.isatty() else None)
+        ask = _ask if sys.stdin.isatty() else None
+        ready = set_up(SetupOptions(**options), Path("/"), socket.gethostname(), ask)
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core setup: {error}\n")
         return 1
@@ -116,7 +134,7 @@ def set_up(options: SetupOptions, root: Path, hostname: str, ask: Ask | None) ->
     return is_ready
 
 
-def _decide_on_frr(decision: str, root: Path) -> bool:
+def _decide_on_frr(decision: str | None, root: Path) -> bool:
     """False while FRR has a configuration that is not the gateway's, and the operator has not decided. Raises
     OSError."""
     folders = FrrFolders(*(_below(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
@@ -246,21 +264,3 @@ def _ask(question: str) -> str:
 
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gateway-core setup",
-        description="Checks this machine for a gateway on Linux, and writes its first configuration. On a "
-        "terminal, it asks for what no flag says.",
-    )
-    several = partial(parser.add_argument, action="append", default=[])
-    several("--trunk", metavar="NAME", help="an interface with VLANs of subscribers")
-    several("--uplink", metavar="NAME", help="an interface to the rest of the network")
-    several("--source", choices=SOURCES, help="of sessions; by default those that are installed")
-    parser.add_argument(
-        "--frr", choices=("keep", "replace"), default="",
-        help="what happens to a configuration of FRR that is not the gateway's",
-    )  # fmt: skip
-    parser.add_argument("--range", default="", metavar="CIDR", help="addresses of subscribers")
-    return parser

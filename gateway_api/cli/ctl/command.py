@@ -5,11 +5,13 @@ An option that the chosen way of a command does not use is refused: ignored, it 
 of a command that is not in `WAYS` go together.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
+
+from gateway_api.cli import program
 
 
 class Way(NamedTuple):
@@ -132,42 +134,10 @@ class Command(click.Command):
         return f"{label(filters[0])} {path}" if filters else path
 
 
-class Group(click.Group):
-    """A group of commands, whose help has them in sections if there are any."""
+class Group(program.Group):
+    """A group of such commands."""
 
     command_class = Command
-    group_class = type
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._sections: dict[str, list[str]] = {}
-
-    def add_section(self, title: str, commands: Iterable[click.Command]) -> None:
-        """Adds commands below a title of the help."""
-        for each in commands:
-            self.add_command(each)
-            self._sections.setdefault(title, []).append(str(each.name))
-
-    def sections(self) -> Iterator[tuple[str, list[tuple[str, click.Command]]]]:
-        """The commands by their names, in their sections; those of no section come first."""
-        held = {name for names in self._sections.values() for name in names}
-        rest = [name for name in self.commands if name not in held]
-        for title, names in {"Commands": rest, **self._sections}.items():
-            if names:
-                yield title, [(name, self.commands[name]) for name in names]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # click cuts the texts at the width of the terminal.
-        width = max(map(len, self.commands))
-        for title, commands in self.sections():
-            with formatter.section(title):
-                rows = [(name.ljust(width), summary(command)) for name, command in commands]
-                formatter.write_dl(rows)
-
-
-def summary(command: click.Command) -> str:
-    """The first sentence of its help."""
-    return command.get_short_help_str(limit=1000)
 
 
 def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:

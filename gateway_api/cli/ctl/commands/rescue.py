@@ -2,7 +2,9 @@
 
 import os
 import sys
-from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 
 import click
 
@@ -12,6 +14,7 @@ from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.prompts import STANDARD_INPUT, new_password
 from gateway_api.cli.ctl.texts import lines
+from gateway_api.client.errors import ClientError
 
 
 @group()
@@ -26,7 +29,8 @@ def rescue() -> None:
 @rescue.command()
 def enable() -> None:
     """Enables the API: sets api.enabled to true."""
-    _rescue(Namespace(rescue="enable"))
+    with _rescue() as core:
+        terminal.show(*lines(core.enable(os.environ)))
 
 
 @rescue.command()
@@ -34,23 +38,30 @@ def enable() -> None:
 @click.option("--create-admin", is_flag=True, help="Creates the user with the role admin, if there is none.")
 def password(user: str, create_admin: bool) -> None:
     """Sets the password of a user, which you type twice, or which is a line of standard input."""
-    _rescue(Namespace(rescue="password", user=user, create_admin=create_admin))
+
+    def ask() -> str:
+        return new_password(user, None if sys.stdin.isatty() else STANDARD_INPUT)
+
+    with _rescue() as core:
+        terminal.show(*lines(core.set_password(os.environ, user, ask, create=create_admin)))
 
 
 @rescue.command()
 def undo() -> None:
     """Undoes the last commit: the configuration before it runs again."""
-    _rescue(Namespace(rescue="undo"))
+    with _rescue() as core:
+        terminal.show(*lines(core.undo(os.environ)))
 
 
-def _rescue(arguments: Namespace) -> None:
+@contextmanager
+def _rescue() -> Iterator[ModuleType]:
+    """The calls to the core. Raises CommandFailure."""
     # Here, as only this command calls the core.
-    from gateway_api.cli.rescue import rescue
-
-    def ask() -> str:
-        return new_password(arguments.user, None if sys.stdin.isatty() else STANDARD_INPUT)
+    from gateway_api.cli import rescue
 
     try:
-        terminal.show(*lines(rescue(arguments, os.environ, ask)))
+        yield rescue
+    except ClientError:
+        raise
     except (GatewayApiError, ValueError, OSError) as error:
         raise CommandFailure(ExitStatus.REFUSED, str(error)) from error

@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Iterator
 
 from gateway_api.base.variables import GROUPS
-from gateway_api.cli.ctl.man import ENVIRONMENT
-from gateway_api.cli.reference.markdown import code, paragraph, table
+from gateway_api.cli.documents.man import ENVIRONMENT
+from gateway_api.cli.documents.markdown import code, paragraph, table
 
 _INTRODUCTION = """
 systemd reads the variables of the services from `/etc/gateway-api/gateway-api.env`. An upgrade keeps that

@@ -16,7 +16,7 @@ from gateway_api.cli import certificates
 from gateway_api.cli.setup import is_document
 
 _SECRET_BYTES = 32
-_FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
+_FACTORY = Path(__file__).parents[3] / "etc" / "factory.json"
 
 
 class CannotRun(GatewayApiError):

@@ -6,7 +6,7 @@ import click
 
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.failures import MEANINGS
-from gateway_api.cli.reference.markdown import code, paragraph, table
+from gateway_api.cli.documents.markdown import code, paragraph, table
 
 _INTRODUCTION = """
 Every command has `--help`, and a man page such as gatewayctl-subscribers(1). Almost every command takes

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway_api.cli.reference.markdown import code, paragraph, table
+from gateway_api.cli.documents.markdown import code, paragraph, table
 from gateway_api.history.record import ClockState, TimelineEvent
 from gateway_api.wire.contract import Enumeration
 from gateway_api.wire.core.dependencies import DependencyState

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gateway_api.cli.reference.markdown import code, paragraph, table
+from gateway_api.cli.documents.markdown import code, paragraph, table
 
 _INTRODUCTION = """
 Each operation, with its parameters, the fields of its request and of the `data` in its response, and the

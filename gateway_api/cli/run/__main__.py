@@ -20,7 +20,7 @@ from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
 from gateway_api.base.errors import GatewayApiError
-from gateway_api.cli.run_folder import CannotRun, Options, RunFolder, greeting
+from gateway_api.cli.run.folder import CannotRun, Options, RunFolder, greeting
 
 _START_TIMEOUT = 60.0
 #: Both together have 5 s after Ctrl-C.

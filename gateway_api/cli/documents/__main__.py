@@ -6,13 +6,10 @@ import json
 from pathlib import Path
 
 from gateway_api.base.settings import USERS
-from gateway_api.cli import man
-from gateway_api.cli.ctl import man as ctl_man
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.completion import FILES, source
-from gateway_api.cli.reference import environment
-from gateway_api.cli.reference.pages import pages as reference
-from gateway_api.cli.routes import application, routes
+from gateway_api.cli.documents import commands, configuration, environment, man, operations, values
+from gateway_api.cli.documents.routes import application, routes
 from gateway_api.web.openapi.document import document
 from gateway_api.wire.contract import description
 from gateway_api.wire.core.interface import CORE
@@ -27,18 +24,24 @@ def openapi() -> str:
 def texts() -> dict[str, str]:
     """The files of people: man pages, completions, the environment file and pages of the reference, by their
     paths."""
-    manual = ctl_man.pages(gatewayctl) | man.pages()
     openapi = document(application(USERS))
+    reference = {
+        "configuration": configuration.page(openapi["components"]["schemas"]),
+        "operations": operations.page(openapi),
+        "commands": commands.page(),
+        "environment": environment.page(),
+        "values": values.page(),
+    }
     return {
         "etc/gateway-api.env": environment.file(),
-        **{f"etc/man/{name}": text for name, text in manual.items()},
+        **{f"etc/man/{name}": text for name, text in man.pages().items()},
         **{f"etc/completion/{name}": source(gatewayctl, shell) for shell, name in FILES.items()},
-        **{f"docs/reference/{name}": text for name, text in reference(openapi).items()},
+        **{f"docs/reference/{name}.md": text for name, text in reference.items()},
     }
 
 
 if __name__ == "__main__":
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     (root / "etc/openapi.json").write_text(openapi())
     (root / "etc/routes.txt").write_text(routes())
     for path, text in texts().items():

@@ -1,0 +1,1 @@
+"""`make run`: a gateway API for a look, with simulated subscribers."""
