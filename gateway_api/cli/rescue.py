@@ -32,7 +32,7 @@ def enable(environment: Mapping[str, str]) -> str:
 
 
 def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], str], *, create: bool) -> str:
-    """Sets the password of a user, who can be created as an admin, and returns a sentence about it. `ask`
+    """Sets the password of a user, or creates the user as an admin, and returns a sentence about it. `ask`
     returns the password. Raises ValueError for an invalid one, and CannotRescue."""
     with _core(environment) as core:
         if '"' in user or not user.isprintable():
