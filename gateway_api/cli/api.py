@@ -45,7 +45,7 @@ def hash_password_() -> None:
 def routes() -> None:
     """List all routes with their access and profile."""
     # Flask takes time that the unit's `join-certificate` need not spend.
-    from gateway_api.cli.documents.routes import routes
+    from gateway_api.cli.documents.operations import routes
 
     sys.stdout.write(routes())
 

@@ -6,8 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from gateway_api.cli.ctl.formats import Format
-from gateway_api.cli.ctl.results import Importance, ShownColumn, aligned, fitted, listed, table, whole
+from gateway_api.cli.ctl.results import Format, Importance, ShownColumn, aligned, fitted, listed, table, whole
 from gateway_api.cli.ctl.texts import lines
 
 ID = ShownColumn("id", importance=Importance.IDENTITY)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway_api.cli.ctl.commands.rates import BadRow, RateRow, read, written
 from gateway_api.cli.ctl.failures import CommandFailure
-from gateway_api.cli.ctl.formats import csv_text
+from gateway_api.cli.ctl.results import csv_text
 
 MEGA = 10**6
 SESSION = {"id": 7, "username": "alice", "rate_down": 250_000_000, "rate_up": 50_000_000, "state": "active"}

@@ -20,10 +20,20 @@ from click.shell_completion import CompletionItem
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.command import SHARED, Command
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
-from gateway_api.cli.ctl.formats import TABLE, Format, FormatType
-from gateway_api.cli.ctl.prompts import ask, has_terminal, login_of
-from gateway_api.cli.ctl.results import Of, Report, Result, lines_above, picture, redraw, show, show_all
-from gateway_api.cli.ctl.terminal import complain
+from gateway_api.cli.ctl.results import (
+    TABLE,
+    Format,
+    FormatType,
+    Of,
+    Report,
+    Result,
+    lines_above,
+    picture,
+    redraw,
+    show,
+    show_all,
+)
+from gateway_api.cli.ctl.terminal import ask, complain, has_terminal, login_of
 from gateway_api.cli.ctl.texts import moment
 from gateway_api.client.contexts import Context, ContextsFile
 from gateway_api.client.errors import ClientError, NoResponse

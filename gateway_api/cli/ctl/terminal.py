@@ -2,19 +2,28 @@
 
 Much of it comes from subscribers, and a terminal obeys control characters. So what is for people is always
 safe; what is for programs is safe on a terminal, and stays as it is in a pipe.
+
+Prompts, and the files in place of them, are here too: a password is never on the command line.
 """
 
 import io
 import os
+import select
 import shutil
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import click
 
+from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.texts import line, lines
+from gateway_api.client.contexts import Context
 
 
 def prepare() -> None:
@@ -93,11 +102,6 @@ def complain(texts: Iterable[str], context: str | None = None) -> None:
         tell(f"{about}: {each}")
 
 
-def ask(question: str) -> None:
-    """Prints the beginning of a line on standard error, behind which the user types."""
-    _write(line(question), err=True)
-
-
 def _write(text: str, *, err: bool = False) -> None:
     # Without color, click leaves out what looks like a colour.
     click.echo(text, nl=False, err=err, color=True)
@@ -152,3 +156,97 @@ class Progress:
             self._bar.update(self._task, completed=done, description=f"{failed} failed")
         elif self._total >= _FEWEST and done * 10 // self._total > before * 10 // self._total:
             complain([f"{done} of {self._total}, {failed} failed"])
+
+
+STANDARD_INPUT = "-"
+
+
+def login_of(context: Context) -> tuple[str, str] | None:
+    """The username and password for another login, by GATEWAY_PASSWORD_FILE or at a terminal; None without
+    both. Raises CommandFailure."""
+    password_file = os.environ.get("GATEWAY_PASSWORD_FILE")
+    if not password_file and not has_terminal():
+        return None
+    complain([context.token_problem(time.time()) or "the gateway does not accept the token any more"])
+    username = os.environ.get("GATEWAY_USER") or context.username
+    username = username_for(context, username, prompt=not password_file)
+    return username, password_for(username, password_file)
+
+
+def username_for(context: Context, given: str | None, *, prompt: bool = True) -> str:
+    """Raises CommandFailure."""
+    if given:
+        return given
+    if not prompt:
+        raise CommandFailure(ExitStatus.USAGE, "no user: use --user, or set GATEWAY_USER")
+    required_terminal("--user")
+    return ask(f"Username for {context.url}: ")
+
+
+def password_for(username: str, file: str | None) -> str:
+    """The first line of the file, or what the user types. Raises CommandFailure."""
+    if not file:
+        required_terminal("--password-file")
+        return str(click.prompt(f"Password of {line(username)}", hide_input=True, err=True))
+    return first_line(file, "password")
+
+
+def first_line(file: str, what: str) -> str:
+    """The first line of a file or of standard input. Raises CommandFailure."""
+    try:
+        read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+        found = read.decode().splitlines()
+    except (OSError, ValueError) as error:
+        raise CommandFailure(ExitStatus.USAGE, f"cannot read the {what} from {file}: {error}") from error
+    if not found or not found[0]:
+        raise CommandFailure(ExitStatus.USAGE, f"no {what} in {file}")
+    return found[0]
+
+
+def new_password(username: str, file: str | None) -> str:
+    """As `password_for`, but typed twice. Raises CommandFailure."""
+    if file:
+        return first_line(file, "password")
+    required_terminal("--password-file")
+    text = f"New password of {line(username)}"
+    return str(click.prompt(text, hide_input=True, confirmation_prompt="Again", err=True))
+
+
+def ask(question: str) -> str:
+    """Asks on standard error, and returns the line that the user types. Raises click.Abort at the end of the
+    input."""
+    with _woken_by_signals() as woken:
+        _write(line(question), err=True)
+        # A read alone would not end by a Ctrl-C that came just before it.
+        select.select([sys.stdin, woken], [], [])
+        typed = sys.stdin.readline()
+    if not typed:
+        raise click.Abort
+    return typed.rstrip("\n")
+
+
+@contextmanager
+def _woken_by_signals() -> Iterator[int]:
+    """A descriptor that is readable when a signal has come. In the main thread."""
+    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = signal.set_wakeup_fd(wakes)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(woken)
+        os.close(wakes)
+
+
+def required_terminal(option: str) -> None:
+    """Raises CommandFailure without a terminal."""
+    if not has_terminal():
+        raise CommandFailure(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
+
+
+def has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -8,8 +8,8 @@ from pathlib import Path
 from gateway_api.base.settings import USERS
 from gateway_api.cli.ctl.__main__ import gatewayctl
 from gateway_api.cli.ctl.completion import FILES, source
-from gateway_api.cli.documents import commands, configuration, environment, man, operations, values
-from gateway_api.cli.documents.routes import application, routes
+from gateway_api.cli.documents import configuration, man, operations, reference
+from gateway_api.cli.documents.operations import application, routes
 from gateway_api.web.openapi.document import document
 from gateway_api.wire.contract import description
 from gateway_api.wire.core.interface import CORE
@@ -25,18 +25,18 @@ def texts() -> dict[str, str]:
     """The files of people: man pages, completions, the environment file and pages of the reference, by their
     paths."""
     openapi = document(application(USERS))
-    reference = {
+    pages = {
         "configuration": configuration.page(openapi["components"]["schemas"]),
         "operations": operations.page(openapi),
-        "commands": commands.page(),
-        "environment": environment.page(),
-        "values": values.page(),
+        "commands": reference.commands_page(),
+        "environment": reference.environment_page(),
+        "values": reference.values_page(),
     }
     return {
-        "etc/gateway-api.env": environment.file(),
+        "etc/gateway-api.env": reference.environment_file(),
         **{f"etc/man/{name}": text for name, text in man.pages().items()},
         **{f"etc/completion/{name}": source(gatewayctl, shell) for shell, name in FILES.items()},
-        **{f"docs/reference/{name}.md": text for name, text in reference.items()},
+        **{f"docs/reference/{name}.md": text for name, text in pages.items()},
     }
 
 

@@ -9,7 +9,7 @@ from marshmallow import ValidationError
 from marshmallow.fields import List, Nested
 from marshmallow.validate import Validator
 
-from gateway_api.cli.documents.markdown import code, paragraph, table
+from gateway_api.cli.documents.reference import code, paragraph, table
 from gateway_api.core.configuration.fields import key_of, strict_rules
 from gateway_api.core.configuration.sections import ROOT
 

@@ -28,9 +28,8 @@ from gateway_api.cli.ctl.command import SHARED, command, group
 from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, reads, yes_option
-from gateway_api.cli.ctl.prompts import STANDARD_INPUT, first_line
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn
-from gateway_api.cli.ctl.terminal import complain
+from gateway_api.cli.ctl.terminal import STANDARD_INPUT, complain, first_line
 from gateway_api.cli.ctl.texts import compact, line, moment
 from gateway_api.cli.ctl.times import DurationType
 from gateway_api.client.gateway import Record, RemoteGateway

@@ -20,8 +20,8 @@ from gateway_api.cli.ctl.invocation import (
     gateway_of,
     output_option,
 )
-from gateway_api.cli.ctl.prompts import password_for, username_for
 from gateway_api.cli.ctl.results import Importance, ResultList, ShownColumn, show
+from gateway_api.cli.ctl.terminal import password_for, username_for
 from gateway_api.cli.ctl.texts import NOTHING, line
 from gateway_api.client.contexts import DEFAULT_URL, Context, ContextsFile
 from gateway_api.client.errors import LoginRequired

@@ -25,10 +25,9 @@ from gateway_api.cli.ctl.command import command
 from gateway_api.cli.ctl.commands import jobs
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus, status_of
 from gateway_api.cli.ctl.invocation import acts, confirm, dry_run_option, yes_option
-from gateway_api.cli.ctl.prompts import STANDARD_INPUT
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
 from gateway_api.cli.ctl.sessions import TargetType, is_id, session_id, session_path
-from gateway_api.cli.ctl.terminal import Progress, complain
+from gateway_api.cli.ctl.terminal import STANDARD_INPUT, Progress, complain
 from gateway_api.cli.ctl.texts import line, moment, sessions
 from gateway_api.cli.ctl.texts import rate as shown
 from gateway_api.cli.ctl.times import DurationType, TimeType

@@ -12,7 +12,7 @@ from gateway_api.base.errors import GatewayApiError
 from gateway_api.cli.ctl import terminal
 from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
-from gateway_api.cli.ctl.prompts import STANDARD_INPUT, new_password
+from gateway_api.cli.ctl.terminal import STANDARD_INPUT, new_password
 from gateway_api.cli.ctl.texts import lines
 from gateway_api.client.errors import ClientError
 

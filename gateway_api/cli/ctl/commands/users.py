@@ -10,8 +10,8 @@ from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import Offered
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
-from gateway_api.cli.ctl.prompts import new_password
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, ShownColumn
+from gateway_api.cli.ctl.terminal import new_password
 from gateway_api.cli.ctl.texts import line
 from gateway_api.client.gateway import Record, RemoteGateway
 

@@ -11,8 +11,8 @@ from gateway_api.cli.ctl.command import group
 from gateway_api.cli.ctl.completion import listed
 from gateway_api.cli.ctl.failures import CommandFailure, ExitStatus
 from gateway_api.cli.ctl.invocation import acts, confirm, reads, yes_option
-from gateway_api.cli.ctl.prompts import first_line
 from gateway_api.cli.ctl.results import Importance, Report, ResultList, Sheet, ShownColumn, WholeRecord
+from gateway_api.cli.ctl.terminal import first_line
 from gateway_api.cli.ctl.texts import line, plain
 from gateway_api.client.gateway import Record, RemoteGateway
 
