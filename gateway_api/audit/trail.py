@@ -1,8 +1,7 @@
 """A trail: a SQLite database of records. When it reaches its size, it removes the oldest.
 
 Several processes write, and a killed process leaves no part of a commit. A commit is on disk when it returns;
-one that only counts requests is there soon after, as it must not cost a sync. A process that forks must not
-use it: SQLite's locks belong to the process that opened the file.
+one that only counts requests is there soon after, as it must not cost a sync.
 """
 
 import fcntl
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway_api.audit.record import Counted, Filter, gap
-from gateway_api.base import durable
+from gateway_api.base import databases
+from gateway_api.base.databases import DatabaseFile, pragma
 
 _log = logging.getLogger("gunicorn.error")
 
@@ -113,8 +113,8 @@ class Trail:
         self._synced = synced
         #: Bytes of the write-ahead log at which it is emptied, which costs syncs.
         self._emptied_at = self.log_size if synced else 3 * self.log_size
-        #: Open connections that no thread uses, each with the inode of its file.
-        self._idle: list[tuple[sqlite3.Connection, int]] = []
+        #: Open connections that no thread uses.
+        self._idle: list[DatabaseFile] = []
 
     def append(self, records: Sequence[str]) -> None:
         """All of them or none. They are on disk when it returns."""
@@ -182,7 +182,7 @@ class Trail:
         try:
             self._transaction(change)
         except sqlite3.DatabaseError as error:
-            if not durable.is_damaged(error):
+            if not databases.is_damaged(error):
                 raise
             self._begin_anew(error)
             self._transaction(change)
@@ -208,50 +208,40 @@ class Trail:
         connection.executemany("INSERT INTO record (record) VALUES (?)", ((record,) for record in records))
         # Room for a full log and a large batch after it, whose indexes take more pages than its records.
         most = (self._size - self._emptied_at - 3 * self.log_size) // _PAGE
-        while _pragma(connection, "page_count") - _pragma(connection, "freelist_count") > most:
+        while pragma(connection, "page_count") - pragma(connection, "freelist_count") > most:
             if not connection.execute(_DELETE_OLDEST).rowcount:
                 break
         # The size may have been larger before.
-        for _ in range(_pragma(connection, "page_count") - most):
+        for _ in range(pragma(connection, "page_count") - most):
             # Python's sqlite3 takes one step of it, whatever the number of pages.
             connection.execute("PRAGMA incremental_vacuum(1)")
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         """A connection for writing that no other thread uses."""
-        connection, inode = self._take()
+        connection = self._take()
         try:
             yield connection
         except BaseException:
             # This rolls its transaction back.
             connection.close()
             raise
-        self._idle.append((connection, inode))
+        self._idle.append(connection)
 
-    def _take(self) -> tuple[sqlite3.Connection, int]:
+    def _take(self) -> DatabaseFile:
         with suppress(IndexError):
             while True:
-                connection, inode = self._idle.pop()
-                if self._path.exists() and self._path.stat().st_ino == inode:
-                    return connection, inode
+                connection = self._idle.pop()
+                if connection.is_current:
+                    return connection
                 # Records in a file that was removed or replaced would be lost.
                 connection.close()
         return self._open()
 
-    def _open(self) -> tuple[sqlite3.Connection, int]:
+    def _open(self) -> DatabaseFile:
+        pragmas = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", *self._durability())
         with self._alone():
-            connection = durable.database(self._path, timeout=_PATIENCE, mode=_MODE)
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            return connection, self._path.stat().st_ino
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", *self._durability()):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-        connection.executescript(_SCHEMA)
+            return databases.connect(self._path, *pragmas, timeout=_PATIENCE, schema=_SCHEMA, mode=_MODE)
 
     def _durability(self) -> tuple[str, ...]:
         if self._synced:
@@ -261,10 +251,10 @@ class Trail:
 
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
         with self._alone():
-            if durable.is_whole(self._path):
+            if databases.is_whole(self._path):
                 # Another process has replaced it.
                 return
-            aside = durable.set_aside(self._path)
+            aside = databases.set_aside(self._path)
         _log.error("began a new audit log, the old one is damaged and is now %s: %s", aside, error)
         self.append([gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
 
@@ -284,11 +274,6 @@ def _place(connection: sqlite3.Connection) -> LogPlace | None:
     return LogPlace(*row) if row else None
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
-    return int(value)
-
-
 def _query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
     conditions = ["number < ?"]
     values: list[Any] = [below]
@@ -303,8 +288,7 @@ def _query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
-    address = f"{path.absolute().as_uri()}?mode=ro"
-    connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
+    connection = databases.connect_by("mode=ro", path, _PATIENCE)
     try:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError:
@@ -313,15 +297,14 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         # another user, or the disk is full.
         if path.with_name(f"{path.name}-wal").exists():
             return _open_alone(path)
-        return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
+        return databases.connect_by("mode=ro&immutable=1", path, _PATIENCE)
     return connection
 
 
 def _open_alone(path: Path) -> sqlite3.Connection:
     """After a power cut, for a write-ahead log without its index: SQLite makes the index in memory for the
     only connection, and needs no space (https://sqlite.org/wal.html#noshm)."""
-    address = f"{path.absolute().as_uri()}?mode=rw"
-    connection = sqlite3.connect(address, uri=True, timeout=_PATIENCE_ALONE, isolation_level=None)
+    connection = databases.connect_by("mode=rw", path, _PATIENCE_ALONE)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway_api.base import durable
+from gateway_api.base import databases, durable
 from gateway_api.base.errors import LedgerUnavailable
 from gateway_api.base.process import ThreadPool, on_thread
 
@@ -52,19 +52,18 @@ _log = logging.getLogger(__name__)
 def open_ledger(path: Path, *, synced: bool = True) -> sqlite3.Connection:
     """A connection, not to be used after a fork. With `synced`, a write returns when it is on disk. Otherwise
     it is there soon after, and waits less for a lock."""
-    # SQLite's other files get the mode of this one.
-    path.touch(mode=0o600)
-    ledger = sqlite3.connect(path, timeout=_OPEN_TIMEOUT, isolation_level=None, check_same_thread=False)
-    ledger.execute("PRAGMA journal_mode = WAL")
-    ledger.execute("PRAGMA synchronous = FULL")
-    ledger.executescript(_SCHEMA)
-    if ledger.execute("SELECT name FROM ledger").fetchone() is None:
-        ledger.execute("INSERT OR IGNORE INTO ledger VALUES (1, ?)", (secrets.token_hex(8),))
+    pragmas = ("journal_mode = WAL", "synchronous = FULL")
+    ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_give_name)
     if not synced:
         ledger.execute("PRAGMA synchronous = NORMAL")
     timeout = _LOCK_TIMEOUT_SYNCED_MS if synced else _LOCK_TIMEOUT_MS
     ledger.execute(f"PRAGMA busy_timeout = {timeout}")
     return ledger
+
+
+def _give_name(ledger: sqlite3.Connection) -> None:
+    if ledger.execute("SELECT name FROM ledger").fetchone() is None:
+        ledger.execute("INSERT OR IGNORE INTO ledger VALUES (1, ?)", (secrets.token_hex(8),))
 
 
 def name_of(ledger: sqlite3.Connection) -> str:
@@ -80,7 +79,7 @@ def prepare_ledger(path: Path) -> None:
         _prepare(path)
     except sqlite3.OperationalError as error:
         # SQLite needs two more files.
-        if error.sqlite_errorcode & 0xFF not in _NO_SPACE or not reserve.exists():
+        if databases.kind_of(error) not in _NO_SPACE or not reserve.exists():
             raise
         reserve.unlink()
         _prepare(path)
@@ -96,13 +95,13 @@ def _prepare(path: Path) -> None:
             ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
             ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
-        # The low byte is the kind of error. A full disk or a lock does not break a ledger.
-        if error.sqlite_errorcode & 0xFF not in _BROKEN:
+        # A full disk or a lock does not break a ledger.
+        if databases.kind_of(error) not in _BROKEN:
             raise
         verdict = str(error)
     if verdict != "ok":
         _log.error("began a new ledger, the old one is broken, and all tokens have ended: %s", verdict)
-        remove_ledger(path)
+        databases.remove(path)
         open_ledger(path).close()
 
 
@@ -112,12 +111,6 @@ def _keep_space(reserve: Path) -> None:
             durable.replace(reserve, bytes(_RESERVED))
     except OSError as error:
         _log.warning("cannot keep space for the login ledger: %s", error)
-
-
-def remove_ledger(path: Path) -> None:
-    """Removes a ledger with SQLite's other files. Raises OSError."""
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 class Revocations:

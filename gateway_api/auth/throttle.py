@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
+from gateway_api.base.databases import kind_of
 from gateway_api.base.errors import TooManyAttempts
 from gateway_api.base.texts import client_network
 
@@ -105,7 +106,7 @@ class Failures:
 
     def _failed(self, verb: str, error: sqlite3.Error) -> None:
         # Once, or each guess would add a line.
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+        if kind_of(error) == sqlite3.SQLITE_BUSY:
             # Another process waits for the disk. That passes.
             if not self._was_locked:
                 _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)

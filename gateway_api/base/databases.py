@@ -1,9 +1,14 @@
-"""Databases that one process owns: SQLite files that begin anew when they are damaged or removed."""
+"""SQLite files: how they are opened, and what becomes of damaged ones. Each store has its own pragmas, since
+each has its own reason to be more or less durable.
+
+A process that forks must not use one: SQLite's locks belong to the process that opened the file.
+"""
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +17,109 @@ from gateway_api.base import durable
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+_MODE = 0o600
+#: What SQLite adds to the name of a database for its other files. The database comes last: a new one must not
+#: find the log of the old one.
+_SUFFIXES = ("-wal", "-shm", "-journal", "")
+
+
+class DatabaseFile(sqlite3.Connection):
+    """A connection without implicit transactions. `path` and `inode` are those of the file that it opened."""
+
+    path: Path
+    inode: int
+
+    @property
+    def is_current(self) -> bool:
+        """False if the file was removed or replaced: what is written now would be lost."""
+        with suppress(FileNotFoundError):
+            return self.path.stat().st_ino == self.inode
+        return False
+
+
+def connect(
+    path: Path,
+    *pragmas: str,
+    timeout: float,
+    schema: str = "",
+    prepare: Callable[[sqlite3.Connection], object] = lambda _: None,
+    mode: int = _MODE,
+) -> DatabaseFile:
+    """Opens a database, or makes one. It waits `timeout` seconds for locks of other processes. `schema` makes
+    tables, and `prepare` puts rows in them. Raises OSError and sqlite3.Error."""
+    with suppress(FileExistsError):
+        # SQLite's other files get the mode of this one. An existing file must not be opened here: closing it
+        # would release SQLite's locks of this process (fcntl(2)).
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+        durable.sync(path.parent)
+    connection = sqlite3.connect(
+        path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=DatabaseFile
+    )
+    try:
+        for text in pragmas:
+            connection.execute(f"PRAGMA {text}").fetchall()
+        connection.executescript(schema)
+        prepare(connection)
+        connection.path, connection.inode = path, path.stat().st_ino
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_by(query: str, path: Path, timeout: float) -> sqlite3.Connection:
+    """Opens an existing database as the query says, such as `mode=ro` (https://sqlite.org/uri.html). Raises
+    sqlite3.Error."""
+    address = f"{path.absolute().as_uri()}?{query}"
+    return sqlite3.connect(address, uri=True, timeout=timeout, isolation_level=None)
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def kind_of(error: sqlite3.Error) -> int:
+    """The primary result code of SQLite, such as SQLITE_FULL; 0 for an error of the module sqlite3."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    return kind_of(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_whole(path: Path) -> bool:
+    """True if SQLite can read the whole database, or there is none. Raises sqlite3.Error."""
+    if not path.exists():
+        return True
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            return ("ok",) in connection.execute("PRAGMA quick_check(1)")
+    except sqlite3.DatabaseError as error:
+        if not is_damaged(error):
+            raise
+        return False
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a database with SQLite's other files, and returns its new path. Raises OSError."""
+    aside = path.with_name(f"{path.name}.damaged")
+    for suffix in _SUFFIXES:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    durable.sync(path.parent)
+    return aside
+
+
+def remove(path: Path) -> None:
+    """Removes a database with SQLite's other files. Raises OSError."""
+    for suffix in _SUFFIXES:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 class _Damaged(sqlite3.DatabaseError):
@@ -24,14 +132,15 @@ def opened(path: Path, what: str, open: Callable[[], T]) -> T:
     try:
         return open()
     except sqlite3.DatabaseError as error:
-        if not durable.is_damaged(error):
+        if not is_damaged(error):
             raise
         _set_aside(path, what)
         return open()
 
 
 class Database:
-    """The file at `path`, which opens with its first use. For one thread at a time.
+    """A file that one process owns, and that begins anew when it is damaged or removed. It opens with its
+    first use. For one thread at a time.
 
     `prepare` gets each new connection: it makes tables, and puts in them what its owner has in memory. So
     nothing is lost with a file that is damaged or removed while it is in use. `what` the file is, is for the
@@ -45,8 +154,7 @@ class Database:
         self._what = what
         self._prepare = prepare
         self._timeout = timeout
-        self._connection: sqlite3.Connection | None = None
-        self._inode = 0
+        self._connection: DatabaseFile | None = None
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The result of `work` in one transaction, which is on disk. If the file is damaged, `work` is called
@@ -56,7 +164,7 @@ class Database:
             return self._transaction(work)
         except sqlite3.DatabaseError as error:
             self.close()
-            if not durable.is_damaged(error):
+            if not is_damaged(error):
                 raise
             _set_aside(self._path, self._what)
             return self._transaction(work)
@@ -64,13 +172,12 @@ class Database:
     def open(self) -> sqlite3.Connection:
         """The connection: a new one if there is none, or if its file was removed. Raises OSError and
         sqlite3.Error."""
-        if self._connection is not None and not self._is_current():
+        if self._connection is not None and not self._connection.is_current:
             _log.error("began a new %s: %s was removed or replaced", self._what, self._path)
             self.close()
         if self._connection is None:
             durable.make_folder(self._path.parent)
             self._connection = opened(self._path, self._what, self._opened)
-            self._inode = self._path.stat().st_ino
         return self._connection
 
     def close(self) -> None:
@@ -88,22 +195,14 @@ class Database:
             self.close()
             raise
 
-    def _opened(self) -> sqlite3.Connection:
-        connection = durable.database(self._path, timeout=self._timeout)
-        try:
-            if ("ok",) not in connection.execute("PRAGMA quick_check(1)"):
-                raise _Damaged("the check of the file failed")
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def _opened(self) -> DatabaseFile:
+        return connect(self._path, timeout=self._timeout, prepare=self._check)
 
-    def _is_current(self) -> bool:
-        with suppress(FileNotFoundError):
-            return self._path.stat().st_ino == self._inode
-        return False
+    def _check(self, connection: sqlite3.Connection) -> None:
+        if ("ok",) not in connection.execute("PRAGMA quick_check(1)"):
+            raise _Damaged("the check of the file failed")
+        self._prepare(connection)
 
 
 def _set_aside(path: Path, what: str) -> None:
-    _log.error("began a new %s: the old one is damaged, and is now %s", what, durable.set_aside(path))
+    _log.error("began a new %s: the old one is damaged, and is now %s", what, set_aside(path))

@@ -1,4 +1,4 @@
-"""Files and databases that survive a power cut.
+"""Files that survive a power cut.
 
 A power cut can leave a name without its content, or a content without its name. So a file is synced before it
 gets its name, and the folder after.
@@ -6,12 +6,9 @@ gets its name, and the folder after.
 
 import os
 import shutil
-import sqlite3
-from contextlib import closing, suppress
 from pathlib import Path
 
 _MODE = 0o600
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class NotSynced(OSError):
@@ -67,47 +64,3 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def database(path: Path, *, timeout: float, mode: int = _MODE) -> sqlite3.Connection:
-    """A connection without implicit transactions, not to be used after a fork. It waits `timeout` seconds for
-    locks of other processes. Raises OSError and sqlite3.Error."""
-    with suppress(FileExistsError):
-        # SQLite's other files get the mode of this one. An existing file must not be opened here: closing it
-        # would release SQLite's locks of this process (fcntl(2)).
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
-            os.fchmod(descriptor, mode)
-        finally:
-            os.close(descriptor)
-        sync(path.parent)
-    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-
-
-def is_damaged(error: sqlite3.Error) -> bool:
-    # The low byte is the kind of error.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
-
-
-def is_whole(path: Path) -> bool:
-    """True if SQLite can read the whole database, or there is none. Raises sqlite3.Error."""
-    if not path.exists():
-        return True
-    try:
-        with closing(sqlite3.connect(path)) as connection:
-            return ("ok",) in connection.execute("PRAGMA quick_check(1)")
-    except sqlite3.DatabaseError as error:
-        if not is_damaged(error):
-            raise
-        return False
-
-
-def set_aside(path: Path) -> Path:
-    """Renames a database with SQLite's other files, and returns its new path. Raises OSError."""
-    aside = path.with_name(f"{path.name}.damaged")
-    # The database comes last: a new one must not find the log of the old one.
-    for suffix in ("-wal", "-shm", "-journal", ""):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
-    sync(path.parent)
-    return aside

@@ -1,8 +1,7 @@
 """The database of the history: a SQLite file with one row for each session, and for attempts to sign on that
 failed one after another.
 
-One process at a time writes each table, any number read. A process that forks must not use it: SQLite's locks
-belong to the process that opened the file.
+One process at a time writes each table, any number read.
 """
 
 import errno
@@ -13,7 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from gateway_api.base import databases, durable
+from gateway_api.base import databases
+from gateway_api.base.databases import DatabaseFile
 
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `ended` is the last
 # moment that a session can have been up, and null while it is. `seen` is null unless the history has a hole
@@ -135,41 +135,39 @@ def require_room(path: Path) -> None:
         raise OSError(errno.ENOSPC, f"less than {_ROOM} bytes are free in {path.parent}")
 
 
-def open_to_write(path: Path) -> tuple[sqlite3.Connection, int]:
-    """A connection without implicit transactions, and the inode of its file. A damaged file is set aside.
-    Raises OSError and sqlite3.Error."""
+def open_to_write(path: Path) -> DatabaseFile:
+    """Opens the file, or makes it. A damaged one is set aside. Raises OSError and sqlite3.Error."""
     require_room(path)
-    return databases.opened(path, "history", partial(_prepared, path))
+    return databases.opened(path, "history", partial(_connect, path))
 
 
-def open_beside(path: Path) -> tuple[sqlite3.Connection, int]:
-    """A connection as `open_to_write` gives it, for a writer beside that of the sessions. A damaged file
-    raises sqlite3.Error, too."""
+def open_beside(path: Path) -> DatabaseFile:
+    """Opens the file for a writer beside that of the sessions. Raises OSError and sqlite3.Error, also for a
+    damaged file."""
     require_room(path)
-    return _prepared(path)
+    return _connect(path)
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Raises sqlite3.Error, also if there is no file."""
-    address = f"{path.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(address, uri=True, timeout=_READER_WAITS, isolation_level=None)
+    return databases.connect_by("mode=ro", path, _READER_WAITS)
 
 
-def _prepared(path: Path) -> tuple[sqlite3.Connection, int]:
-    connection = durable.database(path, timeout=WRITER_WAITS, mode=_MODE)
-    try:
-        for pragma in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-        connection.executescript(_SCHEMA)
-        connection.execute("BEGIN IMMEDIATE")
-        if connection.execute(_OLDER).fetchone():
-            connection.execute(_FROM_OLDER)
-            connection.execute("DROP TABLE rate")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.close()
-        raise
-    return connection, path.stat().st_ino
+def _connect(path: Path) -> DatabaseFile:
+    # The core gives later events again after a power cut: a commit need not wait for the disk.
+    pragmas = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL")
+    return databases.connect(
+        path, *pragmas, timeout=WRITER_WAITS, schema=_SCHEMA, prepare=_update, mode=_MODE
+    )
+
+
+def _update(connection: sqlite3.Connection) -> None:
+    """Takes over what an older version has recorded."""
+    connection.execute("BEGIN IMMEDIATE")
+    if connection.execute(_OLDER).fetchone():
+        connection.execute(_FROM_OLDER)
+        connection.execute("DROP TABLE rate")
+    connection.execute("COMMIT")
 
 
 class Writer:
@@ -183,15 +181,14 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection, self._inode = self.open(path)
+        self._connection = self.open(path)
 
     def close(self) -> None:
         self._connection.close()
 
     @property
     def is_current(self) -> bool:
-        """False if the file was removed or replaced: what is written now would be lost."""
-        return self._path.exists() and self._path.stat().st_ino == self._inode
+        return self._connection.is_current
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from gateway_api.base.databases import pragma
 from gateway_api.history import database, keys, sign_ons, traffic
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, Writer
 from gateway_api.wire.core.history import HistoryLimits
@@ -168,10 +169,10 @@ class HistoryStore(Writer):
     def trim(self, limits: HistoryLimits, now: int) -> bool:
         """Removes some of the oldest ended sessions, failed sign-ons and samples of the traffic, where there
         are too many or too old ones. True if there may be more of them."""
-        pages = self._pragma("page_count") - self._pragma("freelist_count")
+        pages = pragma(self._connection, "page_count") - pragma(self._connection, "freelist_count")
         log = min((limits.mebibytes << 20) * _LOG_EIGHTHS // 8, _LOG_BYTES)
         self._log_bytes = log // 2
-        excess = pages * self._pragma("page_size") - (limits.mebibytes << 20) + log
+        excess = pages * pragma(self._connection, "page_size") - (limits.mebibytes << 20) + log
         # A few write little into the log. Far above the limit, emptying it for each few would take too long.
         at_once = min(max(_LEAST, excess // _EXCESS), _MOST)
         with self._transaction():
@@ -289,7 +290,3 @@ class HistoryStore(Writer):
             self._connection.execute(_BACK, (place.at,))
             self._connection.execute(_FORGET_STEPS, (_STEPS,))
         self._ahead = ahead
-
-    def _pragma(self, name: str) -> int:
-        (value,) = self._connection.execute(f"PRAGMA {name}").fetchone()
-        return int(value)

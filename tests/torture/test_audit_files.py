@@ -77,7 +77,7 @@ def names(trail: Trail) -> list[str]:
 
 def close(trail: Trail) -> None:
     """As at the end of a process."""
-    for connection, _ in trail._idle:
+    for connection in trail._idle:
         connection.close()
     trail._idle.clear()
 

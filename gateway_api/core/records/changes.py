@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway_api.base import durable
+from gateway_api.base import databases, durable
 from gateway_api.base.errors import NotDone
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.protocol import Peer
@@ -159,23 +159,16 @@ class ChangeLog:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            if not durable.is_whole(self._path):
-                aside = durable.set_aside(self._path)
+            if not databases.is_whole(self._path):
+                aside = databases.set_aside(self._path)
                 _log.error("began a new log of changes: the old one is damaged, and is now %s", aside)
             self._connection = self._open()
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        connection = durable.database(self._path, timeout=_PATIENCE)
-        try:
-            # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
-            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.executescript(_SCHEMA)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        # One file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed.
+        pragmas = ("journal_mode = DELETE", "synchronous = EXTRA")
+        return databases.connect(self._path, *pragmas, timeout=_PATIENCE, schema=_SCHEMA)
 
 
 def _change(sequence: int, text: str) -> ChangeRecord:
