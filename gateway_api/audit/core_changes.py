@@ -4,7 +4,6 @@ The core keeps these changes while the API is down. A commit of the audit log ha
 last one in the core's log. So each change is recorded once, whichever worker tries.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -13,12 +12,11 @@ from pathlib import Path
 from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import AuditEntry, gap, masked, of_session
 from gateway_api.audit.trail import LogPlace
+from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
 from gateway_api.core_client.commands import Daemon
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply, ListChanges
 from gateway_api.wire.varlink.client import Client
-
-_log = logging.getLogger("gunicorn.error")
 
 #: The role of a client of the core's socket, and of the core.
 ROLE = "system"
@@ -52,7 +50,7 @@ def _record_forever(daemon: Daemon, log: AuditLog) -> None:
 
     what = "record changes at the core"
     # If this thread ended, no later change would be recorded.
-    for _ in for_ever(record, time.sleep, what, _log, fault=f"cannot {what}"):
+    for _ in for_ever(record, time.sleep, what, LOG, fault=f"cannot {what}"):
         pass
 
 

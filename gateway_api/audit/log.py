@@ -5,7 +5,6 @@ without a user are counted, and cost no sync: anybody can send them, and they wo
 """
 
 import errno
-import logging
 import os
 import sqlite3
 import threading
@@ -24,12 +23,12 @@ from gateway_api.audit.record import AuditEntry, Counted, Filter, gap
 from gateway_api.audit.trail import LogPlace, Trail
 from gateway_api.base import cursors
 from gateway_api.base.errors import AuditUnavailable, ListTooLarge
+from gateway_api.base.logs import LOG
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.wire.contract import Page
 
 T = TypeVar("T")
 
-_log = logging.getLogger("gunicorn.error")
 
 #: Records in one response.
 MOST = 10_000
@@ -151,7 +150,7 @@ class Counter:
                 left_out += sum(each.count for each in waiting)
                 reason = error
         if left_out:
-            _log.error("%d requests without a valid token are not in the audit log: %s", left_out, reason)
+            LOG.error("%d requests without a valid token are not in the audit log: %s", left_out, reason)
 
 
 class AuditLog:

@@ -5,7 +5,6 @@ one that only counts requests is there soon after, as it must not cost a sync.
 """
 
 import fcntl
-import logging
 import os
 import sqlite3
 import time
@@ -20,8 +19,7 @@ import msgspec
 from gateway_api.audit.record import Counted, Filter, gap
 from gateway_api.base import databases
 from gateway_api.base.databases import DatabaseFile, pragma
-
-_log = logging.getLogger("gunicorn.error")
+from gateway_api.base.logs import LOG
 
 _SCHEMA = """
 BEGIN IMMEDIATE;
@@ -255,7 +253,7 @@ class Trail:
                 # Another process has replaced it.
                 return
             aside = databases.set_aside(self._path)
-        _log.error("began a new audit log, the old one is damaged and is now %s: %s", aside, error)
+        LOG.error("began a new audit log, the old one is damaged and is now %s: %s", aside, error)
         self.append([gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
 
     @contextmanager

@@ -68,8 +68,10 @@ _PRIORITIES = {
 
 _BARE = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
 
-#: gunicorn uses this logger for all its lines, not for errors only.
-_NAMES = {"gunicorn.error": "gunicorn"}
+#: gunicorn uses this logger for all its lines, not for errors only. The API does so too, below `serving`: the
+#: lines have the level that the operator sets.
+LOG = logging.getLogger("gunicorn.error")
+_NAMES = {LOG.name: "gunicorn"}
 
 Fields = dict[str, Any]
 

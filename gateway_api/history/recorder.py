@@ -16,6 +16,7 @@ from pathlib import Path
 import gevent
 
 from gateway_api.base.errors import CoreUnavailable
+from gateway_api.base.logs import LOG
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import for_ever
 from gateway_api.core_client.commands import Daemon
@@ -26,8 +27,6 @@ from gateway_api.history.traffic import TrafficRecorder
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sessions import EventsReply, ListSessions
 from gateway_api.wire.varlink.client import Client
-
-_log = logging.getLogger("gunicorn.error")
 
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
 _AT_ONCE = 1000
@@ -102,10 +101,10 @@ class Recorder:
                 break
         lost = on_thread(self._pool, store.end_comparison, place)
         if lost and same_run:
-            _log.warning("the history has a hole: %d sessions ended, and their ends are not known", lost)
+            LOG.warning("the history has a hole: %d sessions ended, and their ends are not known", lost)
         elif lost:
             # Expected: the sessions of the lab end with its process.
-            _log.info("the core was restarted: %d sessions ended, and their ends are not known", lost)
+            LOG.info("the core was restarted: %d sessions ended, and their ends are not known", lost)
         return place
 
     def _trim(self, store: HistoryStore) -> None:
@@ -132,7 +131,7 @@ class SingleWorker:
     def run(self) -> None:
         what = f"record {self._what} in the history"
         # If this greenlet ended, nothing later would be recorded.
-        for _ in for_ever(self._turn, gevent.sleep, what, _log, level=logging.ERROR, fault=f"cannot {what}"):
+        for _ in for_ever(self._turn, gevent.sleep, what, LOG, level=logging.ERROR, fault=f"cannot {what}"):
             pass
 
     def _turn(self) -> Iterator[None]:
@@ -148,6 +147,6 @@ class SingleWorker:
             yield
         except CoreUnavailable as error:
             # The core reports its own absence elsewhere.
-            _log.debug("cannot record %s in the history: %s", self._what, error)
+            LOG.debug("cannot record %s in the history: %s", self._what, error)
         finally:
             os.close(lock)

@@ -6,7 +6,6 @@ sessions, a batch and the place of its last failure are one commit.
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
 
-import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -17,6 +16,7 @@ import gevent
 
 from gateway_api.base import cursors
 from gateway_api.base.errors import CoreLacksMethod
+from gateway_api.base.logs import LOG
 from gateway_api.base.process import ThreadPool, on_thread
 from gateway_api.base.retry import UNTIL_ANOTHER_CORE
 from gateway_api.core_client.calls import Calls
@@ -26,8 +26,6 @@ from gateway_api.history.record import ClockState, FailedSignOns, WantedFailures
 from gateway_api.history.search import among_names
 from gateway_api.wire.contract import Page
 from gateway_api.wire.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
-
-_log = logging.getLogger("gunicorn.error")
 
 #: Seconds after the last attempt of a row in which another one still belongs to it.
 _TOGETHER = 900
@@ -147,7 +145,7 @@ class SignOnRecorder:
                     place = self._follow(store, place)
                 except CoreLacksMethod as error:
                     if not self._warned:
-                        _log.warning("the history has no failed sign-ons: %s", error)
+                        LOG.warning("the history has no failed sign-ons: %s", error)
                     self._warned = True
                     self._pause(UNTIL_ANOTHER_CORE)
 
@@ -158,7 +156,7 @@ class SignOnRecorder:
             if batch.gap:
                 if place.boot_id == batch.boot_id:
                     lost = batch.oldest - 1 - place.sequence
-                    _log.warning("the history has a hole: %d failed sign-ons are not known", lost)
+                    LOG.warning("the history has a hole: %d failed sign-ons are not known", lost)
                 return SignOnPlace(batch.boot_id, batch.oldest - 1)
             if batch.failures:
                 place = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)

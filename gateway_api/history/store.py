@@ -7,7 +7,6 @@ disk.
 
 # ruff: noqa: S608 - the texts of SQL have no values.
 
-import logging
 import signal
 import sqlite3
 import time
@@ -17,12 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway_api.base.databases import pragma
+from gateway_api.base.logs import LOG
 from gateway_api.history import database, keys, sign_ons, traffic
 from gateway_api.history.database import ADDRESS, DELEGATED, PREFIX, Writer
 from gateway_api.wire.core.history import HistoryLimits
 from gateway_api.wire.core.sessions import EventName, SessionEvent, SessionSummary
-
-_log = logging.getLogger("gunicorn.error")
 
 _INSERT = """
 INSERT INTO session (id, type, username, mac, ip, interface, access, outer_vlan, inner_vlan, started)
@@ -93,7 +91,7 @@ def prepare(path: Path) -> None:
     try:
         HistoryStore(path).close()
     except (OSError, sqlite3.Error) as error:
-        _log.error("cannot open or create the history %s (GATEWAY_API_STATE): %s", path, error)
+        LOG.error("cannot open or create the history %s (GATEWAY_API_STATE): %s", path, error)
 
 
 class FeedPlace(NamedTuple):

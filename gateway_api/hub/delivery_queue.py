@@ -17,18 +17,21 @@ A pause and the four attempts of a message:
 
 In a long outage each probe is a message that may use up its four attempts. It is then logged and counted as
 skipped, as without a pause. All others wait, as long as there is room.
+
+Messages that wait for a first attempt are held once for all queues, in a backlog in which a queue has only
+its place. So a message takes the same memory however many receivers are dead, and to drop messages is to move
+a number.
 """
 
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from gateway_api.hub.backlog import Backlog, Pause
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult
 from gateway_api.wire.hub import Delivery, DeliveryResult
@@ -48,6 +51,90 @@ _DOUBT = 15.0
 
 #: Entries of a delivery log.
 LOGGED = 100
+#: After so many messages, the backlog frees those that no queue needs.
+_TIDY = 1000
+#: Failures in a row that begin a pause.
+_FAILURES = 3
+#: Seconds of the first pause, and of the longest: within the longest, the hub finds a receiver that is back.
+_SHORTEST, _LONGEST = 5.0, 15.0
+
+
+class Backlog:
+    """Messages by number, from 1 on. `clock` gives monotonic seconds. Its queues share the `lock`; methods
+    that do not acquire it require that the caller holds it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.lock = threading.Lock()
+        self._queues: list[DeliveryQueue] = []
+        self._held: deque[tuple[float, WebhookMessage]] = deque()
+        self._untidy = 0
+        #: The number of the last message.
+        self.newest = 0
+
+    def offer(self, messages: Iterable[WebhookMessage]) -> None:
+        """Adds messages in their order, if there is a queue. Acquires the lock."""
+        with self.lock:
+            if not self._queues:
+                return
+            now, before = self._clock(), len(self._held)
+            self._held.extend((now, message) for message in messages)
+            added = len(self._held) - before
+            self.newest += added
+            for queue in self._queues:
+                if queue.listens:
+                    queue.wake()
+            self._untidy += added
+            if self._untidy >= _TIDY:
+                self._tidy()
+
+    def join(self, queue: "DeliveryQueue") -> None:
+        """Adds a queue, which gets messages from now on. Acquires the lock."""
+        with self.lock:
+            queue.place = self.newest
+            self._queues.append(queue)
+
+    def leave(self, queue: "DeliveryQueue") -> None:
+        if queue in self._queues:
+            self._queues.remove(queue)
+            self._tidy()
+
+    def get(self, number: int) -> tuple[float, WebhookMessage]:
+        """The arrival of a message in seconds, and the message. Its number is after some queue's place."""
+        return self._held[number - self.newest - 1]
+
+    def _tidy(self) -> None:
+        self._untidy = 0
+        for queue in self._queues:
+            queue.make_room()
+        wanted = self.newest - min((one.place for one in self._queues), default=self.newest)
+        while len(self._held) > wanted:
+            self._held.popleft()
+
+
+class Pause:
+    """The pause of one receiver, which the first success ends. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """After an attempt that succeeded."""
+        self._failures = 0
+        #: Its length, 0 without a pause.
+        self._seconds = 0.0
+        #: No first attempt is made until then. The next one is the probe: its failure begins another pause,
+        #: which is longer.
+        self.until = -math.inf
+
+    def failed(self, now: float, *, probe: bool) -> float | None:
+        """After an attempt that failed. Returns the length of the pause that begins, None if none does."""
+        self._failures += 1
+        if self._failures < _FAILURES or (self._seconds and not probe):
+            return None
+        self._seconds = min(2 * self._seconds, _LONGEST) or _SHORTEST
+        self.until = now + self._seconds
+        return self._seconds
 
 
 @dataclass(slots=True)
@@ -106,7 +193,9 @@ class DeliveryQueue:
         self._closed = False
         self._log: deque[Delivery] = deque(maxlen=LOGGED)
         self._counts = Counts()
+        #: The number of the last message that it took or dropped.
         self.place = 0
+        #: Whether `wake` is called when a message arrives.
         self.listens = False
         backlog.join(self)
 
@@ -152,12 +241,12 @@ class DeliveryQueue:
             self._settle(one, self._send(one.message), started)
 
     def wake(self) -> None:
-        """As `Follower`."""
+        """Ends the wait for a message. With the lock of the backlog."""
         self._changed.notify()
 
     def make_room(self) -> None:
-        """As `Follower`. Drops the oldest messages when too many wait: those for a retry or those in the
-        backlog, whichever are more. So a few retries drop no new message, and a message that failed once has
+        """Drops the oldest messages when too many wait: those for a retry or those in the backlog, whichever
+        are more. So a few retries drop no new message, and a message that failed once has
         its retries while the queue of a dead receiver is full."""
         taking = self._clock() < self._takes_until
         most = MOST_WAITING_IN_A_BURST if taking else MOST_WAITING

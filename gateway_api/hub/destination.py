@@ -1,6 +1,5 @@
 """Destinations of deliveries: the networks that the operator denies, and connections to the others."""
 
-import logging
 import queue
 import socket
 import threading
@@ -10,10 +9,9 @@ from ipaddress import ip_address
 from typing import Any
 
 from gateway_api.base.errors import GatewayApiError
+from gateway_api.base.logs import LOG
 from gateway_api.base.receivers import Address, Denied, check, literal
 from gateway_api.core_client.commands import Daemon
-
-_log = logging.getLogger("gunicorn.error")
 
 #: Seconds for which a reply of the core about the denied networks is valid.
 _VALID = 1.0
@@ -35,7 +33,7 @@ class DeniedNetworks:
                 try:
                     self._known = self._daemon.denied_networks()
                 except GatewayApiError as error:
-                    _log.warning("cannot read the denied networks: %s", error)
+                    LOG.warning("cannot read the denied networks: %s", error)
                 # Also after a timeout: an attempt has ten seconds in all.
                 self._called_at = time.monotonic()
         if self._known is None:

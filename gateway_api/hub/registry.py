@@ -1,7 +1,6 @@
 """The webhooks of the hub, and the methods of its interface."""
 
 import hashlib
-import logging
 import secrets
 import threading
 import time
@@ -10,16 +9,14 @@ from dataclasses import dataclass, fields
 
 from msgspec import structs
 
+from gateway_api.base.logs import LOG
 from gateway_api.base.texts import Segment, path_text
-from gateway_api.hub.backlog import Backlog
-from gateway_api.hub.delivery_queue import Counts, DeliveryQueue
+from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
 from gateway_api.hub.message import WebhookMessage, test_message
 from gateway_api.hub.sender import Sender
 from gateway_api.wire import hub as wire
 from gateway_api.wire.core.receivers import Receiver
 from gateway_api.wire.hub import HUB, WebhookOrigin, WebhookState
-
-_log = logging.getLogger("gunicorn.error")
 
 #: Of those that are registered. The configuration has a limit of its own.
 MAX_WEBHOOKS = 100
@@ -111,7 +108,7 @@ class Registry:
             )
             for id, entry in declared.items():
                 if id not in kept:
-                    _log.info("a webhook is not declared any more: %d messages are dropped", len(entry.queue))
+                    LOG.info("a webhook is not declared any more: %d messages are dropped", len(entry.queue))
                     self._remove(entry)
             for webhook, receiver in wanted.items():
                 if webhook.id in kept:
@@ -173,7 +170,7 @@ class Registry:
         try:
             queue.run()
         except BaseException:
-            _log.critical("the deliveries of a webhook have stopped", exc_info=True)
+            LOG.critical("the deliveries of a webhook have stopped", exc_info=True)
             raise
         finally:
             with self._lock:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from gateway_api.base.logs import LOG
 from gateway_api.base.retry import for_ever
 from gateway_api.base.settings import Settings
 from gateway_api.core_client.commands import Daemon
@@ -31,8 +32,6 @@ from gateway_api.wire.hub import HUB
 from gateway_api.wire.varlink.client import Client
 from gateway_api.wire.varlink.dispatcher import Dispatcher, Identity
 from gateway_api.wire.varlink.server import Server
-
-_log = logging.getLogger("gunicorn.error")
 
 _IDENTITY = Identity("gateway-api", f"{PRODUCT} hub", VERSION, "urn:gateway-api")
 _PAUSE = 0.2
@@ -75,7 +74,7 @@ def _declare(core: Daemon, registry: Registry, declared: threading.Event, forked
         time.sleep(seconds)
 
     fault = "the declared webhooks are not as the configuration has them"
-    for _ in for_ever(follow, pause, "follow the declared webhooks", _log, seconds=_PAUSE, fault=fault):
+    for _ in for_ever(follow, pause, "follow the declared webhooks", LOG, seconds=_PAUSE, fault=fault):
         declared.set()
 
 
@@ -87,12 +86,12 @@ def _feed(events: Events, registry: Registry, declared: threading.Event) -> None
         for batch in events.for_ever(time.sleep, all_held=True):
             # Without a webhook, nobody misses them.
             if batch.gap and len(registry):
-                _log.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
+                LOG.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
             registry.offer([message_of(batch.boot_id, e) for e in batch.events if e.event in DELIVERIES])
             yield
 
     fault = "events are lost to the webhooks"
-    for _ in for_ever(feed, time.sleep, "follow the core's events", _log, fault=fault):
+    for _ in for_ever(feed, time.sleep, "follow the core's events", LOG, fault=fault):
         pass
 
 
@@ -109,5 +108,5 @@ def give_up_sockets(kept: Iterable[int]) -> None:
                 os.dup2(nothing, descriptor, inheritable=False)
         except OSError as error:
             # The descriptor of the folder itself is closed by now.
-            _log.debug("descriptor %d: %s", descriptor, error)
+            LOG.debug("descriptor %d: %s", descriptor, error)
     os.close(nothing)

@@ -37,8 +37,7 @@ from gateway_api.base.process import Readiness, places
 from gateway_api.base.shares import Shares
 from gateway_api.serving import signals
 from gateway_api.serving.connections import Connections, Limits, NoRoom, Phase
-from gateway_api.serving.event_stream import EventStream
-from gateway_api.serving.response import last_response
+from gateway_api.serving.response import EventStream, last_response
 from gateway_api.serving.sockets import TlsSocket, end, watched
 from gateway_api.web.counters import Counters
 

@@ -7,7 +7,6 @@ Internals of prometheus_client, read in 0.26: `mmap_dict.MmapedDict`, and `value
 file of a kind of metric.
 """
 
-import logging
 import mmap
 import os
 import struct
@@ -17,7 +16,7 @@ from typing import Any
 from prometheus_client import values
 from prometheus_client.mmap_dict import MmapedDict
 
-_log = logging.getLogger("gunicorn.error")
+from gateway_api.base.logs import LOG
 
 #: Bytes of a new file, and of its header.
 _NEW, _HEADER = 1 << 16, 8
@@ -55,9 +54,9 @@ class Counters:
             return
         _in_memory[self._slot] = bool(reasons)
         if reasons:
-            _log.error("metrics lack the counters of a worker, which are in memory: %s", reasons[0])
+            LOG.error("metrics lack the counters of a worker, which are in memory: %s", reasons[0])
         else:
-            _log.warning("metrics have the counters of the worker again")
+            LOG.warning("metrics have the counters of the worker again")
 
     def _file(self, name: str) -> "CounterFile":
         file = CounterFile(Path(name))
@@ -122,7 +121,7 @@ class CounterFile(MmapedDict):
             try:
                 os.posix_fallocate(self._f.fileno(), 0, size)
             except OSError as error:
-                _log.debug("no room for more counters: %s", error)
+                LOG.debug("no room for more counters: %s", error)
                 self._f.close()
             else:
                 self._m = mmap.mmap(self._f.fileno(), size)

@@ -14,8 +14,7 @@ import requests
 from gevent import GreenletExit
 
 from gateway_api.base.errors import TooManyLists
-from gateway_api.core_client.kept import Kept
-from gateway_api.core_client.whole_lists import WholeLists
+from gateway_api.core_client.whole_lists import VersionedCache, WholeLists
 from tests.support.measuring import alone
 from tests.support.stack import Api, core_of, running_stack, wait_for
 
@@ -220,7 +219,7 @@ def test_a_list_that_fails_is_not_kept() -> None:
 
 
 def test_only_the_last_lists_that_fit_are_kept() -> None:
-    kept: Kept[str] = Kept(100, 60)
+    kept: VersionedCache[str] = VersionedCache(100, 60)
     for key, size in (("a", 40), ("b", 40), ("c", 40)):
         kept.put(key, "v", key, size)
     assert [kept.get(key, "v") for key in "abc"] == [None, "b", "c"]
@@ -232,14 +231,14 @@ def test_only_the_last_lists_that_fit_are_kept() -> None:
 
 
 def test_of_another_version_nothing_is_kept() -> None:
-    kept: Kept[str] = Kept(100, 60)
+    kept: VersionedCache[str] = VersionedCache(100, 60)
     kept.put("a", "v", "a", 1)
     kept.put("b", "w", "b", 1)
     assert (kept.get("a", "v"), kept.get("b", "w")) == (None, "b")
 
 
 def test_a_list_that_nobody_requests_is_forgotten() -> None:
-    kept: Kept[str] = Kept(100, 0.001)
+    kept: VersionedCache[str] = VersionedCache(100, 0.001)
     kept.put("a", "v", "a", 1)
     wait_for("it to be forgotten", lambda: not kept)
 

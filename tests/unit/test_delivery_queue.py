@@ -10,8 +10,13 @@ from itertools import pairwise
 
 import pytest
 
-from gateway_api.hub.backlog import Backlog
-from gateway_api.hub.delivery_queue import LOGGED, MOST_WAITING, MOST_WAITING_IN_A_BURST, DeliveryQueue
+from gateway_api.hub.delivery_queue import (
+    LOGGED,
+    MOST_WAITING,
+    MOST_WAITING_IN_A_BURST,
+    Backlog,
+    DeliveryQueue,
+)
 from gateway_api.hub.message import WebhookMessage
 from gateway_api.hub.sender import AttemptResult
 from gateway_api.wire.hub import Delivery
