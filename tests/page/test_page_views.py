@@ -232,6 +232,20 @@ def test_the_keyboard_keeps_its_place_in_a_list_that_changes(shown: Screen) -> N
     expect(shown.page.get_by_role("group", name="Table: Webhooks")).to_be_focused()
 
 
+def test_a_row_that_looks_as_before_stays_while_another_comes(shown: Screen) -> None:
+    ids = [registered(shown.api, 0)]
+    table = rows(shown, "webhook-list")
+    shown.go("Webhooks")
+    expect(table).to_have_count(1)
+    row = table.element_handle()
+    ids.append(registered(shown.api, 1))
+    read_again(shown)
+    expect(table).to_have_count(2)
+    assert row.evaluate("row => row.isConnected")
+    for id in ids:
+        assert shown.api.send("DELETE", f"/webhooks/{id}").ok
+
+
 def test_a_dialog_leads_back_into_a_list_that_has_changed(shown: Screen) -> None:
     def commit(action: str, **body: str) -> None:
         assert shown.api.send("POST", f"/system/config/{action}", json=body).ok

@@ -13,7 +13,6 @@ const RUNNING = 'running', CANDIDATE = 'candidate';
 
 /** Emits `rollback`: its `detail` is the revision. */
 export class Archive extends EventTarget {
-  #state = '';
   #compared = '';
 
   constructor(api) {
@@ -42,9 +41,6 @@ export class Archive extends EventTarget {
       const {revisions} = await this.api.poll('/system/config/archive');
       show('archive-none', !revisions.length);
       show('archive-table', revisions.length > 0);
-      const state = JSON.stringify([revisions, this.api.isAdmin]);
-      if (state === this.#state) return;
-      this.#state = state;
       redraw(byId('archive'), revisions.map(revision => this.#row(revision)));
       const names = [RUNNING, ...(this.api.isAdmin ? [CANDIDATE] : []), ...revisions.map(({revision}) => String(revision))];
       this.#offer('compare-from', names, this.wanted?.from ?? '1');
@@ -54,7 +50,7 @@ export class Archive extends EventTarget {
   }
 
   #offer(id, names, chosen) {
-    byId(id).replaceChildren(...names.map(name => element('option', {value: name, text: /^\d/.test(name) ? `Revision ${name}` : name, selected: name === chosen})));
+    redraw(byId(id), names.map(name => element('option', {value: name, text: /^\d/.test(name) ? `Revision ${name}` : name, selected: name === chosen})));
   }
 
   async #compare() {

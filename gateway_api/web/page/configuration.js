@@ -4,6 +4,7 @@ import {POLL} from './api.js';
 import {ask, attempt, confirm} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
 import {Confirmation} from './confirmation.js';
+import {redraw} from './focus.js';
 import {count} from './format.js';
 import {shown} from './panel.js';
 import {Paths} from './paths.js';
@@ -69,9 +70,7 @@ export class Configuration {
     show('waiting-none', !changed);
     show('diff', changed > 0);
     show('waiting-actions', changed > 0);
-    if (byId('diff').dataset.shown === diff) return;
-    byId('diff').dataset.shown = diff;
-    byId('diff').replaceChildren(...lines.map(line =>
+    redraw(byId('diff'), lines.map(line =>
       element(line.startsWith('-') ? 'del' : line.startsWith('+') ? 'ins' : 'span', {text: line})));
   }
 

@@ -13,9 +13,8 @@ export class Feed {
 
   constructor(stream) {
     stream.addEventListener('events', ({detail}) => {
-      const lines = detail.slice(-HELD).reverse().map(event => this.#line(event));
-      this.#latest = [...lines, ...this.#latest].slice(0, HELD);
-      if (lines.length) this.#draw();
+      this.#latest = [...detail.slice(-HELD).reverse(), ...this.#latest].slice(0, HELD);
+      if (detail.length) this.#draw();
     });
     const button = byId('feed-pause');
     button.addEventListener('click', () => {
@@ -28,7 +27,7 @@ export class Feed {
   #draw() {
     if (this.#paused) return;
     byId('feed-empty').hidden = this.#latest.length > 0;
-    redraw(byId('feed'), this.#latest);
+    redraw(byId('feed'), this.#latest.map(event => this.#line(event)));
   }
 
   #line({name, data}) {

@@ -1,11 +1,17 @@
-// The keyboard focus, while a list is drawn again. The rows of such a list have a `data-key`, the same for the same record.
+// Lists that are drawn again, and the keyboard focus meanwhile. Their rows may have a `data-key`, the same for the same record.
 
 const CONTROLS = 'a, button:not(:disabled), summary';
 
-/** Replaces the rows of a list. The control that has the focus keeps it. */
+/** Shows rows, each new. One that looks as before stays: a user may be about to click it. The control that has the focus
+    keeps it. */
 export function redraw(place, rows) {
   const find = place.contains(document.activeElement) && finder(document.activeElement);
-  place.replaceChildren(...rows);
+  const former = [...place.children];
+  for (const [at, row] of rows.entries()) {
+    if (!former[at]) place.append(row);
+    else if (!former[at].isEqualNode(row)) former[at].replaceWith(row);
+  }
+  for (const row of former.slice(rows.length)) row.remove();
   if (find) find()?.focus({preventScroll: true});
 }
 

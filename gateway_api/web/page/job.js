@@ -3,7 +3,8 @@
 import {Refused} from './api.js';
 import {attempt} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
-import {Fields} from './fields.js';
+import {drawFields} from './fields.js';
+import {redraw} from './focus.js';
 import {conditions, count, sessions} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -35,11 +36,10 @@ export class Job extends EventTarget {
     super();
     this.api = api;
     this.bar = element('progress', {'aria-labelledby': 'job-title'});
-    const values = element('dl', {class: 'fields'});
-    this.fields = new Fields(values);
+    this.fields = element('dl', {class: 'fields'});
     this.errors = element('ol', {class: 'first', 'aria-label': 'First failures'});
     neighbour.after(panel('job', 'Job', [
-      element('p', {id: 'job-state', class: 'state', role: 'status'}), this.bar, values, this.errors,
+      element('p', {id: 'job-state', class: 'state', role: 'status'}), this.bar, this.fields, this.errors,
       element('p', {class: 'actions'},
         element('span', {'data-admin': true, hidden: true}, button('job-cancel', 'Cancel the job')),
         button('job-close', 'Close', 'quiet closes'), element('a', {href: views.link('jobs'), text: 'All jobs'})),
@@ -61,8 +61,7 @@ export class Job extends EventTarget {
     write('job-note', '');
     this.#state('idle', 'Loading');
     this.bar.removeAttribute('value');
-    this.fields.clear();
-    this.errors.replaceChildren();
+    for (const list of [this.fields, this.errors]) list.replaceChildren();
     byId('job-title').focus();
     this.poll.now();
   }
@@ -98,11 +97,8 @@ export class Job extends EventTarget {
     this.bar.max = Math.max(1, total);
     this.bar.value = total ? taken(job) : 1;
     const fields = {Done: done, 'Ended before': gone, Failed: failed, Left: total - taken(job)};
-    this.fields.show(Object.entries(fields).map(([name, number]) => ({name, text: count(number)})));
-    if (this.errors.childElementCount !== errors.length) {
-      this.errors.replaceChildren(...errors.map(({session_id: session, message}) =>
-        element('li', {text: `Session ${session}: ${message}`})));
-    }
+    drawFields(this.fields, Object.entries(fields).map(([name, number]) => ({name, text: count(number)})));
+    redraw(this.errors, errors.map(({session_id: session, message}) => element('li', {text: `Session ${session}: ${message}`})));
     if (state === 'running' || this.#ended) return;
     this.#ended = true;
     this.dispatchEvent(new Event('ended'));

@@ -14,8 +14,6 @@ import {link} from './views.js';
 const SECONDS = 2;
 
 export class Jobs {
-  #state = '';
-
   constructor(api) {
     this.api = api;
     this.table = new Table({id: 'job-list', label: 'Jobs', columns: [
@@ -39,9 +37,7 @@ export class Jobs {
     await shown('jobs-problem', async () => {
       const {jobs} = await this.api.poll('/subscribers/jobs');
       write('jobs-note', count(jobs.length));
-      const state = JSON.stringify([jobs, this.api.isAdmin]);
-      if (this.#state !== state) this.table.draw(jobs);
-      this.#state = state;
+      this.table.draw(jobs);
     });
   }
 

@@ -3,7 +3,7 @@
 import {Refused} from './api.js';
 import {ask} from './dialogs.js';
 import {byId, complain, show, write} from './elements.js';
-import {Fields} from './fields.js';
+import {drawFields} from './fields.js';
 import {finder} from './focus.js';
 import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
 import {LiveTraffic} from './livetraffic.js';
@@ -26,7 +26,6 @@ export class SessionRecord extends EventTarget {
   #timeline;
   #traffic;
   #ended = false;
-  #fields = new Fields(byId('record-fields'));
 
   constructor(api, stream) {
     super();
@@ -60,7 +59,7 @@ export class SessionRecord extends EventTarget {
     this.#session = null;
     this.#rates = 'measuring';
     this.#ended = false;
-    this.#fields.clear();
+    byId('record-fields').replaceChildren();
     complain(byId('record-problem'));
     write('record-title', `Session ${id}`);
     this.#state('idle', 'Loading');
@@ -130,7 +129,7 @@ export class SessionRecord extends EventTarget {
       ['Source', session.source],
       ['Online since', `${moment(session.started_at)}, ${age(session.started_at)}`],
     ];
-    this.#fields.show(rows.map(([name, text, look, copy]) => ({name, text, look, copy})));
+    drawFields(byId('record-fields'), rows.map(([name, text, look, copy]) => ({name, text, look, copy})));
   }
 
   #fault({kind, object, reason, since}) {

@@ -4,7 +4,6 @@ import {element} from './elements.js';
 import {redraw} from './focus.js';
 
 export class Table {
-  #rows = new Map();
   #marked = null;
   #sorted = null;
   #records = [];
@@ -33,17 +32,13 @@ export class Table {
 
   draw(records) {
     this.#records = records;
-    const rows = records.map(record => this.#row(record));
-    this.#rows = new Map(rows.map(row => [row.dataset.key, row]));
-    redraw(this.body, rows);
-    this.mark(this.#marked);
+    redraw(this.body, records.map(record => this.#row(record)));
   }
 
   /** Marks the row of the open record; null for none. */
   mark(key) {
-    this.row(this.#marked)?.removeAttribute('aria-current');
-    this.#marked = key;
-    this.row(key)?.setAttribute('aria-current', 'true');
+    this.#marked = String(key);
+    for (const row of this.body.rows) row.ariaCurrent = this.#current(row.dataset.key);
   }
 
   /** Shows by which field the records are sorted, such as `-id`. */
@@ -58,7 +53,7 @@ export class Table {
   }
 
   row(key) {
-    return this.#rows.get(String(key));
+    return this.body.querySelector(`tr[data-key="${CSS.escape(key)}"]`);
   }
 
   cell(key, field) {
@@ -76,8 +71,13 @@ export class Table {
     next.focus();
   }
 
+  #current(key) {
+    return key === this.#marked ? 'true' : null;
+  }
+
   #row(record) {
-    return element('tr', {'data-key': this.key(record)}, ...this.columns.map(({field, look = '', show}) =>
+    const key = String(this.key(record));
+    return element('tr', {'data-key': key, 'aria-current': this.#current(key)}, ...this.columns.map(({field, look = '', show}) =>
       element('td', {class: look}, show ? show(record) : String(record[field] ?? ''))));
   }
 }

@@ -1,6 +1,7 @@
 // What happened to the subscriber of the open record, the newest first.
 
 import {byId, element, show} from './elements.js';
+import {redraw} from './focus.js';
 import {moment} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
@@ -9,7 +10,6 @@ const SECONDS = 10, MOST = 20;
 
 export class Timeline {
   #id = null;
-  #state = '';
 
   constructor(api) {
     this.api = api;
@@ -33,11 +33,8 @@ export class Timeline {
   }
 
   #draw(entries) {
-    const state = JSON.stringify(entries);
     show('record-timeline', entries.length > 0);
-    if (state === this.#state) return;
-    this.#state = state;
-    byId('record-timeline').replaceChildren(...entries.map(({at, event, message}) => element('li', {class: event.replace('.', '-')},
+    redraw(byId('record-timeline'), entries.map(({at, event, message}) => element('li', {class: event.replace('.', '-')},
       element('time', {text: moment(at)}), element('span', {text: message}))));
   }
 }

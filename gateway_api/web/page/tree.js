@@ -1,23 +1,20 @@
 // The running configuration as a tree. What a user has opened stays open when the configuration changes.
 
 import {element} from './elements.js';
+import {redraw} from './focus.js';
 import {isLeaf, parts, pathText} from './leaves.js';
 import {link} from './views.js';
 
 export class Tree {
   #place;
-  #shown = '';
 
   constructor(place) {
     this.#place = place;
   }
 
   show(configuration) {
-    const text = JSON.stringify(configuration);
-    if (text === this.#shown) return;
-    this.#shown = text;
     const open = new Set([...this.#place.querySelectorAll('details[open]')].map(({dataset}) => dataset.path));
-    this.#place.replaceChildren(branch(configuration, [], open));
+    redraw(this.#place, [branch(configuration, [], open)]);
   }
 
   /** Opens the branches that lead to a path. */

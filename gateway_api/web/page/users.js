@@ -42,10 +42,7 @@ export class Users {
       const {api: {users = []} = {}} = await this.api.poll('/system/config');
       this.#number = users.length;
       write('users-note', count(users.length));
-      // The buttons stay while the users stay: one of them may have the focus.
-      const state = JSON.stringify([users, this.api.isAdmin]);
-      if (this.state !== state) this.table.draw(users);
-      this.state = state;
+      this.table.draw(users);
     });
   }
 

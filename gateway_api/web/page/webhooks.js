@@ -69,9 +69,7 @@ export class Webhooks {
     await shown('webhooks-problem', async () => {
       const {webhooks} = await this.api.poll('/webhooks');
       write('webhooks-note', count(webhooks.length));
-      const state = JSON.stringify(webhooks);
-      if (this.state !== state) this.table.draw(webhooks);
-      this.state = state;
+      this.table.draw(webhooks);
       const open = webhooks.find(({id}) => id === this.#open);
       // A webhook that was deleted keeps no live buttons.
       for (const id of ['webhook-test', 'webhook-delete']) byId(id).disabled = !open;
