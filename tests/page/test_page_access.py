@@ -85,7 +85,7 @@ def job(shown: Screen) -> None:
 def configuration(shown: Screen) -> None:
     shown.open("#configuration").sign_in()
     expect(shown.page.locator("#diff ins")).to_be_visible()
-    expect(shown.page.locator("#archive tr").first).to_be_visible()
+    expect(shown.page.locator("#archive tbody tr").first).to_be_visible()
     expect(shown.page.locator("#unconfirmed")).to_be_visible()
 
 

@@ -63,7 +63,7 @@ def test_a_change_is_staged_seen_and_committed(shown: Screen) -> None:
     stage(shown, "qos.default_down", before)
     commit(shown)
     # What ran until now, and who had made it so.
-    expect(shown.page.locator("#archive tr").first).to_contain_text("slower for everybody")
+    expect(shown.page.locator("#archive tbody tr").first).to_contain_text("slower for everybody")
 
 
 def test_what_the_api_refuses_is_said_beside_it(shown: Screen) -> None:
@@ -186,7 +186,7 @@ def test_hostile_text_stays_text(shown: Screen) -> None:
     expect(shown.page.locator("#configuration-state")).to_contain_text("Committed")
     stage(shown, "qos.default_down", "9mbit")
     commit(shown)
-    expect(shown.page.locator("#archive tr").first).to_contain_text(HOSTILE)
+    expect(shown.page.locator("#archive tbody tr").first).to_contain_text(HOSTILE)
     shown.go("Overview")
     expect(shown.page.locator("#neighbours li").first).to_contain_text(HOSTILE)
     assert "taken over" not in shown.page.title()
@@ -260,7 +260,7 @@ def test_any_two_configurations_are_compared(shown: Screen) -> None:
     former = committed(shown.api, "41mbit")
     committed(shown.api, "42mbit")
     elsewhere(shown.api, "qos.default_up", "43mbit")
-    expect(shown.page.locator("#archive tr").nth(1)).to_be_visible()
+    expect(shown.page.locator("#archive tbody tr").nth(1)).to_be_visible()
     shown.page.reload()
     diff = shown.page.locator("#revision-diff")
     shown.page.get_by_role("link", name="Difference from revision 2 to the running configuration").click()

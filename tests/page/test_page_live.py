@@ -237,6 +237,7 @@ def test_events_that_come_late_are_counted_and_make_no_spike_in_the_chart(
 ) -> None:
     with running_stack(tmp_path, sessions=100, arrivals=10) as (api, process), screen(browser, api) as shown:
         shown.open().sign_in()
+        shown.is_live()
         behind(shown, 30)
         before = shown.since()
         # What is due meanwhile happens at its time, and is told when the core runs again.

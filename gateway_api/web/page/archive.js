@@ -6,6 +6,8 @@ import {moment} from './format.js';
 import {leaves} from './leaves.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {difference, field, panel} from './section.js';
+import {Table} from './table.js';
 import * as views from './views.js';
 
 const SECONDS = 30;
@@ -19,10 +21,25 @@ export class Archive extends EventTarget {
     super();
     this.api = api;
     this.poll = new Poll(SECONDS, () => this.#read(), ['configuration']);
-    byId('compare').addEventListener('submit', event => {
-      event.preventDefault();
-      views.amend({from: byId('compare-from').value, to: byId('compare-to').value});
-    });
+    this.table = new Table({id: 'archive', label: 'Revisions', key: ({committed_at: at}) => at, columns: [
+      {field: 'revision', title: 'Revision', look: 'number'}, {field: 'committed_at', title: 'Committed', show: ({committed_at: at}) => moment(at)},
+      {field: 'author', title: 'By'}, {field: 'comment', title: 'Comment', look: 'text'},
+      {field: 'actions', title: 'Actions', show: ({revision}) => this.#actions(revision)},
+    ]});
+    this.panel = panel('archive', 'Archive', [
+      element('p', {id: 'archive-none', class: 'note', text: 'No commits yet.'}), this.table.place,
+      element('form', {id: 'compare', class: 'find', 'aria-label': 'Difference of two configurations', onsubmit: event => this.#choose(event)},
+        field('From', element('select', {id: 'compare-from'})), field('To', element('select', {id: 'compare-to'})),
+        element('button', {type: 'submit', class: 'quiet', text: 'Show the difference'})),
+      element('p', {id: 'revision-title', role: 'status', class: 'outcome'}),
+      element('p', {id: 'revision-same', class: 'note', hidden: true, text: 'No difference. Secrets are masked, so they are not compared.'}),
+      difference('revision-diff', {'aria-labelledby': 'revision-title'}),
+    ], {note: 'newest first'});
+  }
+
+  #choose(event) {
+    event.preventDefault();
+    views.amend({from: byId('compare-from').value, to: byId('compare-to').value});
   }
 
   now() {
@@ -40,8 +57,8 @@ export class Archive extends EventTarget {
     await shown('archive-problem', async () => {
       const {revisions} = await this.api.poll('/system/config/archive');
       show('archive-none', !revisions.length);
-      show('archive-table', revisions.length > 0);
-      redraw(byId('archive'), revisions.map(revision => this.#row(revision)));
+      this.table.place.hidden = !revisions.length;
+      this.table.draw(revisions);
       const names = [RUNNING, ...(this.api.isAdmin ? [CANDIDATE] : []), ...revisions.map(({revision}) => String(revision))];
       this.#offer('compare-from', names, this.wanted?.from ?? '1');
       this.#offer('compare-to', names, this.wanted?.to ?? RUNNING);
@@ -64,7 +81,7 @@ export class Archive extends EventTarget {
     await shown('archive-problem', async () => {
       const [before, after] = await Promise.all([this.#values(from), this.#values(to)]);
       this.#compared = compared;
-      const lines = difference(before, after);
+      const lines = changes(before, after);
       write('revision-title', `From ${from} to ${to}`);
       show('revision-same', !lines.length);
       byId('revision-diff').replaceChildren(...lines);
@@ -78,20 +95,18 @@ export class Archive extends EventTarget {
     return valuesOf((await this.api.get(`/system/config/archive/${encodeURIComponent(name)}`)).configuration);
   }
 
-  #row({revision, committed_at: at, author, comment}) {
+  #actions(revision) {
     const back = () => this.dispatchEvent(new CustomEvent('rollback', {detail: revision}));
-    return element('tr', {'data-key': at}, element('td', {class: 'number', text: revision}), element('td', {text: moment(at)}),
-      element('td', {text: author}), element('td', {class: 'text', text: comment ?? ''}),
-      element('td', {}, element('span', {class: 'actions'},
-        element('a', {href: views.link('configuration', {from: revision, to: RUNNING}), text: 'Difference', 'aria-label': `Difference from revision ${revision} to the running configuration`}),
-        ...(this.api.isAdmin ? [element('button', {type: 'button', class: 'quiet', text: 'Roll back…', 'aria-label': `Roll back to revision ${revision}`, onclick: back})] : []))));
+    return element('span', {class: 'actions'},
+      element('a', {href: views.link('configuration', {from: revision, to: RUNNING}), text: 'Difference', 'aria-label': `Difference from revision ${revision} to the running configuration`}),
+      ...(this.api.isAdmin ? [element('button', {type: 'button', class: 'quiet', text: 'Roll back…', 'aria-label': `Roll back to revision ${revision}`, onclick: back})] : []));
   }
 }
 
 const valuesOf = configuration => new Map([...leaves(configuration)].map(([path, value]) => [path, JSON.stringify(value)]));
 
 /** Lines as those of the API's own comparison. */
-function difference(before, after) {
+function changes(before, after) {
   return [...new Set([...before.keys(), ...after.keys()])].sort().flatMap(path => {
     if (before.get(path) === after.get(path)) return [];
     return [

@@ -1,15 +1,19 @@
 // Sessions started and ended since the page opened. Each event counts once.
 
 import {Chart} from './chart.js';
-import {byId, write} from './elements.js';
+import {element, write} from './elements.js';
 import {count, timeOfDay} from './format.js';
 import {eventsBefore} from './past.js';
+import {chartPlace, legend, panel} from './section.js';
 
 const SECONDS = 120;
 // Seconds within which an event arrives; both times are whole seconds. After a lost connection it arrives later.
 const FRESH = 3;
 
-export class Arrivals {
+/** Their panel. */
+export const arrivals = (api, stream) => new Arrivals(api, stream).panel;
+
+class Arrivals {
   #came = 0;
   #went = 0;
   #now = {up: 0, down: 0};
@@ -19,8 +23,13 @@ export class Arrivals {
 
   constructor(api, stream) {
     this.api = api;
-    this.chart = new Chart(byId('arrivals-chart'), {span: SECONDS, step: 1, format: most => `${count(most)}/s`, least: 1, names: ['started', 'ended']});
-    write('watched-since', timeOfDay(Date.now() / 1000));
+    this.place = chartPlace('arrivals', 'Sessions started and ended in each of the last 120 seconds');
+    this.panel = panel('arrivals', 'Sessions started and ended', [
+      legend(['up', 'Started', 'arrivals-now'], ['down', 'Ended', 'departures-now']), this.place,
+      element('p', {class: 'note'}, `Since ${timeOfDay(Date.now() / 1000)}: `, element('b', {id: 'came', text: 0}), ' started, ',
+        element('b', {id: 'went', text: 0}), ' ended. ', element('span', {id: 'gaps'})),
+    ], {note: 'per second, last two minutes'});
+    this.chart = new Chart(this.place, {span: SECONDS, step: 1, format: most => `${count(most)}/s`, least: 1, names: ['started', 'ended']});
     stream.addEventListener('events', ({detail}) => this.#take(detail, stream.position));
     for (const state of ['live', 'lost']) stream.addEventListener(state, () => { this.#whole = false; });
     stream.addEventListener('gap', ({detail}) => this.#gap(detail));
@@ -37,14 +46,14 @@ export class Arrivals {
     }
     write('came', count(this.#came));
     write('went', count(this.#went));
-    byId('arrivals-chart').dataset.until = position;
+    this.place.dataset.until = position;
   }
 
   #gap({id, data}) {
     this.#gaps += 1;
     // The first one is the answer to the sign-in.
     if (!this.#gaps) this.#fill(data);
-    byId('arrivals-chart').dataset.since ??= id;
+    this.place.dataset.since ??= id;
     if (this.#gaps) write('gaps', `Events were lost ${this.#gaps} times: these two numbers are incomplete.`);
   }
 

@@ -5,7 +5,7 @@ import {byId, element, write} from './elements.js';
 import {conditions, count, sessions} from './format.js';
 import {askRates} from './rates.js';
 import {Schema} from './schema.js';
-import {button, field, textInput} from './section.js';
+import {ADMIN, button, field, textInput} from './section.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
 
@@ -21,7 +21,7 @@ export class Bulk {
     this.buttons = [
       button('bulk-rate', 'Change rates of all…', 'quiet'), button('bulk-disconnect', 'Disconnect all…', 'danger'),
     ];
-    byId('list-problem').before(element('div', {class: 'bulk', 'data-admin': true, hidden: true},
+    byId('list-problem').before(element('div', {class: 'bulk', ...ADMIN},
       element('p', {id: 'bulk-match', class: 'note'}), element('p', {class: 'actions'}, ...this.buttons)));
     const speed = field('Sessions per second, optional', textInput('bulk-speed', {type: 'number', step: 1, 'aria-describedby': 'bulk-speed-help'}));
     speed.append(element('p', {id: 'bulk-speed-help', class: 'note'}));

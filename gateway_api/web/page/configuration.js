@@ -1,6 +1,7 @@
 // The candidate: edit, compare, commit, discard.
 
 import {POLL} from './api.js';
+import {Archive} from './archive.js';
 import {ask, attempt, confirm} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
 import {Confirmation} from './confirmation.js';
@@ -9,6 +10,7 @@ import {count} from './format.js';
 import {shown} from './panel.js';
 import {Paths} from './paths.js';
 import {Poll} from './poll.js';
+import {button, difference, panel, viewSection} from './section.js';
 import {toast} from './toasts.js';
 
 const SECONDS = 10;
@@ -19,23 +21,24 @@ export class Configuration {
   #etag = null;
   #impact = null;
 
-  constructor(api, archive) {
+  constructor(api) {
     this.api = api;
-    this.paths = new Paths(api);
     this.confirmation = new Confirmation(api, text => this.#tell(text));
-    this.archive = archive;
-    archive.addEventListener('rollback', ({detail}) => this.#askRollBack(detail));
+    this.archive = new Archive(api);
+    this.paths = new Paths(api, (action, body) => this.#stage(action, body));
+    viewSection('configuration', 'Configuration', element('div', {class: 'pair'}, panel('waiting', 'Candidate', [
+      element('p', {id: 'configuration-state', role: 'status', class: 'outcome'}),
+      element('p', {id: 'waiting-none', class: 'note', text: 'The candidate has no changes.'}),
+      element('p', {id: 'waiting-hidden', class: 'note', hidden: true, text: 'Only an admin can see the candidate.'}),
+      difference('diff', {'aria-label': 'Changes in the candidate'}),
+      element('p', {id: 'waiting-actions', class: 'actions', hidden: true}, button('commit', 'Commit…'), button('discard', 'Discard…', 'danger')),
+      this.confirmation.place,
+    ]), this.paths.form), this.archive.panel, this.paths.tree);
+    this.archive.addEventListener('rollback', ({detail}) => this.#askRollBack(detail));
     // In all views: the navigation shows the number of changed lines.
     this.poll = new Poll(SECONDS, () => this.#read());
     byId('commit').addEventListener('click', () => this.#askCommit());
     byId('discard').addEventListener('click', () => this.#askDiscard());
-    byId('stage').addEventListener('submit', event => {
-      event.preventDefault();
-      this.#stage('/system/config/set', {path: byId('stage-path').value, value: byId('stage-value').value});
-    });
-    byId('stage-delete').addEventListener('click', () => {
-      if (byId('stage-path').reportValidity()) this.#stage('/system/config/delete', {path: byId('stage-path').value});
-    });
   }
 
   /** Shows the path and the difference that the query of the URL names. */
@@ -66,7 +69,7 @@ export class Configuration {
     const changed = lines.filter(line => /^[+-]/.test(line)).length;
     show('waiting-badge', changed > 0);
     byId('waiting-badge').replaceChildren(String(changed), element('span', {class: 'unseen', text: ' changed lines in the candidate'}));
-    write('waiting-count', changed ? `${changed} lines` : '');
+    write('waiting-note', changed ? `${changed} lines` : '');
     show('waiting-none', !changed);
     show('diff', changed > 0);
     show('waiting-actions', changed > 0);
@@ -74,9 +77,9 @@ export class Configuration {
       element(line.startsWith('-') ? 'del' : line.startsWith('+') ? 'ins' : 'span', {text: line})));
   }
 
-  async #stage(path, body) {
+  async #stage(action, body) {
     await attempt(byId('stage'), byId('stage-problem'), async () => {
-      await this.api.post(path, body);
+      await this.api.post(`/system/config/${action}`, body);
       this.#tell(`Staged ${body.path}.`);
       byId('stage-value').value = '';
       byId('stage-path').focus();
@@ -90,7 +93,7 @@ export class Configuration {
   }
 
   #askCommit() {
-    write('commit-text', `${byId('waiting-count').textContent} of the diff take effect at once.`);
+    write('commit-text', `${byId('waiting-note').textContent} of the diff take effect at once.`);
     byId('commit-comment').value = '';
     const asSeen = this.#asSeen;
     let most = this.#warn();
@@ -112,7 +115,7 @@ export class Configuration {
       return () => {
         this.#tell(`${done.message}.`);
         this.confirmation.await(done.confirm_deadline);
-        byId('configuration-title').focus();
+        byId('configuration-heading').focus();
       };
     });
   }
@@ -133,7 +136,7 @@ export class Configuration {
       await this.#settle('/system/config/discard', undefined, asSeen);
       return () => {
         this.#tell('Discarded.');
-        byId('configuration-title').focus();
+        byId('configuration-heading').focus();
       };
     });
   }
@@ -147,7 +150,7 @@ export class Configuration {
       const {message} = await this.#settle('/system/config/rollback', {revision}, asSeen);
       return () => {
         this.#tell(`${message}.`);
-        byId('configuration-title').focus();
+        byId('configuration-heading').focus();
       };
     });
   }

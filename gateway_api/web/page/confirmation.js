@@ -1,8 +1,9 @@
 // An unconfirmed commit: its deadline, and the button that confirms it.
 
 import {attempt} from './dialogs.js';
-import {byId, show, write} from './elements.js';
+import {byId, element, write} from './elements.js';
 import {duration} from './format.js';
+import {button} from './section.js';
 
 export class Confirmation {
   #api;
@@ -11,12 +12,15 @@ export class Confirmation {
   /** `tell` is called with the result as a sentence. */
   constructor(api, tell) {
     this.#api = api;
-    byId('confirm-commit').addEventListener('click', () =>
-      attempt(byId('unconfirmed'), byId('waiting-problem'), async () => {
-        await api.post('/system/config/confirm');
-        this.await(null);
-        tell('The commit is confirmed.');
-      }));
+    const confirm = () => attempt(this.place, byId('waiting-problem'), async () => {
+      await api.post('/system/config/confirm');
+      this.await(null);
+      tell('The commit is confirmed.');
+    });
+    this.place = element('div', {id: 'unconfirmed', class: 'notice', hidden: true},
+      element('p', {}, element('b', {text: 'Not confirmed yet.'}), ' The former configuration returns in ',
+        element('b', {id: 'unconfirmed-left', role: 'timer'}), '.'),
+      button('confirm-commit', 'Confirm', '', {onclick: confirm}));
     setInterval(() => this.#draw(), 1000);
   }
 
@@ -27,7 +31,7 @@ export class Confirmation {
   }
 
   #draw() {
-    show('unconfirmed', this.#deadline !== null);
+    this.place.hidden = this.#deadline === null;
     if (this.#deadline !== null) write('unconfirmed-left', duration(Math.max(0, this.#deadline - this.#api.now())));
   }
 }

@@ -28,7 +28,13 @@ export const faults = api => new ListView(api, {
   ],
 });
 
-export class Health {
+/** The panel of the overview. */
+export function health(api) {
+  new Health(api);
+  return panel('overview-health', 'Health', [element('ul', {id: 'overview-health', class: 'states brief'})]);
+}
+
+class Health {
   constructor(api) {
     this.api = api;
     // In all views: the alarm is in all of them.

@@ -8,7 +8,7 @@ import {redraw} from './focus.js';
 import {conditions, count, sessions} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {button, panel} from './section.js';
+import {ADMIN, button, panel} from './section.js';
 import * as views from './views.js';
 
 const SECONDS = 1;
@@ -41,7 +41,7 @@ export class Job extends EventTarget {
     neighbour.after(panel('job', 'Job', [
       element('p', {id: 'job-state', class: 'state', role: 'status'}), this.bar, this.fields, this.errors,
       element('p', {class: 'actions'},
-        element('span', {'data-admin': true, hidden: true}, button('job-cancel', 'Cancel the job')),
+        element('span', ADMIN, button('job-cancel', 'Cancel the job')),
         button('job-close', 'Close', 'quiet closes'), element('a', {href: views.link('jobs'), text: 'All jobs'})),
     ], {id: 'job', hidden: true}));
     byId('job-title').tabIndex = -1;

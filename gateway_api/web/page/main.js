@@ -2,33 +2,25 @@
 
 import {Api} from './api.js';
 import {audit} from './audit.js';
-import {Archive} from './archive.js';
-import {Arrivals} from './arrivals.js';
 import {Configuration} from './configuration.js';
 import {Connection} from './connection.js';
-import {Counts} from './counts.js';
 import {confirm} from './dialogs.js';
-import {dayTraffic} from './daytraffic.js';
 import {byId, show, write} from './elements.js';
 import {failedSignOns} from './failedsignons.js';
-import {Feed} from './feed.js';
 import {formerSessions} from './formersessions.js';
-import {Health, faults} from './health.js';
+import {faults} from './health.js';
 import {Jobs} from './jobs.js';
 import * as keys from './keys.js';
-import {Neighbours} from './neighbours.js';
 import {cgnat, interfaces, routes} from './network.js';
+import {overview} from './overview.js';
 import * as polls from './poll.js';
-import {SessionRecord} from './record.js';
 import {drop} from './section.js';
 import {SignIn} from './signin.js';
 import {Stream} from './stream.js';
 import {Subscribers} from './subscribers.js';
 import {talkers} from './talkers.js';
-import {Traffic} from './traffic.js';
 import {Users} from './users.js';
 import * as views from './views.js';
-import {Vlans} from './vlans.js';
 import {Webhooks} from './webhooks.js';
 
 const api = new Api();
@@ -36,25 +28,15 @@ const stream = new Stream(api);
 
 /** After the first sign-in. */
 function begin() {
-  const record = new SessionRecord(api, stream);
-  const subscribers = new Subscribers(api, stream, record);
   new Connection(api, stream);
-  new Counts(api, stream);
-  new Arrivals(api, stream);
-  new Traffic(api);
-  dayTraffic(api);
-  new Feed(stream);
-  new Vlans(api);
-  new Neighbours(api);
+  overview(api, stream);
   new Jobs(api);
   new Users(api);
-  const faulty = faults(api);
-  new Health(api);
-  const configuration = new Configuration(api, new Archive(api));
   keys.listen();
   views.follow({
-    subscribers, traffic: talkers(api), history: formerSessions(api), 'failed-sign-ons': failedSignOns(api),
-    configuration, interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), health: faulty, webhooks: new Webhooks(api), audit: audit(api),
+    subscribers: new Subscribers(api, stream), traffic: talkers(api), history: formerSessions(api), 'failed-sign-ons': failedSignOns(api),
+    interfaces: interfaces(api), routes: routes(api), cgnat: cgnat(api), configuration: new Configuration(api), health: faults(api),
+    webhooks: new Webhooks(api), audit: audit(api),
   });
   show('banner', true);
 }

@@ -5,7 +5,7 @@ import {count, moment, scaled} from './format.js';
 import {ListView} from './listview.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {problem} from './section.js';
+import {problem, tile} from './section.js';
 import {link} from './views.js';
 
 const SECONDS = 10;
@@ -63,6 +63,4 @@ export function cgnat(api) {
   return view;
 }
 
-const tile = (id, title, note) => element('div', {class: 'tile'},
-  element('dt', {text: title}), element('dd', {id, text: '–'}), element('dd', {class: 'note', text: note}));
 const address = ({address: text, prefix_length: length}) => `${text}/${length}`;

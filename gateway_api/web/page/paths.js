@@ -5,10 +5,11 @@ import {Refused, Unreachable} from './api.js';
 import {leaves} from './leaves.js';
 import {Poll} from './poll.js';
 import {Schema} from './schema.js';
-import {Tree} from './tree.js';
+import {ADMIN, button, field, form, panel, textInput} from './section.js';
+import {drawTree, reveal} from './tree.js';
 
 const SECONDS = 60, MOST = 400;
-const MASK = '********';
+const MASK = '********', HINT = 'For example qos.default_down';
 
 export class Paths {
   #running = null;
@@ -17,12 +18,23 @@ export class Paths {
   // Not before the view is shown: the schema is large.
   #isOffered = false;
 
-  constructor(api) {
+  /** `stage` is called with the name of an edit and its body. */
+  constructor(api, stage) {
     this.api = api;
     this.schema = new Schema(api);
-    this.tree = new Tree(byId('tree'));
+    this.tree = panel('tree', 'Running configuration', [element('div', {id: 'tree'})], {note: 'secrets are masked; a name leads to its edit'});
     this.poll = new Poll(SECONDS, () => this.#read());
-    byId('stage-path').addEventListener('input', () => this.#hint());
+    const path = textInput('stage-path', {list: 'paths', required: true, maxlength: 512, oninput: () => this.#hint(),
+      'aria-describedby': 'stage-runs stage-help stage-kind stage-problem'});
+    const value = textInput('stage-value', {'aria-describedby': 'stage-kind stage-problem'});
+    const edit = form('stage', [
+      field('Path', path), element('datalist', {id: 'paths'}), element('p', {id: 'stage-runs', class: 'note', text: HINT}),
+      element('p', {id: 'stage-help', class: 'note', role: 'status'}), element('p', {id: 'stage-kind', class: 'note'}), field('Value', value),
+    ], 'Set', () => stage('set', {path: path.value, value: value.value}));
+    edit.lastChild.append(' ', button('stage-delete', 'Delete at this path', 'quiet', {
+      onclick: () => path.reportValidity() && stage('delete', {path: path.value}),
+    }));
+    this.form = panel('edit', 'Edit the candidate', [edit], ADMIN);
   }
 
   now() {
@@ -42,7 +54,7 @@ export class Paths {
       this.#running = running;
       this.#values = new Map(leaves(running));
       if (running.system.hostname) write('hostname', running.system.hostname);
-      this.tree.show(running);
+      drawTree(byId('tree'), running);
     } catch (error) {
       // Optional: an operator can still type any path.
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
@@ -55,7 +67,7 @@ export class Paths {
   #fill() {
     const path = this.#chosen, value = this.#values.get(path);
     if (value === undefined) return;
-    this.tree.reveal(path);
+    reveal(byId('tree'), path);
     byId('stage-path').value = path;
     byId('stage-value').value = value === null || value === MASK ? '' : typeof value === 'string' ? value : JSON.stringify(value);
     this.#chosen = null;
@@ -77,7 +89,7 @@ export class Paths {
 
   async #hint() {
     const path = byId('stage-path').value;
-    write('stage-runs', this.#values.has(path) ? `Running: ${JSON.stringify(this.#values.get(path))}` : 'For example qos.default_down');
+    write('stage-runs', this.#values.has(path) ? `Running: ${JSON.stringify(this.#values.get(path))}` : HINT);
     let help = null;
     try {
       if (path) help = await this.schema.help(path);

@@ -2,7 +2,7 @@
 
 import {Refused} from './api.js';
 import {ask} from './dialogs.js';
-import {byId, complain, show, write} from './elements.js';
+import {byId, complain, element, show, write} from './elements.js';
 import {drawFields} from './fields.js';
 import {finder} from './focus.js';
 import {age, count, duration, faulty, moment, rateText, scaled, timeOfDay, words} from './format.js';
@@ -10,6 +10,7 @@ import {LiveTraffic} from './livetraffic.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 import {askRates} from './rates.js';
+import {ADMIN, button, chartPlace, legend, problem} from './section.js';
 import {Timeline} from './timeline.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
@@ -27,9 +28,18 @@ export class SessionRecord extends EventTarget {
   #traffic;
   #ended = false;
 
-  constructor(api, stream) {
+  /** Builds the panel after `neighbour`. */
+  constructor(api, stream, neighbour) {
     super();
     this.api = api;
+    neighbour.after(element('section', {id: 'record', class: 'panel', 'aria-labelledby': 'record-title', hidden: true},
+      element('h2', {id: 'record-title', tabindex: '-1'}), problem('record-problem'),
+      element('p', {id: 'record-state', class: 'state', role: 'status'}),
+      element('p', {class: 'actions'}, button('change-rate', 'Change rate…', '', ADMIN), button('disconnect', 'Disconnect…', 'danger', ADMIN),
+        button('record-close', 'Close', 'quiet closes')),
+      legend(['up', 'Downstream'], ['down', 'Upstream']), chartPlace('record', 'Traffic of this session in the last five minutes'),
+      element('dl', {id: 'record-fields', class: 'fields'}), problem('timeline-problem'),
+      element('ol', {id: 'record-timeline', class: 'timeline', 'aria-label': 'Timeline', hidden: true})));
     this.#timeline = new Timeline(api);
     this.#traffic = new LiveTraffic(api);
     this.#traffic.addEventListener('rates', ({detail}) => {

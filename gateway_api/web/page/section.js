@@ -11,17 +11,42 @@ export function viewSection(view, heading, ...parts) {
   return made;
 }
 
-/** A panel with a title. `more` are attributes. */
-export function panel(id, title, parts, more = {}) {
-  return element('section', {class: 'panel', 'aria-labelledby': `${id}-title`, ...more},
-    element('h2', {}, element('span', {id: `${id}-title`, text: title}), ' ', element('small', {id: `${id}-note`})),
+/** A panel with a title. A `note` beside it is a part of its name, as two panels may have one title. `more` are attributes. */
+export function panel(id, title, parts, {note = '', ...more} = {}) {
+  return element('section', {class: 'panel', 'aria-labelledby': note ? `${id}-title ${id}-note` : `${id}-title`, ...more},
+    element('h2', {}, element('span', {id: `${id}-title`, text: title}), ' ', element('small', {id: `${id}-note`, text: note})),
     problem(`${id}-problem`), ...parts);
 }
 
+/** A number of a row of them, `dl.tiles`. */
+export function tile(id, title, note, look = '') {
+  return element('div', {class: `tile ${look}`}, element('dt', {text: title}), element('dd', {id, text: '–'}),
+    element('dd', {id: `${id}-note`, class: 'note', text: note}));
+}
+
+/** Where Chart draws. */
+export function chartPlace(id, label) {
+  return element('div', {id: `${id}-chart`, class: 'chart', role: 'img', 'aria-label': label});
+}
+
+/** The names of the two quantities of a chart, and the elements of their current values. */
+export function legend(...parts) {
+  return element('p', {class: 'legend'}, ...parts.flatMap(([look, name, id]) =>
+    [element('span', {class: look}, `${name} `, ...(id ? [element('b', {id, text: '–'})] : [])), ' ']));
+}
+
+/** Attributes of what only an admin sees. */
+export const ADMIN = {'data-admin': true, hidden: true};
+
 export const problem = id => element('p', {id, class: 'problem', role: 'alert', hidden: true});
 
-export function button(id, text, look = '') {
-  return element('button', {id, type: 'button', class: look, text});
+export function button(id, text, look = '', more = {}) {
+  return element('button', {id, type: 'button', class: look, text, ...more});
+}
+
+/** Where lines of a difference of configurations are shown. `more` has its name. */
+export function difference(id, more) {
+  return element('div', {id, class: 'diff', tabindex: '0', role: 'region', hidden: true, ...more});
 }
 
 /** An input or select with its label. */

@@ -5,7 +5,8 @@ import {byId, element, show, write} from './elements.js';
 import {age, count, scaled} from './format.js';
 import {Job} from './job.js';
 import {Listing} from './listing.js';
-import {folding} from './section.js';
+import {SessionRecord} from './record.js';
+import {field, folding, textInput, viewSection} from './section.js';
 import * as views from './views.js';
 
 // Milliseconds: at most so often new rows come by themselves, and so long a pointer must rest before.
@@ -29,6 +30,7 @@ const COLUMNS = [
   {field: 'rate_up', title: 'Up', look: 'number wide', show: rate('rate_up')},
   {field: 'started_at', title: 'Online for', look: 'number wide', show: session => age(session.started_at)},
 ];
+const TYPES = [['', 'All'], ['pppoe', 'PPPoE'], ['dhcp', 'DHCP']];
 // The oldest first: rows keep their places while others come and go.
 const ORDER = 'id';
 
@@ -40,22 +42,28 @@ export class Subscribers {
   #due = null;
   #pointed = -Infinity;
 
-  /** `record` shows the open session. */
-  constructor(api, stream, record) {
-    this.record = record;
-    this.list = new Listing(api, byId('list-panel'), {
+  constructor(api, stream) {
+    const place = element('section', {class: 'panel'}), find = element('form', {id: 'find', class: 'find panel', role: 'search'},
+      field('Find a subscriber', textInput('find-text', {type: 'search', maxlength: 256, 'aria-describedby': 'find-help', 'aria-keyshortcuts': '/'}), 'grow'),
+      field('Type', element('select', {id: 'find-type'}, ...TYPES.map(([value, text]) => element('option', {value, text}))), 'folds'),
+      element('button', {type: 'submit', text: 'Find'}),
+      element('p', {id: 'find-help', class: 'note folds'}, 'Enter a session id, a part of a username, MAC or IP address, a prefix, an interface, a VLAN id or an accounting id. Leave it empty for all. The key ',
+        element('kbd', {text: '/'}), ' leads here, ', element('kbd', {text: '?'}), ' shows all keys.'));
+    viewSection('subscribers', 'Subscribers', find, element('div', {class: 'finding'}, place));
+    this.list = new Listing(api, place, {
       id: 'list', view: 'subscribers', title: 'Sessions', path: '/subscribers', records: 'sessions', columns: COLUMNS,
       filters: ['search', 'type'], sort: ORDER, chooses: true,
     });
     byId('list-problem').after(element('p', {id: 'list-none', hidden: true}, 'No session now. ',
       element('a', {id: 'list-history', text: 'Look for it in the history'}), '.'));
-    this.tell = folding(byId('find'));
+    this.tell = folding(find);
     this.list.addEventListener('read', ({detail}) => this.#drawn(detail));
-    this.job = new Job(api, byId('find'));
+    this.job = new Job(api, find);
+    this.record = new SessionRecord(api, stream, place);
     this.job.addEventListener('ended', () => this.list.poll.now());
     new Bulk(api, this.list);
-    record.addEventListener('read', ({detail}) => this.#renew(detail));
-    byId('find').addEventListener('submit', event => {
+    this.record.addEventListener('read', ({detail}) => this.#renew(detail));
+    find.addEventListener('submit', event => {
       event.preventDefault();
       this.#find();
     });

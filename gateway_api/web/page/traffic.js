@@ -1,10 +1,11 @@
 // The traffic of the trunks, from their counters.
 
 import {Chart} from './chart.js';
-import {byId, write} from './elements.js';
+import {element, write} from './elements.js';
 import {scaled} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {chartPlace, legend, panel} from './section.js';
 
 const SECONDS = 2, SAMPLES = 120;
 // The service keeps a sample for each ten seconds.
@@ -21,7 +22,10 @@ export async function trafficSince(api, seconds, step) {
   return samples.map(({at, down_bps, up_bps}) => ({at: at - ahead, up: down_bps, down: up_bps}));
 }
 
-export class Traffic {
+/** Their panel. */
+export const traffic = api => new Traffic(api).panel;
+
+class Traffic {
   #before = null;
   // The core's uptime in seconds at the last sample.
   #uptime = 0;
@@ -29,7 +33,11 @@ export class Traffic {
   #isMeasured = false;
 
   constructor(api) {
-    this.chart = new Chart(byId('traffic-chart'), {span: SAMPLES * SECONDS, step: SECONDS, format: bits, least: 1000, names: ['down', 'up']});
+    const place = chartPlace('traffic', 'Traffic of all trunks in the last four minutes');
+    this.panel = panel('traffic', 'Traffic', [
+      legend(['up', 'Downstream', 'down-now'], ['down', 'Upstream', 'up-now']), place, element('p', {class: 'note', id: 'trunks'}),
+    ], {note: 'all trunks, last four minutes'});
+    this.chart = new Chart(place, {span: SAMPLES * SECONDS, step: SECONDS, format: bits, least: 1000, names: ['down', 'up']});
     new Poll(null, () => shown('traffic-problem', () => this.#fill(api)), ['overview']);
     new Poll(SECONDS, () => shown('traffic-problem', async () => {
       const {interfaces} = await api.poll('/interfaces', {limit: FIRST});
@@ -79,6 +87,7 @@ export class Traffic {
     this.#write(down, up);
     write('trunks', rates.map(rate => `${rate.name}: ${bits(rate.down)} down, ${bits(rate.up)} up`).join(' · '));
   }
+
   #write(down, up) {
     for (const id of ['downstream', 'down-now']) write(id, bits(down));
     for (const id of ['upstream', 'up-now']) write(id, bits(up));

@@ -5,23 +5,15 @@ import {redraw} from './focus.js';
 import {isLeaf, parts, pathText} from './leaves.js';
 import {link} from './views.js';
 
-export class Tree {
-  #place;
+export function drawTree(place, configuration) {
+  const open = new Set([...place.querySelectorAll('details[open]')].map(({dataset}) => dataset.path));
+  redraw(place, [branch(configuration, [], open)]);
+}
 
-  constructor(place) {
-    this.#place = place;
-  }
-
-  show(configuration) {
-    const open = new Set([...this.#place.querySelectorAll('details[open]')].map(({dataset}) => dataset.path));
-    redraw(this.#place, [branch(configuration, [], open)]);
-  }
-
-  /** Opens the branches that lead to a path. */
-  reveal(path) {
-    for (const details of this.#place.querySelectorAll('details')) {
-      if (path.startsWith(`${details.dataset.path}.`)) details.open = true;
-    }
+/** Opens the branches that lead to a path. */
+export function reveal(place, path) {
+  for (const details of place.querySelectorAll('details')) {
+    if (path.startsWith(`${details.dataset.path}.`)) details.open = true;
   }
 }
 

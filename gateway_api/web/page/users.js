@@ -6,7 +6,7 @@ import {byId, complain, element, write} from './elements.js';
 import {count} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {field, form, panel, textInput, viewSection} from './section.js';
+import {ADMIN, field, form, panel, textInput, viewSection} from './section.js';
 import {Table} from './table.js';
 import {toast} from './toasts.js';
 
@@ -23,7 +23,7 @@ export class Users {
       {field: 'actions', title: 'Actions', look: 'text', show: user => this.#actions(user)},
     ]});
     viewSection('users', 'Users', panel('users', 'Users of the API', [this.table.place]),
-      panel('new-user', 'Add a user', [this.#form()], {'data-admin': true, hidden: true}));
+      panel('new-user', 'Add a user', [this.#form()], ADMIN));
     this.poll = new Poll(SECONDS, () => this.#read(), ['users']);
   }
 

@@ -5,7 +5,7 @@ import {byId, element, show, write} from './elements.js';
 import {count, moment, scaledTime, words} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {button, field, form, panel, textInput, viewSection} from './section.js';
+import {ADMIN, button, field, form, panel, textInput, viewSection} from './section.js';
 import {Table} from './table.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
@@ -33,11 +33,11 @@ export class Webhooks {
       {field: 'next_attempt_at', title: 'Next attempt', look: 'wide', show: ({next_attempt_at: at}) => (at ? moment(at) : '')},
     ]});
     const kept = element('p', {class: 'note', text: 'Registrations are in memory: after a stop of the API, register again, or declare them in the configuration.'});
-    const actions = element('p', {class: 'actions'}, adminButton('webhook-test', 'Send a test'),
-      adminButton('webhook-delete', 'Delete…', 'danger'), button('webhook-close', 'Close', 'quiet closes'));
+    const actions = element('p', {class: 'actions'}, button('webhook-test', 'Send a test', '', ADMIN),
+      button('webhook-delete', 'Delete…', 'danger', ADMIN), button('webhook-close', 'Close', 'quiet closes'));
     viewSection('webhooks', 'Webhooks', panel('webhooks', 'Registrations', [this.table.place, kept]),
       panel('deliveries', 'Deliveries', [actions, this.deliveries.place], {id: 'deliveries', hidden: true}),
-      panel('new-webhook', 'Register a webhook', [this.#form()], {'data-admin': true, hidden: true}));
+      panel('new-webhook', 'Register a webhook', [this.#form()], ADMIN));
     this.poll = new Poll(SECONDS, () => this.#read(), ['webhooks']);
     byId('webhook-test').addEventListener('click', () => this.#test());
     byId('webhook-delete').addEventListener('click', () => this.#askDelete());
@@ -115,11 +115,4 @@ export class Webhooks {
 
 function stateOf({state, paused_until: until, failing_since: since}) {
   return [state, until && `until ${moment(until)}`, since && `failing since ${moment(since)}`].filter(Boolean).join(', ');
-}
-
-function adminButton(id, text, look) {
-  const made = button(id, text, look);
-  made.dataset.admin = '';
-  made.hidden = true;
-  return made;
 }
