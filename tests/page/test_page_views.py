@@ -85,6 +85,29 @@ def test_interfaces_are_filtered_and_sorted_and_have_a_link(shown: Screen) -> No
     expect(rows(shown, "interface-list")).to_have_count(2)
 
 
+def test_the_values_of_a_filter_come_from_the_openapi_document_once_it_can_be_read(shown: Screen) -> None:
+    def offered(select: str) -> list[str]:
+        return shown.page.locator(f"#{select} option").all_inner_texts()
+
+    document = "**/api/v1/openapi.json"
+    shown.page.route(document, lambda route: route.fulfill(status=503, json={"message": "not now"}))
+    shown.page.goto(f"{shown.api.url}/#interfaces?type=ppp")
+    expect(rows(shown, "interface-list").first).to_contain_text("ppp")
+    assert offered("interfaces-type") == ["All", "ppp"]
+    shown.page.unroute(document)
+    with shown.page.expect_request(document):
+        read_again(shown)
+    expect(shown.page.locator("#interfaces-type option")).to_have_count(8)
+    operation = shown.api.send("GET", "/openapi.json").json()["paths"]["/api/v1/interfaces"]["get"]
+    (kinds,) = (one["schema"]["enum"] for one in operation["parameters"] if one["name"] == "type")
+    assert offered("interfaces-type") == ["All", *kinds]
+    assert shown.page.locator("#interfaces-type").input_value() == "ppp"
+    asked = sum(one.url.endswith("/openapi.json") for one in shown.requests)
+    shown.go("Sessions")
+    expect(shown.page.locator("#find-type option")).to_have_text(["All", "PPPoE", "DHCP"])
+    assert sum(one.url.endswith("/openapi.json") for one in shown.requests) == asked
+
+
 def test_a_route_of_a_session_leads_to_its_subscriber(shown: Screen) -> None:
     session = shown.api.get("/subscribers/12")
     shown.go("Routes")
@@ -299,13 +322,13 @@ def test_a_password_becomes_a_hash_in_the_browser(shown: Screen) -> None:
             shown.go("Users")
             shown.page.get_by_label("New username").fill("jo")
             add_user(shown, password, password)
+        # The API takes it, too. First: a toast lasts for seconds, as do the checks of a hash.
+        expect(shown.page.locator("#toasts p").last).to_contain_text("Staged the user jo.")
         assert password not in (staged.value.post_data or "")
         user = staged.value.post_data_json["value"]
         assert (user["username"], user["role"]) == ("jo", "operator")
         assert bcrypt.checkpw(password.encode(), user["password_hash"].encode())
         assert not bcrypt.checkpw(password[:-1].encode(), user["password_hash"].encode())
-        # The API takes it, too.
-        expect(shown.page.locator("#toasts p").last).to_contain_text("Staged the user jo.")
         assert shown.api.send("POST", "/system/config/discard").ok
 
 

@@ -2,7 +2,7 @@
 
 import {withQuery} from './format.js';
 
-const ROOT = '/api/v1';
+export const ROOT = '/api/v1';
 const TIMEOUT = 15_000;
 export const POLL = {'X-Poll': '1'};
 // Without it the API does not accept the browser's token: see page_token.py.

@@ -1,12 +1,11 @@
 // The archive: former configurations, the difference between any two, and the way back to one.
 
 import {byId, element, show, write} from './elements.js';
-import {redraw} from './focus.js';
 import {moment} from './format.js';
 import {leaves} from './leaves.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {difference, field, panel} from './section.js';
+import {difference, field, offer, panel} from './section.js';
 import {Table} from './table.js';
 import * as views from './views.js';
 
@@ -60,14 +59,10 @@ export class Archive extends EventTarget {
       this.table.place.hidden = !revisions.length;
       this.table.draw(revisions);
       const names = [RUNNING, ...(this.api.isAdmin ? [CANDIDATE] : []), ...revisions.map(({revision}) => String(revision))];
-      this.#offer('compare-from', names, this.wanted?.from ?? '1');
-      this.#offer('compare-to', names, this.wanted?.to ?? RUNNING);
+      offer(byId('compare-from'), names, this.wanted?.from ?? '1', title);
+      offer(byId('compare-to'), names, this.wanted?.to ?? RUNNING, title);
     });
     await this.#compare();
-  }
-
-  #offer(id, names, chosen) {
-    redraw(byId(id), names.map(name => element('option', {value: name, text: /^\d/.test(name) ? `Revision ${name}` : name, selected: name === chosen})));
   }
 
   async #compare() {
@@ -103,6 +98,7 @@ export class Archive extends EventTarget {
   }
 }
 
+const title = name => (/^\d/.test(name) ? `Revision ${name}` : name);
 const valuesOf = configuration => new Map([...leaves(configuration)].map(([path, value]) => [path, JSON.stringify(value)]));
 
 /** Lines as those of the API's own comparison. */

@@ -8,7 +8,7 @@ export const audit = api => new ListView(api, {
   view: 'audit', heading: 'Audit', id: 'audit-list', title: 'Audit log', path: '/audit', records: 'records', sort: null,
   fields: [
     {name: 'user', label: 'User'}, {name: 'action', label: 'Action'},
-    {name: 'result', label: 'Result', options: ['done', 'refused', 'failed', 'unanswered']},
+    {name: 'result', label: 'Result', choice: true},
     {name: 'since', label: 'Since (your time zone)', time: true}, {name: 'until', label: 'Until (your time zone)', time: true},
   ],
   columns: [

@@ -4,7 +4,7 @@ import {ask, attempt} from './dialogs.js';
 import {byId, element, write} from './elements.js';
 import {conditions, count, sessions} from './format.js';
 import {askRates} from './rates.js';
-import {Schema} from './schema.js';
+import {documentOf, field as schema} from './schema.js';
 import {ADMIN, button, field, textInput} from './section.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
@@ -17,7 +17,6 @@ export class Bulk {
   constructor(api, list) {
     this.api = api;
     this.list = list;
-    this.schema = new Schema(api);
     this.buttons = [
       button('bulk-rate', 'Change rates of all…', 'quiet'), button('bulk-disconnect', 'Disconnect all…', 'danger'),
     ];
@@ -56,15 +55,16 @@ export class Bulk {
     });
   }
 
-  /** The response to a dry run, and the schema of the speed. */
+  /** The response to a dry run, and the OpenAPI document. */
   #preview(action, body) {
     return Promise.all([
-      this.api.post(`/subscribers/${action}`, {...body, dry_run: true}), this.schema.field('DisconnectJob', 'per_second'),
+      this.api.post(`/subscribers/${action}`, {...body, dry_run: true}), documentOf(this.api),
     ]);
   }
 
   /** Asks for the number of sessions: a click alone must not act on many. */
-  #confirm(action, body, {count: number, sessions: found}, {minimum: min, maximum: max, default: usual}) {
+  #confirm(action, body, {count: number, sessions: found}, openapi) {
+    const {minimum: min, maximum: max, default: usual} = schema(openapi, 'DisconnectJob', 'per_second');
     if (!number) {
       toast('No session matches now.');
       return;

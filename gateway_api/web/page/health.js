@@ -19,7 +19,7 @@ export const faults = api => new ListView(api, {
   before: [panel('dependencies', 'Dependencies', [element('ul', {id: 'dependency-states', class: 'states'})])],
   view: 'health', heading: 'Health', id: 'fault-list', title: 'Faults', path: '/system/faults', records: 'faults', seconds: SECONDS,
   key: ({kind, object}) => `${kind} ${object}`,
-  fields: [{name: 'kind', label: 'Kind', options: ['shaper', 'ifb', 'host_route', 'delegated_prefix', 'steering', 'pool', 'vlan']}, {name: 'object', label: 'Object'}],
+  fields: [{name: 'kind', label: 'Kind', choice: true}, {name: 'object', label: 'Object'}],
   columns: [
     {field: 'kind', title: 'Kind', show: ({kind}) => words(kind)}, {field: 'object', title: 'Object'},
     {field: 'session_id', title: 'Session', look: 'number', show: ({session_id: id}) => (id === null ? '' : element('a', {href: link('subscribers', {search: id, open: id}), text: id}))},

@@ -13,7 +13,7 @@ export class ListView {
   constructor(api, {fields, heading, before = [], ...spec}) {
     const section = viewSection(spec.view, heading, ...before);
     this.#build = () => {
-      if (fields.length) this.filters = new Filters(section, spec.view, fields);
+      if (fields.length) this.filters = new Filters(api, section, {...spec, fields});
       const panel = element('section', {class: 'panel'});
       section.append(panel);
       this.list = new Listing(api, panel, {...spec, filters: fields.map(({name}) => name)});

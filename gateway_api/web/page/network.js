@@ -9,14 +9,13 @@ import {problem, tile} from './section.js';
 import {link} from './views.js';
 
 const SECONDS = 10;
-const TYPES = ['trunk', 'loopback', 'vlan', 'ppp', 'ifb', 'vrf', 'other'];
 const session = id => element('a', {href: link('subscribers', {open: id, search: id}), text: id});
 const bytes = field => ({stats}) => scaled(stats[field], 'B');
 
 export const interfaces = api => new ListView(api, {
   view: 'interfaces', heading: 'Interfaces', id: 'interface-list', title: 'All interfaces', path: '/interfaces', records: 'interfaces', key: ({ifindex}) => ifindex,
   seconds: SECONDS,
-  fields: [{name: 'type', label: 'Type', options: TYPES}, {name: 'name', label: 'Name'}, {name: 'mac_address', label: 'MAC address'}],
+  fields: [{name: 'type', label: 'Type', choice: true}, {name: 'name', label: 'Name'}, {name: 'mac_address', label: 'MAC address'}],
   columns: [
     {field: 'name', title: 'Name'}, {field: 'type', title: 'Type'}, {field: 'oper_state', title: 'State'},
     {field: 'admin_state', title: 'Admin', look: 'wide'}, {field: 'mac_address', title: 'MAC address', look: 'wide'},

@@ -5,8 +5,8 @@ import {byId, complain} from './elements.js';
 
 const read = new WeakSet();
 
-/** Runs `act`, which reads what panels show, and shows an error response in the elements `ids`, one or more. The top of the
-    page shows a gateway that does not respond; a panel that has shown nothing yet says so itself. */
+/** Runs `act`, which reads what panels show, and shows an error response in the elements `ids`: one, several, or none. The top
+    of the page shows a gateway that does not respond; a panel that has shown nothing yet says so itself. */
 export async function shown(ids, act) {
   const places = [ids].flat().map(byId).map(target => ({target, panel: target.closest('.panel') ?? target.previousElementSibling}));
   try {

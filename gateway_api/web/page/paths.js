@@ -1,10 +1,10 @@
 // The running configuration: the hostname, the tree, the paths to choose from, and help for the chosen one.
 
 import {byId, element, write} from './elements.js';
-import {Refused, Unreachable} from './api.js';
 import {leaves} from './leaves.js';
+import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {Schema} from './schema.js';
+import {NONE, allPaths, documentOf, help} from './schema.js';
 import {ADMIN, button, field, form, panel, textInput} from './section.js';
 import {drawTree, reveal} from './tree.js';
 
@@ -21,7 +21,6 @@ export class Paths {
   /** `stage` is called with the name of an edit and its body. */
   constructor(api, stage) {
     this.api = api;
-    this.schema = new Schema(api);
     this.tree = panel('tree', 'Running configuration', [element('div', {id: 'tree'})], {note: 'secrets are masked; a name leads to its edit'});
     this.poll = new Poll(SECONDS, () => this.#read());
     const path = textInput('stage-path', {list: 'paths', required: true, maxlength: 512, oninput: () => this.#hint(),
@@ -49,16 +48,14 @@ export class Paths {
   }
 
   async #read() {
-    try {
+    // Optional: an operator can still type any path.
+    await shown([], async () => {
       const running = await this.api.get('/system/config');
       this.#running = running;
       this.#values = new Map(leaves(running));
       if (running.system.hostname) write('hostname', running.system.hostname);
       drawTree(byId('tree'), running);
-    } catch (error) {
-      // Optional: an operator can still type any path.
-      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
-    }
+    });
     if (this.#isOffered) this.#offer();
     if (this.#chosen && byId('stage-path').value !== this.#chosen) this.#fill();
     else await this.#hint();
@@ -78,27 +75,23 @@ export class Paths {
   async #offer() {
     this.#isOffered = true;
     let paths = [...this.#values.keys()];
-    try {
-      if (this.#running) paths = await this.schema.paths(this.#running);
-    } catch (error) {
-      // Optional: those of the running configuration are known.
-      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
-    }
+    // Optional: those of the running configuration are known.
+    await shown([], async () => {
+      if (this.#running) paths = allPaths(await documentOf(this.api), this.#running);
+    });
     byId('paths').replaceChildren(...paths.slice(0, MOST).map(value => element('option', {value})));
   }
 
   async #hint() {
     const path = byId('stage-path').value;
     write('stage-runs', this.#values.has(path) ? `Running: ${JSON.stringify(this.#values.get(path))}` : HINT);
-    let help = null;
-    try {
-      if (path) help = await this.schema.help(path);
-    } catch (error) {
-      // Optional as well.
-      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
-    }
+    let {meaning, kind} = NONE;
+    // Optional as well.
+    await shown([], async () => {
+      if (path) ({meaning, kind} = help(await documentOf(this.api), path));
+    });
     if (path !== byId('stage-path').value) return;
-    write('stage-help', help?.meaning ?? '');
-    write('stage-kind', help?.kind ?? '');
+    write('stage-help', meaning);
+    write('stage-kind', kind);
   }
 }

@@ -1,43 +1,51 @@
-// Help for the paths of the configuration, from the OpenAPI document.
+// The OpenAPI document of the gateway: the values that a parameter or field takes, and help for the paths of the configuration.
 
+import {ROOT} from './api.js';
 import {isLeaf, keyOf, parts, pathText} from './leaves.js';
+import {shown} from './panel.js';
+import {Poll} from './poll.js';
+
+// Seconds until the next attempt.
+const PAUSE = 10;
 
 const SEGMENT = /"[^"]*"|[^.]+/g;
 const KINDS = {string: 'Text', integer: 'Whole number', boolean: 'true or false', array: 'List, as JSON', object: 'Section'};
-const NONE = {meaning: '', kind: ''};
+export const NONE = {meaning: '', kind: ''};
 
-export class Schema {
-  // One for the page: the document is large.
-  static #schemas = null;
-  #api;
+let asked = null;
 
-  constructor(api) {
-    this.#api = api;
-  }
+/** The document. It is large: the page reads it once, and not before a view needs it. After a failure, the next call reads
+    again. */
+export function documentOf(api) {
+  asked ??= api.document('openapi.json').catch(error => {
+    asked = null;
+    throw error;
+  });
+  return asked;
+}
 
-  /** The schema of a field in the body of a request. */
-  async field(body, name) {
-    return (await this.#all())[body].properties[name];
-  }
+/** Calls `fill` with the document when a view appears. If it cannot be read, the elements `ids` say so, and the page tries
+    again. Until then the view lacks what `fill` adds. */
+export function whenRead(api, view, fill, ids = []) {
+  new Poll(PAUSE, () => shown(ids, async () => fill(await documentOf(api))), [view]);
+}
 
-  /** What a path means, and which values it takes, as sentences; empty for an unknown path. */
-  async help(path) {
-    const schemas = await this.#all();
-    let schema = schemas.Configuration;
-    for (const segment of path.match(SEGMENT) ?? []) schema = resolved(schemas, schema?.properties?.[segment] ?? schema?.items);
-    return schema ? {meaning: meaning(schema), kind: kind(schema)} : NONE;
-  }
+/** The values that a parameter of a list takes. */
+export const choices = ({paths}, path, name) => paths[ROOT + path].get.parameters.find(one => one.name === name).schema.enum;
 
-  /** All paths of a configuration: those that it leaves out, too. */
-  async paths(configuration) {
-    const schemas = await this.#all();
-    return [...known(schemas, schemas.Configuration, configuration, [])].map(pathText);
-  }
+/** The schema of a field. */
+export const field = ({components: {schemas}}, record, name) => resolved(schemas, schemas[record].properties[name]);
 
-  async #all() {
-    Schema.#schemas ??= (await this.#api.document('openapi.json')).components.schemas;
-    return Schema.#schemas;
-  }
+/** What a path means, and which values it takes, as sentences; empty for an unknown path. */
+export function help({components: {schemas}}, path) {
+  let schema = schemas.Configuration;
+  for (const segment of path.match(SEGMENT) ?? []) schema = resolved(schemas, schema?.properties?.[segment] ?? schema?.items);
+  return schema ? {meaning: meaning(schema), kind: kind(schema)} : NONE;
+}
+
+/** All paths of a configuration: those that it leaves out, too. */
+export function allPaths({components: {schemas}}, configuration) {
+  return [...known(schemas, schemas.Configuration, configuration, [])].map(pathText);
 }
 
 /** A schema with what it refers to. `nullable` tells whether null is a value, too. */

@@ -1,6 +1,7 @@
 // Parts of the document that modules build: views, panels, forms.
 
 import {byId, element} from './elements.js';
+import {redraw} from './focus.js';
 
 /** The section of a view, empty but for its heading, which only a screen reader reads. */
 export function viewSection(view, heading, ...parts) {
@@ -57,6 +58,11 @@ export function field(label, input, look = '') {
 /** A text input that corrects nothing. */
 export function textInput(id, more = {}) {
   return element('input', {id, autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', ...more});
+}
+
+/** Offers values in a select, as `text` spells each. One is chosen until the user chooses. */
+export function offer(select, values, chosen, text = value => value) {
+  redraw(select, values.map(value => element('option', {value, text: text(value), selected: value === chosen})));
 }
 
 /** Gives a form a button that shows its parts of the class `folds`, which a small screen hides at first. Returns a function

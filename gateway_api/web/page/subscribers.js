@@ -2,6 +2,7 @@
 
 import {Bulk} from './bulk.js';
 import {byId, element, show, write} from './elements.js';
+import {choice} from './filters.js';
 import {age, count, scaled} from './format.js';
 import {Job} from './job.js';
 import {Listing} from './listing.js';
@@ -30,7 +31,6 @@ const COLUMNS = [
   {field: 'rate_up', title: 'Up', look: 'number wide', show: rate('rate_up')},
   {field: 'started_at', title: 'Online for', look: 'number wide', show: session => age(session.started_at)},
 ];
-const TYPES = [['', 'All'], ['pppoe', 'PPPoE'], ['dhcp', 'DHCP']];
 // The oldest first: rows keep their places while others come and go.
 const ORDER = 'id';
 
@@ -43,9 +43,10 @@ export class Subscribers {
   #pointed = -Infinity;
 
   constructor(api, stream) {
+    this.type = choice(api, {id: 'find-type', view: 'subscribers', path: '/subscribers', name: 'type', titles: typeNames});
     const place = element('section', {class: 'panel'}), find = element('form', {id: 'find', class: 'find panel', role: 'search'},
       field('Find a subscriber', textInput('find-text', {type: 'search', maxlength: 256, 'aria-describedby': 'find-help', 'aria-keyshortcuts': '/'}), 'grow'),
-      field('Type', element('select', {id: 'find-type'}, ...TYPES.map(([value, text]) => element('option', {value, text}))), 'folds'),
+      field('Type', this.type.input, 'folds'),
       element('button', {type: 'submit', text: 'Find'}),
       element('p', {id: 'find-help', class: 'note folds'}, 'Enter a session id, a part of a username, MAC or IP address, a prefix, an interface, a VLAN id or an accounting id. Leave it empty for all. The key ',
         element('kbd', {text: '/'}), ' leads here, ', element('kbd', {text: '?'}), ' shows all keys.'));
@@ -68,7 +69,7 @@ export class Subscribers {
       this.#find();
     });
     byId('list').addEventListener('pointermove', () => { this.#pointed = performance.now(); });
-    byId('find-type').addEventListener('change', () => this.#find());
+    this.type.input.addEventListener('change', () => this.#find());
     stream.addEventListener('events', ({detail}) => this.#take(detail));
     stream.addEventListener('gap', () => this.list.poll.now());
   }
@@ -77,7 +78,7 @@ export class Subscribers {
   show(query) {
     const search = query.get('search') ?? '', open = query.get('open'), job = query.get('job');
     byId('find-text').value = search;
-    byId('find-type').value = query.get('type') ?? '';
+    this.type.show(query.get('type') ?? '');
     this.tell(query.get('type') ? 1 : 0);
     this.job.open(ID.test(job) ? Number(job) : null);
     if (ID.test(open)) this.record.open(Number(open));
@@ -93,7 +94,7 @@ export class Subscribers {
     this.#search = null;
     const {query} = views.place();
     views.go('subscribers', {
-      search: byId('find-text').value.trim(), type: byId('find-type').value, sort: query.get('sort'), job: query.get('job'),
+      search: byId('find-text').value.trim(), type: this.type.input.value, sort: query.get('sort'), job: query.get('job'),
     });
   }
 
@@ -138,6 +139,9 @@ export class Subscribers {
     write('list-age', came + went ? `Since the last refresh: ${count(came)} started, ${count(went)} ended.` : '');
   }
 }
+
+/** The spelling of each type: `pppoe` is PPPoE. */
+const typeNames = ({components: {schemas}}) => Object.fromEntries(schemas.SessionType.enum.map(name => [name.toLowerCase(), name]));
 
 function opener({id, username}) {
   // A small screen breaks the line before the realm.

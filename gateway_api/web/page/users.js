@@ -6,11 +6,14 @@ import {byId, complain, element, write} from './elements.js';
 import {count} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
-import {ADMIN, field, form, panel, textInput, viewSection} from './section.js';
+import {field as schema, whenRead} from './schema.js';
+import {ADMIN, field, form, offer, panel, textInput, viewSection} from './section.js';
 import {Table} from './table.js';
 import {toast} from './toasts.js';
 
 const SECONDS = 10;
+// The role with the least rights.
+const LEAST = 'operator';
 const SECRET = {type: 'password', required: true, autocomplete: 'new-password'};
 
 export class Users {
@@ -28,10 +31,12 @@ export class Users {
   }
 
   #form() {
-    const roles = ['operator', 'admin'].map(text => element('option', {text}));
+    const roles = element('select', {id: 'new-role'}), draw = known => offer(roles, [...new Set([LEAST, ...known])], LEAST);
+    draw([]);
+    whenRead(this.api, 'users', openapi => draw(schema(openapi, 'ConfiguredUser', 'role').enum), 'new-user-problem');
     return form('add-user', [
       field('New username', textInput('new-username', {required: true})),
-      field('Role', element('select', {id: 'new-role'}, ...roles)),
+      field('Role', roles),
       field('Password', textInput('new-password', SECRET)), field('The password again', textInput('new-password-again', SECRET)),
       element('p', {class: 'note', text: 'This page makes the bcrypt hash. The password does not leave the browser.'}),
     ], 'Stage', () => this.#add());
@@ -48,7 +53,7 @@ export class Users {
 
   #actions({username, role}) {
     if (!this.api.isAdmin && username !== this.api.user?.username) return '';
-    const other = role === 'admin' ? 'operator' : 'admin', path = `api.users.${JSON.stringify(username)}`;
+    const other = role === 'admin' ? LEAST : 'admin', path = `api.users.${JSON.stringify(username)}`;
     const button = (text, label, act) => element('button', {type: 'button', class: 'quiet', text, 'aria-label': `${label} ${username}`, onclick: act});
     const end = button('End tokens…', 'End the tokens of', () => this.#end(username));
     if (!this.api.isAdmin) return end;

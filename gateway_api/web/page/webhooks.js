@@ -2,16 +2,17 @@
 
 import {attempt, confirm} from './dialogs.js';
 import {byId, element, show, write} from './elements.js';
+import {redraw} from './focus.js';
 import {count, moment, scaledTime, words} from './format.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
+import {field as schema, whenRead} from './schema.js';
 import {ADMIN, button, field, form, panel, textInput, viewSection} from './section.js';
 import {Table} from './table.js';
 import {toast} from './toasts.js';
 import * as views from './views.js';
 
 const SECONDS = 5;
-const EVENTS = ['session.up', 'session.down'];
 
 export class Webhooks {
   #open = null;
@@ -45,10 +46,13 @@ export class Webhooks {
   }
 
   #form() {
-    const events = EVENTS.map(name => element('label', {}, element('input', {id: `new-${name}`, type: 'checkbox', checked: true}), ` ${name}`));
+    const events = element('fieldset');
+    whenRead(this.api, 'webhooks', openapi => redraw(events, [element('legend', {text: 'Events'}),
+      ...schema(openapi, 'NewWebhook', 'events').items.enum.map(value =>
+        element('label', {}, element('input', {value, type: 'checkbox', checked: true}), ` ${value}`))]), 'new-webhook-problem');
     return form('add-webhook', [
       field('URL', textInput('new-url', {type: 'url', required: true, placeholder: 'https://noc.example/hook'})),
-      element('fieldset', {}, element('legend', {text: 'Events'}), ...events),
+      events,
       field('Secret, optional', textInput('new-secret', {type: 'password', placeholder: 'whsec_…'})),
     ], 'Register', () => this.#add());
   }
@@ -85,7 +89,7 @@ export class Webhooks {
 
   async #add() {
     await attempt(byId('add-webhook'), byId('add-webhook-problem'), async () => {
-      const events = EVENTS.filter(name => byId(`new-${name}`).checked);
+      const events = [...byId('add-webhook').querySelectorAll(':checked')].map(({value}) => value);
       const secret = byId('new-secret').value;
       const {id} = await this.api.post('/webhooks', {url: byId('new-url').value, events, ...(secret && {secret})});
       byId('add-webhook').reset();
