@@ -7,6 +7,7 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 BENCH := $(VENV)/bench
+NODE := $(VENV)/node
 PIP := $(VENV)/bin/pip -qq --disable-pip-version-check
 
 export PORT SESSIONS ARRIVALS WORKERS STATE
@@ -18,7 +19,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test collect quick tools lint lock openapi screenshots figures bench clean install deb docs interface man
+.PHONY: run test collect quick tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb docs interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
@@ -40,13 +41,26 @@ quick: $(DEVELOPED) tools
 tools:
 	@packaging/test-tools
 
-lint: $(DEVELOPED)
+lint: lint-code lint-page
+
+lint-code: $(DEVELOPED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell --config lint/codespell.cfg
 	XDG_CONFIG_HOME=lint $(VENV)/bin/proselint check README.md CONTRIBUTING.md SECURITY.md STYLE.md docs
+
+# The live page. TypeScript checks the modules that say so, with `@ts-check`.
+lint-page: $(NODE)/.installed
+	$(NODE)/node_modules/.bin/tsc --project lint/tsconfig.json
+	$(NODE)/node_modules/.bin/oxlint --deny-warnings gateway_api/web/page
+
+# The versions are in this file.
+$(NODE)/.installed: Makefile
+	@packaging/test-tools npm=npm
+	@npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(NODE) typescript@7.0.2 oxlint@1.94.0
+	@touch $@
 
 # Measures the figures of the documentation.
 figures: $(DEVELOPED)

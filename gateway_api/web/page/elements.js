@@ -1,5 +1,6 @@
 // Elements of the document. Data becomes text only, never HTML: subscribers choose their own names.
 
+/** @type {(id: string) => any} */
 export const byId = id => document.getElementById(id);
 
 /** An element with properties (`class`, `text`, attributes, `on…` for listeners) and children. */

@@ -1,4 +1,5 @@
 // A list of the API as a table: one page at a time, filtered, sorted, exported. The query of the URL says which part is shown.
+// @ts-check
 
 import {Unreachable} from './api.js';
 import {Columns} from './columns.js';
@@ -13,26 +14,33 @@ import * as views from './views.js';
 
 const PAGE = 50;
 
+/** @typedef {import('./table.js').Column} Column @typedef {import('./table.js').Data} Data */
+/** `id` of its elements; `records` is their name in the response; `filters` are the parameters that the URL may have; `sort`
+    is the default order, null if the API does not sort; `chooses` is true if a user chooses the columns; `seconds` between
+    two reads; `most` records of a response.
+    @typedef {{id: string, view: string, title: string, path: string, records: string, columns: Column[], filters: string[],
+      key?: (record: Data) => any, sort?: string | null, chooses?: boolean, seconds?: number | null, most?: number}} Spec */
+
 /** Emits `read`: its `detail` is the page that is shown. */
 export class Listing extends EventTarget {
   #query = new URLSearchParams();
   // The cursor of each page up to the current one.
   #cursors = new Map();
+  /** @type {string | null} */
   #next = null;
   // When the list was read, in epoch seconds, and whether the gateway has not responded since.
+  /** @type {number | null} */
   #readAt = null;
   #missed = false;
 
-  /** Builds the list in `place`. `spec` has `id` (of its elements), `view`, `title`, `path`, `records` (their name in the
-      response), `columns` and `key` as in Table, `filters` (parameters that the URL may have), and may have `sort` (the
-      default order; null if the API does not sort), `chooses` (true if a user chooses the columns), `seconds` between two reads and `most` records of a response. */
+  /** Builds the list in `place`.
+      @param {import('./api.js').Api} api @param {Element} place @param {Spec} spec */
   constructor(api, place, spec) {
     super();
     this.api = api;
     this.spec = {sort: '', seconds: null, most: 10_000, ...spec};
     const {id, view, title, columns, key, sort} = this.spec;
-    const sortBy = sort === null ? null : field => this.#sortBy(field);
-    this.table = new Table({id, label: title, columns, key, sort: sortBy});
+    this.table = new Table({id, label: title, columns, key, sort: sort === null ? null : field => this.#sortBy(field)});
     this.#build(place);
     if (this.spec.chooses) new Columns(id, columns, this.table);
     api.addEventListener('reachable', () => this.#missed && this.poll.now());
@@ -70,7 +78,8 @@ export class Listing extends EventTarget {
     return JSON.stringify([this.#parameters, this.#query.get('cursor'), this.#page]);
   }
 
-  /** Shows what the query of the URL says. Reads if it says something new, or `again`. */
+  /** Shows what the query of the URL says. Reads if it says something new, or `again`.
+      @param {URLSearchParams} query */
   show(query, again = false) {
     const former = this.#request;
     this.#query = query;
@@ -81,6 +90,7 @@ export class Listing extends EventTarget {
     this.table.mark(query.get('open'));
   }
 
+  /** @param {string} field */
   #sortBy(field) {
     views.amend({sort: this.#sort === `-${field}` ? field : `-${field}`, page: null, cursor: null});
   }
@@ -112,11 +122,12 @@ export class Listing extends EventTarget {
       return await this.api.poll(path, {...this.#parameters, limit: PAGE, cursor: this.#query.get('cursor')});
     } catch (error) {
       this.#missed = error instanceof Unreachable;
-      if (this.#missed && this.#readAt) complain(byId(`${id}-problem`), `${error.message} The list is of ${timeOfDay(this.#readAt)}.`);
+      if (error instanceof Unreachable && this.#readAt) complain(byId(`${id}-problem`), `${error.message} The list is of ${timeOfDay(this.#readAt)}.`);
       throw error;
     }
   }
 
+  /** @param {Data} page */
   #draw(page) {
     const {id, records: name} = this.spec;
     const records = page[name], first = (this.#page - 1) * PAGE + 1;
@@ -135,9 +146,10 @@ export class Listing extends EventTarget {
       save(this.api, view, path, records, this.#parameters, most));
   }
 
+  /** @param {Element} place */
   #build(place) {
     const {id, title} = this.spec;
-    const button = (name, text) => element('button', {id: `${id}-${name}`, type: 'button', class: 'quiet', text});
+    const button = (/** @type {string} */ name, /** @type {string} */ text) => element('button', {id: `${id}-${name}`, type: 'button', class: 'quiet', text});
     place.setAttribute('aria-labelledby', `${id}-title`);
     place.append(
       element('h2', {}, element('span', {id: `${id}-title`, text: title}), element('small', {id: `${id}-range`, role: 'status'}),

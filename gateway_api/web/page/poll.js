@@ -10,6 +10,7 @@ export class Poll {
   #busy = false;
   #again = false;
 
+  /** @param {number | null} seconds @param {() => Promise<void>} read @param {string[] | null} views */
   constructor(seconds, read, views = null) {
     this.pause = seconds && seconds * 1000;
     this.read = read;

@@ -61,7 +61,7 @@ function* known(schemas, schema, value, path) {
   if (properties) {
     for (const [name, field] of Object.entries(properties)) yield* known(schemas, field, value?.[name], [...path, name]);
   } else if (Array.isArray(value) && !isLeaf(value)) {
-    const {[keyOf(value)]: key, ...fields} = resolved(schemas, items).properties;
+    const {[keyOf(value)]: _, ...fields} = resolved(schemas, items).properties;
     for (const [name, item] of parts(value)) yield* known(schemas, {properties: fields}, item, [...path, name]);
   } else {
     yield path;

@@ -122,7 +122,7 @@ export class Subscribers {
     }
     if (!events.length) return;
     this.#drawAge();
-    if (this.#changes.came) this.#due ??= setTimeout(() => this.#follow(), FOLLOWS);
+    if (this.#changes.came && !this.#due) this.#due = setTimeout(() => this.#follow(), FOLLOWS);
   }
 
   /** Reads the sessions that have started. While a user points at a row or has turned pages, rows keep their place. */
