@@ -10,7 +10,7 @@ const SECONDS = 120;
 // Seconds within which an event arrives; both times are whole seconds. After a lost connection it arrives later.
 const FRESH = 3;
 
-/** Their panel. */
+/** The panel of the sessions started and ended. */
 export const arrivals = (api, stream) => new Arrivals(api, stream).panel;
 
 class Arrivals {

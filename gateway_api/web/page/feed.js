@@ -8,7 +8,7 @@ import {link} from './views.js';
 
 const HELD = 10;
 
-/** Their panel. */
+/** The panel of the latest events. */
 export function feed(stream) {
   let latest = [];
   const lines = element('ol', {id: 'feed', class: 'events'}), none = element('p', {class: 'note', text: 'No events yet.'});

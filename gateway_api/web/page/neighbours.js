@@ -8,7 +8,7 @@ import {panel} from './section.js';
 
 const SECONDS = 10;
 
-/** Their panel. The tile `bgp-up` says how many are up. */
+/** The panel of the neighbours. The tile `bgp-up` says how many are up. */
 export function neighbours(api) {
   new Poll(SECONDS, () => shown('neighbours-problem', async () => draw(peersOf(await api.poll('/routing/bgp/summary')))), ['overview']);
   return panel('neighbours', 'BGP neighbours', [element('ul', {id: 'neighbours', class: 'states'})]);

@@ -1,7 +1,6 @@
 // The first view: what the gateway does now.
 
 import {arrivals} from './arrivals.js';
-import {dayTraffic} from './daytraffic.js';
 import {element, write} from './elements.js';
 import {feed} from './feed.js';
 import {count, percent} from './format.js';
@@ -10,7 +9,7 @@ import {neighbours} from './neighbours.js';
 import {shown} from './panel.js';
 import {Poll} from './poll.js';
 import {problem, tile, viewSection} from './section.js';
-import {traffic} from './traffic.js';
+import {dayTraffic, traffic} from './traffic.js';
 import {vlans} from './vlans.js';
 
 const QUIET = 10, LEAST = 1_000;

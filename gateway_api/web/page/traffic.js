@@ -10,19 +10,20 @@ import {chartPlace, legend, panel} from './section.js';
 const SECONDS = 2, SAMPLES = 120;
 // The service keeps a sample for each ten seconds.
 const KEPT = 10;
+const DAY = 86_400, DAY_STEP = 600, DAY_SECONDS = 60;
 // The list has the trunks first, before all VLANs and sessions.
 const FIRST = 32;
 
-export const bits = number => scaled(number, 'bit/s');
+const bits = number => scaled(number, 'bit/s');
 
 /** What the service has kept of the last seconds: the mean of each step, as samples of a chart. */
-export async function trafficSince(api, seconds, step) {
+async function trafficSince(api, seconds, step) {
   const {samples} = await api.poll('/interfaces/traffic', {since: Math.floor(api.now() - seconds), step});
   const ahead = api.now() - Date.now() / 1000;
   return samples.map(({at, down_bps, up_bps}) => ({at: at - ahead, up: down_bps, down: up_bps}));
 }
 
-/** Their panel. */
+/** The panel of the last four minutes. */
 export const traffic = api => new Traffic(api).panel;
 
 class Traffic {
@@ -92,4 +93,18 @@ class Traffic {
     for (const id of ['downstream', 'down-now']) write(id, bits(down));
     for (const id of ['upstream', 'up-now']) write(id, bits(up));
   }
+}
+
+/** The panel of the last day, which the service keeps. */
+export function dayTraffic(api) {
+  const place = chartPlace('day', 'Traffic of all trunks in the last 24 hours');
+  const made = panel('day', 'Traffic', [place], {note: 'all trunks, last 24 hours'});
+  const chart = new Chart(place, {span: DAY, step: DAY_STEP, format: bits, least: 1000, names: ['down', 'up']});
+  new Poll(DAY_SECONDS, () => shown('day-problem', async () => {
+    const samples = await trafficSince(api, DAY, DAY_STEP);
+    chart.clear();
+    chart.fill(samples);
+    chart.push(null);
+  }), ['overview']);
+  return made;
 }

@@ -10,7 +10,7 @@ import {link} from './views.js';
 
 const SECONDS = 30, MOST = 10;
 
-/** Their panel. */
+/** The panel of the busiest VLANs. */
 export function vlans(api) {
   new Poll(SECONDS, () => shown('vlans-problem', async () => {
     const {rate_limited_total: refused} = await api.poll('/demux/state', {limit: 1});
