@@ -16,6 +16,8 @@ PACKAGE = Path(__file__).parents[2] / "gateway_api"
 
 #: gunicorn's configurations: an import reads the environment and prepares folders.
 _CONFIGURATIONS = ("gateway_api.serving.users", "gateway_api.serving.token")
+#: A reader would have to look for what is meant.
+_OPENING = re.compile(r"(?:The same|That of|Those|Of|What)\b")
 _ERROR = BaseException, Failure
 _CLASS = r"(?:\w+\.)*_?[A-Z][a-z]\w*"
 
@@ -33,6 +35,24 @@ def test_each_error_in_a_docstring_exists() -> None:
         for error in _raised(docstring)
         if not _is_error(name, error)
     ] == []
+
+
+def test_a_docstring_opens_with_what_the_thing_is_or_does() -> None:
+    assert [
+        f"{name}:{line}: {docstring}"
+        for name, path in _modules().items()
+        # Those of web are not held yet.
+        if not name.startswith("gateway_api.web.")
+        for line, docstring in _docstrings(path)
+        if _OPENING.match(docstring) and docstring.partition(". ")[0] not in _published()
+    ] == []
+
+
+@cache
+def _published() -> str:
+    """The texts for clients, which some docstrings are: the OpenAPI document and the interface files."""
+    texts = [PACKAGE.with_name("etc") / "openapi.json", *PACKAGE.glob("wire/*.varlink")]
+    return " ".join(word for text in texts for word in text.read_text().split() if word != "#")
 
 
 def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
