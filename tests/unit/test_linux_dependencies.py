@@ -9,10 +9,8 @@ import pytest
 from gateway_api.core.configuration.running import RunningConfiguration
 from gateway_api.core.configuration.sections import Configuration
 from gateway_api.core.gateways.linux.daemons.frr import Frr, FrrFolders
-from gateway_api.core.gateways.linux.health.clock import clock
 from gateway_api.core.gateways.linux.health.radius import Pppd, radius
-from gateway_api.core.gateways.linux.health.routing import frr
-from gateway_api.core.gateways.linux.health.watch import DependencyWatch
+from gateway_api.core.gateways.linux.health.watch import DependencyWatch, clock, frr
 from gateway_api.core.gateways.linux.sources.accel_formats import UnreadableReply
 from gateway_api.core.gateways.linux.sources.accel_stat import (
     AccelPppStatistics,

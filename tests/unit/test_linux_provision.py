@@ -20,7 +20,7 @@ from gateway_api.core.gateways.linux.sessions.demand import SessionDemand
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
 from gateway_api.core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_api.core.gateways.linux.sources.source import SourceRefused, SourceTraffic, SourceUnavailable
-from gateway_api.core.gateways.linux.views.reading import Reading
+from gateway_api.core.gateways.linux.views.interfaces import Reading
 from gateway_api.core.sessions.session import Counters
 from gateway_api.wire.core.network import InterfaceStats
 from gateway_api.wire.core.sessions import SessionState, SessionType

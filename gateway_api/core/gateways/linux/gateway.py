@@ -26,18 +26,14 @@ from gateway_api.core.gateways.linux.kernel.messages import KernelError
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.gateways.linux.kernel.watcher import Changed, Watcher
 from gateway_api.core.gateways.linux.sessions.hooks import HookSocket
-from gateway_api.core.gateways.linux.sessions.lost_trunks import ended_by
-from gateway_api.core.gateways.linux.sessions.machine_errors import not_done
 from gateway_api.core.gateways.linux.sessions.provision import Provision, wanted_by
-from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.sessions.session import LinuxSession, ended_by
 from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreUnavailable
-from gateway_api.core.gateways.linux.sessions.session_traffic import SessionTraffic
+from gateway_api.core.gateways.linux.sessions.session_traffic import SessionTraffic, not_done
 from gateway_api.core.gateways.linux.sessions.sign_ons import SignOnWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.core.gateways.linux.sources.gathered import Gathered
-from gateway_api.core.gateways.linux.views.interfaces import Links
-from gateway_api.core.gateways.linux.views.managed_vlans import ManagedVlans
-from gateway_api.core.gateways.linux.views.reading import Reading
+from gateway_api.core.gateways.linux.views.interfaces import Links, ManagedVlans, Reading
 from gateway_api.core.gateways.linux.views.routes import route_rows
 from gateway_api.core.gateways.ports import fault_rows
 from gateway_api.core.records.clock import Clock

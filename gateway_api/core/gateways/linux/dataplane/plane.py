@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from gateway_api.core.configuration.sections import Cgnat
 from gateway_api.core.gateways.linux.dataplane.findings import Outcome, Place
-from gateway_api.core.gateways.linux.dataplane.pool import PoolRoute
-from gateway_api.core.gateways.linux.dataplane.routes import SessionRoutes, destination, surplus
+from gateway_api.core.gateways.linux.dataplane.routes import PoolRoute, SessionRoutes, destination, surplus
 from gateway_api.core.gateways.linux.dataplane.shaping import Shaper
 from gateway_api.core.gateways.linux.dataplane.steering import Steering
 from gateway_api.core.gateways.linux.dataplane.wanted import NOT_READ, KernelState, WantedSession

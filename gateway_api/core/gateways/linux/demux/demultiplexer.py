@@ -8,6 +8,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
+from typing import Protocol
 
 from gateway_api.base.errors import GatewayApiError
 from gateway_api.core.configuration.sections import Demux
@@ -15,8 +16,33 @@ from gateway_api.core.gateways.linux.crew import Crew
 from gateway_api.core.gateways.linux.demux.admission import AccessVlan, Admission, ServedVlan, TriggerRefusal
 from gateway_api.core.gateways.linux.demux.frames import Trigger
 from gateway_api.core.gateways.linux.demux.listener import Listener
-from gateway_api.core.gateways.linux.demux.ports import Devices, VlanServer
 from gateway_api.wire.core.sessions import SessionType
+
+
+class Devices(Protocol):
+    """The VLAN devices of the kernel. Each method raises GatewayApiError, with a text for the log."""
+
+    def existing(self, trunk: str) -> Iterable[AccessVlan]:
+        """The VLANs on a trunk with a device of the VLAN's name; none if there is no such trunk."""
+
+    def make(self, vlan: AccessVlan) -> None:
+        """Makes the device with the name of the VLAN, and where there are two tags the outer one, and sets
+        them up. What exists stays."""
+
+    def remove(self, vlans: Sequence[AccessVlan]) -> None:
+        """Removes the devices that exist, and the outer ones that `make` made and that carry nothing then."""
+
+
+class VlanServer(Protocol):
+    """A server of subscribers. Each method raises GatewayApiError, with a text for the log."""
+
+    def serve(self, interfaces: Sequence[str], type: SessionType, /) -> None:
+        """Accepts sessions of a type on devices; after an error, perhaps on some of them. It is no error if
+        the source does so already."""
+
+    def release(self, interface: str, /) -> None:
+        """Ends the service on a device. It is no error if it is not served."""
+
 
 #: VLANs made before the source is told: the first subscriber of a burst must not wait for the last.
 _MADE_AT_ONCE = 64

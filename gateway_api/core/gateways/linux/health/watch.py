@@ -3,16 +3,93 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
 
 from gateway_api.base.texts import utc_text
-from gateway_api.core.configuration.sections import Configuration
-from gateway_api.core.gateways.linux.daemons.frr import Frr
-from gateway_api.core.gateways.linux.health.clock import clock
+from gateway_api.core.configuration.sections import Bgp, Configuration
+from gateway_api.core.gateways.linux.daemons.frr import REMEDY, Frr, RoutingUnavailable, shown
 from gateway_api.core.gateways.linux.health.radius import RadiusClient, radius
-from gateway_api.core.gateways.linux.health.routing import frr
+from gateway_api.core.gateways.linux.program import ProgramFailed, run
 from gateway_api.core.gateways.linux.sessions.source_watch import SourceWatch
 from gateway_api.core.gateways.linux.sessions.tracker import Tracker
 from gateway_api.wire.core.dependencies import Dependency, DependencyState
+
+TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
+#: Seconds and bytes of its reply.
+_CLOCK_SECONDS, _CLOCK_BYTES = 3.0, 1 << 12
+_CLOCK_UNKNOWN = "Nothing tells whether the clock of the machine is synchronized"
+
+
+def clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
+    """Whether the clock of the machine is synchronized, as `timedatectl` of systemd 252 or newer tells it:
+    the kernel's own word, whichever NTP client runs. Takes up to 3 s."""
+    try:
+        ended = run(command, seconds=_CLOCK_SECONDS, most=_CLOCK_BYTES)
+    except ProgramFailed as error:
+        return Dependency("clock", DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: {error}.")
+    match ended.status, ended.output.strip():
+        case 0, b"yes":
+            return Dependency("clock", DependencyState.OK, "The clock of the machine is synchronized.")
+        case 0, b"no":
+            message = (
+                "The clock of the machine is not synchronized: times of sessions and events may be wrong."
+            )
+            return Dependency("clock", DependencyState.DEGRADED, message)
+        case _:
+            return Dependency("clock", DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: timedatectl failed.")
+
+
+class _Neighbour(msgspec.Struct, frozen=True):
+    state: str = ""
+
+
+class _Family(msgspec.Struct, frozen=True):
+    peers: dict[str, _Neighbour] = {}
+
+
+def frr(configured: Bgp | None, daemon: Frr, foreign: Sequence[str] = ()) -> Dependency:
+    """Whether FRR replies, and has its BGP neighbours. `foreign` lines keep FRR from running by the
+    configuration. Ends by the deadline of `daemon`."""
+    if configured is None or not configured.neighbors:
+        kept = f" FRR keeps a configuration that is not the gateway's: {shown(foreign)}." if foreign else ""
+        message = f"The configuration has no BGP neighbours.{kept}"
+        return Dependency("frr", DependencyState.UNUSED, message)
+    if foreign:
+        reason = f"FRR has a configuration that is not the gateway's: {shown(foreign)}"
+        message = f"Routing is not managed: {reason}. {REMEDY}."
+        return Dependency("frr", DependencyState.FAILED, message)
+    try:
+        established = _established(daemon.bgp_summary())
+    except RoutingUnavailable as error:
+        return Dependency("frr", DependencyState.FAILED, f"FRR gave no BGP summary: {error.reason}.")
+    except msgspec.ValidationError:
+        return Dependency("frr", DependencyState.UNKNOWN, "FRR gave a BGP summary that is not as expected.")
+    all_of_them = [str(neighbour.address) for neighbour in configured.neighbors]
+    missing = [address for address in all_of_them if address not in established]
+    if not missing:
+        return Dependency("frr", DependencyState.OK, f"All BGP sessions are established: {len(all_of_them)}.")
+    state = DependencyState.DEGRADED if len(missing) < len(all_of_them) else DependencyState.FAILED
+    message = f"{len(missing)} of {len(all_of_them)} BGP sessions are not established: {_some(missing)}."
+    return Dependency("frr", state, message)
+
+
+def _established(summary: dict[str, Any]) -> set[str]:
+    """The addresses of the neighbours whose session is up. Raises msgspec.ValidationError."""
+    families = msgspec.convert(summary, dict[str, _Family])
+    return {
+        address
+        for family in families.values()
+        for address, neighbour in family.peers.items()
+        if neighbour.state == "Established"
+    }
+
+
+def _some(addresses: list[str]) -> str:
+    shown = ", ".join(addresses[:3])
+    return shown if len(addresses) <= 3 else f"{shown} and {len(addresses) - 3} more"
+
 
 #: Seconds between two looks. Each dependency has a deadline of its own, of ten at most.
 _PAUSE = 10.0

@@ -1,5 +1,7 @@
 """A session of the Linux gateway: what its source lists, and what the configuration gave to it."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from gateway_api.core.configuration.sections import Configuration
@@ -167,3 +169,19 @@ class ConfiguredTerms:
             outer_vlan_id=outer,
             inner_vlan_id=None if vlan is None else vlan.vlan_id,
         )
+
+
+def ended_by(
+    sessions: Iterable[LinuxSession], running: Configuration, wanted: Configuration
+) -> dict[int, str]:
+    """The ids of the sessions on a trunk that the demux loses, in the order of the sessions, with their
+    trunks. One that arrived on no trunk of the demux, such as on an interface of the operator's, is not the
+    configuration's to end."""
+    lost = set(running.demux.trunks).difference(wanted.demux.trunks)
+    # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
+    trunks = running.interfaces.trunks
+    return {
+        each.id: vlan.trunk
+        for each in sessions
+        if (vlan := AccessVlan.named(each.access_interface, trunks)) is not None and vlan.trunk in lost
+    }

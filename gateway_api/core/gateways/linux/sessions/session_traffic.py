@@ -2,15 +2,27 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NoReturn
 
+from gateway_api.base.errors import NotDone
 from gateway_api.core.gateways.linux.dataplane.device_counters import DeviceCounters
 from gateway_api.core.gateways.linux.kernel.messages import KernelError
-from gateway_api.core.gateways.linux.sessions.machine_errors import not_done
 from gateway_api.core.gateways.linux.sessions.session import LinuxSession
+from gateway_api.core.gateways.linux.sessions.session_store import SessionStoreUnavailable
 from gateway_api.core.sessions.session import Counters
 from gateway_api.core.sessions.table import SessionTable
+
+
+@contextmanager
+def not_done(step: str) -> Iterator[None]:
+    """Raises NotDone with the `step`. The texts have no secret, and nothing that a subscriber sent."""
+    try:
+        yield
+    except (KernelError, SessionStoreUnavailable) as error:
+        raise NotDone(step, str(error)) from error
+
 
 #: Seconds between two readings of all counters.
 _EACH = 5.0

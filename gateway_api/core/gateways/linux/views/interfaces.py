@@ -1,15 +1,55 @@
-"""The links of the machine as a list of interfaces."""
+"""The links of the machine as lists of interfaces and of VLANs."""
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
-from gateway_api.core.gateways.linux.demux.admission import AccessVlan
+from gateway_api.core.gateways.linux.demux.admission import AccessVlan, ServedVlan
 from gateway_api.core.gateways.linux.kernel.links import Link
 from gateway_api.core.gateways.linux.kernel.reader import KernelReader
 from gateway_api.core.records.paging import Chained, Key, Rows, Sorted
 from gateway_api.core.sessions.session import Session
-from gateway_api.wire.core.network import Interface, InterfaceAddress, InterfaceType
+from gateway_api.core.sessions.table import SessionTable
+from gateway_api.wire.core.network import (
+    DemuxState,
+    DemuxVlan,
+    Interface,
+    InterfaceAddress,
+    InterfaceType,
+    Vlan,
+)
+
+T = TypeVar("T")
+
+#: Seconds that it serves further requests. 20,000 links take a quarter of one to read.
+_FRESH = 1.0
+
+
+class Reading(Generic[T]):
+    """A result of `read` of at most a second ago. Callers at the same time wait for one reading. `clock`
+    gives steady seconds. Any thread may call."""
+
+    def __init__(self, read: Callable[[], T], clock: Callable[[], float]) -> None:
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: tuple[float, T] | None = None
+
+    def now(self) -> T:
+        """Raises what `read` raises."""
+        with self._lock:
+            at = self._clock()
+            if self._held is None or at - self._held[0] >= _FRESH:
+                self._held = at, self._read()
+            return self._held[1]
+
+    def forget(self) -> None:
+        """After a change: the next caller gets another reading."""
+        with self._lock:
+            self._held = None
+
 
 _TYPES = {
     "vlan": InterfaceType.VLAN, "ppp": InterfaceType.PPP, "ifb": InterfaceType.IFB, "vrf": InterfaceType.VRF,
@@ -101,3 +141,47 @@ def _type(link: Link, trunks: Collection[str]) -> InterfaceType:
     if link.name == _LOOPBACK:
         return InterfaceType.LOOPBACK
     return _TYPES.get(link.kind or "", InterfaceType.OTHER)
+
+
+#: Of a device that the kernel does not have, while it is made or removed (RFC 2863 ifOperStatus).
+_NOT_PRESENT = "notpresent"
+
+
+class ManagedVlans:
+    """The VLANs of one moment. Their times are of the steady clock, which is `ahead` seconds behind epoch."""
+
+    def __init__(
+        self, vlans: Sequence[ServedVlan], links: Links, sessions: SessionTable[Any], ahead: float
+    ) -> None:
+        self._vlans = sorted(vlans, key=lambda served: vlan_key(served.vlan))
+        self._links = links
+        self._sessions = sessions
+        self._ahead = ahead
+
+    def rows(self) -> Rows:
+        """Vlan by trunk and tags."""
+        return self._rows(lambda served: Vlan(**self._fields(served)))
+
+    def demux_rows(self) -> Rows:
+        """DemuxVlan by trunk and tags."""
+        return self._rows(self._demux_vlan)
+
+    def _rows(self, record: Callable[[ServedVlan], Vlan]) -> Rows:
+        return Sorted(self._vlans, lambda served: vlan_key(served.vlan), record)
+
+    def _demux_vlan(self, served: ServedVlan) -> DemuxVlan:
+        fields = self._fields(served)
+        return DemuxVlan(**fields, state=DemuxState.ACTIVE if fields["session_count"] else DemuxState.IDLE)
+
+    def _fields(self, served: ServedVlan) -> dict[str, Any]:
+        vlan, link = served.vlan, self._links.named(served.vlan.name)
+        return {
+            "name": vlan.name,
+            "trunk": vlan.trunk,
+            "vlan_id": vlan.vlan_id,
+            "outer_vlan_id": vlan.outer_vlan_id,
+            "protocol": vlan.protocol,
+            "oper_state": _NOT_PRESENT if link is None else link.oper_state,
+            "session_count": len(self._sessions.on_access_interface(vlan.name)),
+            "created_at": int(served.created_at + self._ahead),
+        }
