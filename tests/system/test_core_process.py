@@ -643,4 +643,4 @@ def test_a_core_whose_folder_is_missing_says_why_and_does_not_start(
 def test_an_argument_out_of_range_is_refused(tmp_path: Path, arguments: tuple[str, str]) -> None:
     core = started(tmp_path, *arguments)
     assert core.returncode == 2
-    assert f"argument {arguments[0]}" in core.stderr
+    assert f"Invalid value for '{arguments[0]}'" in core.stderr
