@@ -138,9 +138,9 @@ class Calls(Caller):
                 if error.lacks_method:
                     raise
 
-    def fields(self, call: Method[Any], *names: str, timeout: float | None = None) -> Fields:
+    def fields(self, call: Method[Any], *names: str) -> Fields:
         """These fields of the reply, or all, as JSON bytes. Each is required."""
-        held = decoded(Fields, self.raw(call, timeout=timeout))
+        held = decoded(Fields, self.raw(call))
         return _required(call, held, names or reply_of(type(call)).__struct_fields__)
 
     def listed(self, call: PagedMethod[Any]) -> Listed:

@@ -49,9 +49,9 @@ class _Feed:
 class Feeds:
     """The sessions that clients of this worker watch, at most `most`."""
 
-    def __init__(self, core: Calls, pace: Pace | None = None, most: int = _MOST) -> None:
+    def __init__(self, core: Calls, most: int = _MOST) -> None:
         self._core = core
-        self._pace = pace or Pace()
+        self._pace = Pace()
         self._most = most
         self._feeds: dict[int, _Feed] = {}
 
