@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway_api.base.logs import MASK, is_secret, masked_text
-from gateway_api.base.texts import parse_path, path_text, rate_text, utc_text
+from gateway_api.base.texts import cut, parse_path, path_text, rate_text, utc_text
 from gateway_api.wire.contract import about
 
 #: Characters of JSON that a body, or the values before or after, may have.
@@ -76,8 +76,9 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """One line of ASCII. Long values are cut, and marked as cut."""
-        cut = {name: _cut(getattr(self, name)) for name in ("body", "before", "after")}
-        return _json(msgspec.structs.asdict(self) | cut)
+        values = {name: getattr(self, name) for name in ("body", "before", "after")}
+        shown = {name: cut(value, _json(value), MOST) for name, value in values.items()}
+        return _json(msgspec.structs.asdict(self) | shown)
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -160,13 +161,6 @@ def result_of(status: int | None) -> Result:
     if status is None:
         return "unanswered"
     return "done" if status < 400 else "refused" if status < 500 else "failed"
-
-
-def _cut(value: Any) -> Any:
-    text = _json(value)
-    if len(text) <= MOST:
-        return value
-    return {"cut": True, "characters": len(text), "beginning": text[: MOST // 2]}
 
 
 def _json(value: Any) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from ipaddress import IPv6Address
+from typing import Any
 
 # Addresses
 
@@ -173,3 +174,14 @@ def parse_path(text: str) -> Path:
 def path_text(segments: Iterable[Segment]) -> str:
     """The path that `parse_path` reads as these segments."""
     return ".".join(map(str, segments))
+
+
+# JSON
+
+
+def cut(value: Any, text: str, most: int) -> Any:
+    """A JSON value, or the beginning of its `text` if that has more than `most` characters. A change in the
+    audit log has it, marked as cut."""
+    if len(text) <= most:
+        return value
+    return {"cut": True, "characters": len(text), "beginning": text[: most // 2]}

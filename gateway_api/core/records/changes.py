@@ -17,6 +17,7 @@ import msgspec
 
 from gateway_api.base import databases, durable
 from gateway_api.base.errors import NotDone
+from gateway_api.base.texts import cut
 from gateway_api.wire.core.configuration import ChangeRecord, ChangesReply
 from gateway_api.wire.varlink.protocol import Peer
 
@@ -188,7 +189,4 @@ def _name(user: int | None) -> str:
 
 def _bounded(value: Any) -> Any:
     plain = msgspec.to_builtins(value)
-    text = json.dumps(plain)
-    if len(text) <= _MOST:
-        return plain
-    return {"cut": True, "characters": len(text), "beginning": text[: _MOST // 2]}
+    return cut(plain, json.dumps(plain), _MOST)
